@@ -1,0 +1,68 @@
+"""The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain, Kind
+from brinell.core.ledger import Desk
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+
+Family = Literal["minimal", "budgeted"]
+"""minimal: one run finds how close the nearest adversarial input is. budgeted: a run looks within one budget."""
+
+
+@runtime_checkable
+class Attack(Protocol):
+    """Proposes inputs to the ledger's desk until nothing stands or its own patience ends. It never grades itself."""
+
+    access: ClassVar[Access]
+    distances: ClassVar[frozenset[str]]
+    domains: ClassVar[frozenset[Kind]]
+    family: ClassVar[Family]
+
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Attack every sample of `batch`, all of them correctly classified, within `threat`.
+
+        A minimal attack reads `threat.eps` as the largest distance of interest.
+        """
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """The most forward and backward evaluations that one sample can cost in one run."""
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Labelled inputs, read on demand."""
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+
+    @property
+    def domain(self) -> Domain:
+        """Where the inputs live."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in label order; ("0", "1", ...) where the data names none."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+
+    def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """(n,) int64: all labels, without reading the inputs."""
+
+    def load(self, indices: Sequence[int]) -> Tensor:
+        """(len(indices), *shape) float32 within the domain's bounds."""
+
+    def digest(self) -> str:
+        """A hash of the content: inputs, labels and their order."""
+
+
+__all__ = ["Attack", "Dataset", "Family"]

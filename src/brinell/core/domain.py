@@ -1,0 +1,78 @@
+"""The space that inputs live in: kind, shape, bounds, and the grid on which they are stored."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Kind = Literal["image", "signal", "video", "vector"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """Where inputs live. Every distance and every budget is measured in this space, never in a normalised one.
+
+    Raises:
+        ValueError: unknown kind, empty shape, bounds in the wrong order, fewer than two levels.
+    """
+
+    kind: Kind
+    """What an input is: image (C, H, W), signal (C, T), video (C, T, H, W) or vector (D,)."""
+    shape: tuple[int, ...]
+    """Shape of one input, channels first, without the batch dimension."""
+    low: float | tuple[float, ...] = 0.0
+    """Smallest value allowed; a tuple gives one for each entry of the first axis."""
+    high: float | tuple[float, ...] = 1.0
+    """Largest value allowed, like `low`."""
+    levels: int | None = None
+    """How many evenly spaced values a stored input can take (256 for 8-bit images); None where storage does not round."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind is {self.kind!r}, not one of {', '.join(KINDS)}")
+        if not self.shape or any(side < 1 for side in self.shape):
+            raise ValueError(f"shape {self.shape} needs at least one axis and no empty one")
+        for bound in (self.low, self.high):
+            if isinstance(bound, tuple) and len(bound) != self.shape[0]:
+                raise ValueError(f"{len(bound)} bounds for {self.shape[0]} channels")
+        low, high = self.bounds()
+        if not bool((low < high).all()):
+            raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
+        if self.levels is not None and self.levels < 2:
+            raise ValueError(f"levels is {self.levels}; storage needs at least 2, or None for no rounding")
+
+    def bounds(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Lower and upper bound as float tensors that broadcast against a batch, on the device of `like`."""
+        device = None if like is None else like.device
+        dtype = torch.float32 if like is None else like.dtype
+
+        def expand(bound: float | tuple[float, ...]) -> Tensor:
+            value = torch.tensor(bound, device=device, dtype=dtype)
+            return value if value.ndim == 0 else value.reshape(1, -1, *[1] * (len(self.shape) - 1))
+
+        return expand(self.low), expand(self.high)
+
+    def clamp(self, x: Tensor) -> Tensor:
+        """`x` moved into the bounds, in place."""
+        if isinstance(self.low, tuple) or isinstance(self.high, tuple):
+            low, high = self.bounds(x)
+            return torch.clamp(x, low, high, out=x)
+        return x.clamp_(self.low, self.high)
+
+    def excess(self, x: Tensor) -> float:
+        """By how much `x` leaves the bounds at worst; 0 or less inside, NaN where x holds one."""
+        if isinstance(self.low, tuple) or isinstance(self.high, tuple):
+            low, high = self.bounds(x)
+            return float(torch.maximum(low - x, x - high).max())
+        least, most = torch.stack(torch.aminmax(x)).tolist()
+        return float(max(self.low - least, most - self.high)) if least == least and most == most else float("nan")
+
+    def round(self, x: Tensor) -> Tensor:
+        """The inputs `x` as they come back from storage: on the nearest of `levels` values, or unchanged without levels."""
+        if self.levels is None:
+            return x
+        low, high = self.bounds(x)
+        steps = self.levels - 1
+        return ((x - low) / (high - low) * steps).round_().clamp_(0, steps).div_(steps).mul_(high - low).add_(low)

@@ -1,0 +1,25 @@
+"""What goes wrong, in one line: what happened, why, and what to do about it. The command line turns each into its exit code."""
+
+
+class BrinellError(Exception):
+    """Base of every error that a user can mend. Its text is one line: what, why, what to do."""
+
+    exit_code = 2
+
+
+class RequestError(BrinellError):
+    """A request that cannot be carried out: a bad option, a damaged file, a model that does not fit the data (exit 2)."""
+
+
+class TargetError(BrinellError):
+    """A model that answers with what no classifier may answer: NaN, a wrong shape, probabilities for logits (exit 2)."""
+
+
+class StoppedError(BrinellError):
+    """A run that stopped midway, with everything computed so far on disk (exit 3)."""
+
+    exit_code = 3
+
+
+class ContractError(BrinellError):
+    """A plugin that broke its contract: an input out of bounds or over budget, undeclared access, a query too many (exit 2)."""

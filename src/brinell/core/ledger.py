@@ -1,0 +1,255 @@
+"""The ledger: the only way from an attack to the model, and the only judge of success.
+
+An attack is handed the ledger's `Desk` in place of the model. The desk answers queries; behind it the ledger counts what
+each sample cost, enforces access, budget, bounds and threat, and remembers per sample the first success, the query at which
+it came, and the closest adversarial input. A success is a wrong answer to a legal input, whatever the attack believes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.errors import ContractError, TargetError
+from brinell.core.target import Access, Target
+from brinell.core.threat import Threat
+
+Loss = Callable[..., Tensor]
+"""(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
+
+
+class Gradient(NamedTuple):
+    """Answer to a gradient query, every tensor detached."""
+
+    logits: Tensor
+    """(n, classes)."""
+    loss: Tensor
+    """(n,)."""
+    grad: Tensor
+    """(n, *shape): the gradient of each sample's loss to its own input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times."""
+
+    scores: Callable[[Tensor, Tensor], Tensor]
+    """`scores(ids, x)`: (n, classes) logits. One forward each. Needs access SCORES."""
+    labels: Callable[[Tensor, Tensor], Tensor]
+    """`labels(ids, x)`: (n,) predicted classes. One forward each. Needs access LABELS."""
+    gradient: Callable[..., Gradient]
+    """`gradient(ids, x, loss, *extra)`: value and input gradient of `loss(logits, y, *extra)`, where `extra` are per-sample
+    tensors. One forward and one backward each. Needs access GRADIENTS."""
+    standing: Callable[[Tensor], Tensor]
+    """`standing(ids)`: (n,) bool, which samples are still worth a query: not yet fooled, and with budget left."""
+    classes: int
+    """How many classes the model tells apart."""
+
+
+class _View(NamedTuple):
+    """What the ledger knows of the rows of one query, kept while the attack goes on using the same ids."""
+
+    ids: Tensor
+    version: int
+    x0: Tensor
+    y: Tensor
+    eps: Tensor
+    limit: Tensor
+    occurrence: Tensor
+    """(n,): how many earlier rows of the query have the same id."""
+    repeats: bool
+
+
+class Ledger:
+    """Counts and judges the queries of one attack on one batch.
+
+    Args:
+        target: the model.
+        batch: the samples, with ids 0 to n-1.
+        threat: what counts as a success, with one eps per sample.
+        access: what the attack declared that it needs.
+        queries: forwards allowed per sample; None for no limit.
+        batch_size: the most inputs shown to the model at once.
+        minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
+        on_pass: called with (forwards, backwards) after each batch, for progress.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        batch: Batch,
+        threat: Threat,
+        *,
+        access: Access = Access.GRADIENTS,
+        queries: int | None = None,
+        batch_size: int = 128,
+        minimal: bool = False,
+        on_pass: Callable[[int, int], None] | None = None,
+    ) -> None:
+        n, device = len(batch), batch.x.device
+        self._target, self._batch, self._threat = target, batch, threat
+        self._access = min(access, target.access)
+        self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
+        self._view: _View | None = None
+        self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
+        """(n,): forward evaluations spent on each sample."""
+        self.backwards = torch.zeros(n, dtype=torch.int64, device=device)
+        """(n,): backward evaluations."""
+        self.first_success = torch.zeros(n, dtype=torch.int64, device=device)
+        """(n,): the forward at which the sample was first fooled, counted from 1; 0 for never."""
+        self.distance = torch.full((n,), torch.inf, device=device)
+        """(n,): distance of the closest adversarial input, inf for none."""
+        self.closest = batch.x
+        """(n, *shape): the closest adversarial input; the clean one where there is none."""
+
+    @property
+    def fooled(self) -> Tensor:
+        """(n,) bool: whether an adversarial input within the threat was found."""
+        return self.first_success > 0
+
+    def desk(self) -> Desk:
+        """What the attack is given."""
+        return Desk(
+            scores=lambda ids, x: self._forward(ids, x, Access.SCORES),
+            labels=lambda ids, x: self._forward(ids, x, Access.LABELS).argmax(1),
+            gradient=lambda ids, x, loss, *extra: self._gradient(ids, x, loss, *extra),
+            standing=lambda ids: self._standing(ids),
+            classes=self._target.classes,
+        )
+
+    def _standing(self, ids: Tensor) -> Tensor:
+        stands = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+        if not self._minimal:
+            stands &= self.first_success[ids] == 0
+        if self._queries is not None:
+            stands &= self.forwards[ids] < self._queries
+        return stands
+
+    def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
+        view, before = self._admit(ids, x, access), self.forwards[ids]
+        answers = []
+        with torch.no_grad():
+            for part in _parts(len(ids), self._batch_size):
+                logits = self._target.predict(x[part])
+                self._settle(view, part, x[part], logits, before[part], backwards=0)
+                answers.append(logits)
+        return _join(answers)
+
+    def _gradient(self, ids: Tensor, x: Tensor, loss: Loss, *extra: Tensor) -> Gradient:
+        view, before = self._admit(ids, x, Access.GRADIENTS), self.forwards[ids]
+        answers = []
+        for part in _parts(len(ids), self._batch_size):
+            with torch.enable_grad():
+                leaf = x[part].detach().requires_grad_()
+                logits = self._target.predict(leaf)
+                value = loss(logits, view.y[part], *(e[part] for e in extra))
+                grad = _gradient_or_zero(value, leaf)
+            logits = logits.detach()
+            self._settle(view, part, x[part], logits, before[part], backwards=1)
+            answers.append(Gradient(logits, value.detach(), grad))
+        return Gradient(*(_join(list(column)) for column in zip(*answers, strict=True)))
+
+    def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _View:
+        """Refuse a query that the attack may not make, before the model sees it."""
+        if access > self._access:
+            raise ContractError(f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only")
+        if len(ids) == 0 or x.shape != (len(ids), *self._batch.x.shape[1:]):
+            raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
+        view = self._look_up(ids)
+        if self._queries is not None and bool((self.forwards[ids] + view.occurrence >= self._queries).any()):
+            raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
+        excess = self._threat.domain.excess(x)
+        if not excess <= 1e-6:
+            raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
+        return view
+
+    def _look_up(self, ids: Tensor) -> _View:
+        view = self._view
+        if view is None or view.ids is not ids or view.version != ids._version:
+            everything = len(ids) == len(self._batch) and bool((ids == self._batch.ids).all())
+            repeats = not everything and len(torch.unique(ids)) < len(ids)
+            eps = self._threat.eps[ids]
+            view = _View(
+                ids=ids,
+                version=ids._version,
+                x0=self._batch.x if everything else self._batch.x[ids],
+                y=self._batch.y[ids],
+                eps=eps,
+                limit=eps + self._threat.tolerance()[ids],
+                occurrence=_occurrence(ids) if repeats else torch.zeros_like(ids),
+                repeats=repeats,
+            )
+            self._view = view
+        return view
+
+    def _settle(self, view: _View, part: slice, x: Tensor, logits: Tensor, before: Tensor, *, backwards: int) -> None:
+        """Count a batch that the model answered, and note its successes."""
+        ids = view.ids[part]
+        if logits.shape != (len(ids), self._target.classes):
+            raise TargetError(f"the model answered {tuple(logits.shape)} to {len(ids)} inputs, not ({len(ids)}, {self._target.classes})")
+        size = self._threat.distance.size(x - view.x0[part])
+        legal = size <= view.limit[part]
+        hit = legal & (logits.argmax(1) != view.y[part])
+        finite, all_legal, any_hit = torch.stack([torch.isfinite(logits).all(), legal.all(), hit.any()]).tolist()
+        if not finite:
+            raise TargetError("the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it")
+        if not all_legal and not self._minimal:
+            over = (size - view.eps[part]).max().item()
+            raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")
+        spent = before + view.occurrence[part] + 1
+        if any_hit:
+            self._note(ids[hit], x[hit], size[hit], spent[hit])
+        if view.repeats:
+            one = torch.ones_like(ids)
+            self.forwards.index_add_(0, ids, one)
+            self.backwards.index_add_(0, ids, one * backwards)
+        else:
+            self.forwards[ids] = spent
+            if backwards:
+                self.backwards[ids] += 1
+        if self._on_pass is not None:
+            self._on_pass(len(ids), len(ids) * backwards)
+
+    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor) -> None:
+        if self.closest is self._batch.x:
+            self.closest = self._batch.x.clone()
+        earliest = torch.full_like(self.first_success, torch.iinfo(torch.int64).max)
+        earliest.scatter_reduce_(0, ids, spent, "amin")
+        new = (self.first_success == 0) & (earliest < torch.iinfo(torch.int64).max)
+        self.first_success[new] = earliest[new]
+        order = torch.argsort(size, stable=True)
+        ids, x, size = ids[order], x[order], size[order]
+        better = (size < self.distance[ids]) & (_occurrence(ids) == 0)
+        self.distance[ids[better]] = size[better]
+        self.closest[ids[better]] = x[better]
+
+
+def _gradient_or_zero(value: Tensor, leaf: Tensor) -> Tensor:
+    """The gradient of the summed losses; zeros where the model's answer does not depend on its input differentiably."""
+    if not value.requires_grad:
+        return torch.zeros_like(leaf)
+    (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True)
+    return torch.zeros_like(leaf) if grad is None else grad
+
+
+def _parts(n: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _occurrence(ids: Tensor) -> Tensor:
+    """For each row, how many earlier rows have the same id."""
+    ordered, order = torch.sort(ids, stable=True)
+    rank = torch.arange(len(ids), device=ids.device)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    start = torch.cummax(torch.where(first, rank, torch.zeros_like(rank)), 0).values
+    occurrence = torch.empty_like(rank)
+    occurrence[order] = rank - start
+    return occurrence

@@ -1,0 +1,28 @@
+"""Losses that an attack raises, one value per sample: (n, classes) logits and (n,) labels to (n,). Larger is more wrong."""
+
+import torch
+from torch import Tensor
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Negative log-probability of the true class."""
+    return torch.nn.functional.cross_entropy(logits, y, reduction="none")
+
+
+def margin(logits: Tensor, y: Tensor) -> Tensor:
+    """Best other logit minus the true logit (Carlini & Wagner 2017, f_6 with the sign turned): positive when fooled."""
+    true = logits.gather(1, y[:, None])[:, 0]
+    other = logits.scatter(1, y[:, None], -torch.inf).amax(1)
+    return other - true
+
+
+def dlr(logits: Tensor, y: Tensor) -> Tensor:
+    """Difference of logits ratio (Croce & Hein 2020, Reliable evaluation, eq. 6): the margin over the spread of the top three.
+
+    With three classes the third largest logit is the smallest. With two, where the ratio is constant up to its sign, the
+    spread is left out, so the loss is the plain margin.
+    """
+    if logits.shape[1] < 3:
+        return margin(logits, y)
+    top = logits.topk(3, dim=1).values
+    return margin(logits, y) / (top[:, 0] - top[:, 2] + 1e-12)

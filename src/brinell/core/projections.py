@@ -1,0 +1,32 @@
+"""Euclidean projections onto the balls of the norms, around zero. `eps` is (n,), one radius per sample."""
+
+import torch
+from torch import Tensor
+
+from brinell.core.norms import l2, per_sample
+
+
+def project_linf(delta: Tensor, eps: Tensor) -> Tensor:
+    """Clip every value of `delta` to [-eps, eps]."""
+    radius = per_sample(eps, delta)
+    return torch.clamp(delta, -radius, radius)
+
+
+def project_l2(delta: Tensor, eps: Tensor) -> Tensor:
+    """Scale `delta` back to length eps where it is longer; shorter ones stay as they are."""
+    length = l2(delta)
+    return delta * per_sample(torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0), delta)
+
+
+def project_l1(delta: Tensor, eps: Tensor) -> Tensor:
+    """Soft-threshold `delta` to absolute sum eps (Duchi et al. 2008, Efficient projections onto the l1-ball, Fig. 1)."""
+    flat = delta.flatten(1)
+    size = flat.abs()
+    ordered = size.sort(dim=1, descending=True).values
+    rank = torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype)
+    candidate = (ordered.cumsum(1) - eps[:, None]) / rank
+    last = (ordered > candidate).sum(1).clamp_min(1)
+    threshold = candidate.gather(1, last[:, None] - 1).clamp_min(0)
+    shrunk = flat.sign() * (size - threshold).clamp_min(0)
+    inside = size.sum(1) <= eps
+    return torch.where(inside[:, None], flat, shrunk).reshape(delta.shape)

@@ -1,0 +1,82 @@
+"""The per-sample record: one row per model x sample x attack x eps. Every figure anywhere is computed from these rows."""
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+SCHEMA_VERSION = 1
+CLEAN = "clean"
+"""The value of `attack` in the row of the first check, one per model and sample, at eps 0."""
+
+
+class Outcome(StrEnum):
+    """What became of one sample under one attack at one eps. `BROKEN` ones count against robust accuracy."""
+
+    CORRECT = "correct"
+    """Clean row: the model is right on the untouched input."""
+    MISCLASSIFIED = "misclassified"
+    """The model is wrong on the untouched input; it counts as not robust at every eps, and no attack is spent on it."""
+    FOOLED = "fooled"
+    """This attack found an adversarial input within eps, running at this eps or shrinking one found at a larger eps."""
+    FOOLED_BELOW = "fooled_below"
+    """This attack, or an earlier one, fooled the sample at a smaller eps; that input is within this eps too."""
+    FOOLED_BEFORE = "fooled_before"
+    """An earlier attack of the run fooled the sample at this eps, so this attack was not run on it."""
+    SURVIVED = "survived"
+    """This attack ran at this eps and found nothing."""
+    SURVIVED_ABOVE = "survived_above"
+    """This attack found nothing at a larger eps, whose inputs include these."""
+    SKIPPED = "skipped"
+    """The attack cannot run on this model, distance or domain; the reason stands in the manifest."""
+    FAILED = "failed"
+    """The sample could not be judged (unreadable input, unreachable model); the reason stands in the manifest."""
+
+
+BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.FOOLED_BEFORE})
+HELD = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE})
+
+
+def _column(kind: str, doc: str, *, null: bool = False) -> Any:
+    return field(metadata={"kind": kind, "doc": doc, "null": null})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """Rows as columns, each a (rows,) array. Columns that may be null are masked arrays, so that no number stands for "none"."""
+
+    model: np.ndarray[Any, Any] = _column("string", "name of the model in the run")
+    sample_id: np.ndarray[Any, Any] = _column("int64", "position of the sample in the data")
+    label: np.ndarray[Any, Any] = _column("int32", "true class")
+    clean_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the untouched input")
+    clean_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class")
+    attack: np.ndarray[Any, Any] = _column("string", "the stage's name, or `clean` for the first check")
+    distance: np.ndarray[Any, Any] = _column("string", "norm in which eps is measured")
+    eps: np.ndarray[Any, Any] = _column("float64", "budget of this row, in the units of the data")
+    outcome: np.ndarray[Any, Any] = _column("string", "one of Outcome")
+    adv_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the adversarial input", null=True)
+    adv_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class", null=True)
+    adv_margin: np.ndarray[Any, Any] = _column(
+        "float32", "best other logit minus the true one at the adversarial input, above 0 when fooled", null=True
+    )
+    linf: np.ndarray[Any, Any] = _column("float32", "Linf size of the perturbation", null=True)
+    l2: np.ndarray[Any, Any] = _column("float32", "L2 size", null=True)
+    l1: np.ndarray[Any, Any] = _column("float32", "L1 size", null=True)
+    l0: np.ndarray[Any, Any] = _column("float32", "number of values changed, each channel counted", null=True)
+    stored_pred: np.ndarray[Any, Any] = _column(
+        "int32", "class predicted after rounding to the data's storage levels (8-bit images)", null=True
+    )
+    stored_within: np.ndarray[Any, Any] = _column("bool", "whether the rounded input is still within eps", null=True)
+    forwards: np.ndarray[Any, Any] = _column("int64", "forward evaluations that this row cost")
+    backwards: np.ndarray[Any, Any] = _column("int64", "backward evaluations that this row cost")
+    judge_forwards: np.ndarray[Any, Any] = _column("int64", "forwards spent on re-checking the find, as found and as stored")
+    queries_to_success: np.ndarray[Any, Any] = _column("int64", "the forward at which this row's attack first succeeded", null=True)
+    seconds: np.ndarray[Any, Any] = _column("float64", "wall time, shared among the samples of a group by their evaluations")
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+COLUMNS: dict[str, dict[str, Any]] = {f.name: dict(f.metadata) for f in fields(Records)}
+"""Name to {kind, doc, null}: the schema that the store writes and the documentation shows."""

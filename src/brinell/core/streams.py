@@ -1,0 +1,77 @@
+"""Random numbers as a pure function of (run seed, sample, plugin, restart, draw).
+
+A `Streams` holds one 64-bit key per sample. Drawing twice from the same streams gives the same numbers; `fold` derives new
+ones. So order, batch size, device and number of workers cannot change what a sample is given, and no generator is shared.
+The generator is SplitMix64 used by counter (Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators).
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+
+
+def _shift_right(z: Tensor, bits: int) -> Tensor:
+    """Logical shift of int64, which torch shifts arithmetically."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser: every input bit reaches every output bit."""
+    z = (z ^ _shift_right(z, 30)) * _MIX_1
+    z = (z ^ _shift_right(z, 27)) * _MIX_2
+    return z ^ _shift_right(z, 31)
+
+
+def token(value: int | str) -> int:
+    """A signed 64-bit number for a name or an integer, the same on every machine."""
+    digest = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """One stream of random numbers per sample."""
+
+    keys: Tensor
+    """(n,) int64."""
+
+    @classmethod
+    def of(cls, seed: int, sample_ids: Tensor) -> "Streams":
+        """The streams of a run: `sample_ids` (n,) int64 are positions in the data set."""
+        return cls(_mix(sample_ids.to(torch.int64) * _GAMMA + token(seed)))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def fold(self, value: int | str) -> "Streams":
+        """Streams independent of these, one set for each name or number."""
+        return Streams(_mix(self.keys * 3 + token(value)))
+
+    def select(self, keep: Tensor) -> "Streams":
+        """The streams of the chosen rows."""
+        return Streams(self.keys[keep])
+
+    def bits(self, *shape: int) -> Tensor:
+        """(n, *shape) int64, all 64 bits random."""
+        count = math.prod(shape)
+        counter = torch.arange(1, count + 1, device=self.keys.device, dtype=torch.int64) * _GAMMA
+        return _mix(self.keys[:, None] + counter).reshape(len(self), *shape)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """(n, *shape) float32, uniform on the open interval (0, 1), in steps of 2**-23."""
+        return _shift_right(self.bits(*shape), 41).to(torch.float32).add_(0.5).mul_(2.0**-23)
+
+    def normal(self, *shape: int) -> Tensor:
+        """(n, *shape) float32, standard normal."""
+        return torch.special.ndtri(self.uniform(*shape))
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """(n, *shape) int64, uniform on 0..high-1; the bias is below high / 2**62."""
+        return _shift_right(self.bits(*shape), 2) % high

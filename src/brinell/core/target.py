@@ -1,0 +1,43 @@
+"""The classifier under test, and how much of it an attack may see."""
+
+from enum import IntEnum
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from brinell.core.domain import Domain
+
+
+class Access(IntEnum):
+    """What a target answers with, each level including the ones below it."""
+
+    LABELS = 1
+    SCORES = 2
+    GRADIENTS = 3
+
+
+@runtime_checkable
+class Target(Protocol):
+    """A classifier over a domain. Normalisation and resizing happen inside `predict`."""
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+
+    @property
+    def domain(self) -> Domain:
+        """The inputs it takes."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes it tells apart."""
+
+    @property
+    def access(self) -> Access:
+        """The most that it can answer with."""
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) inputs within the domain's bounds to (n, classes) logits; differentiable where access is GRADIENTS."""
+
+    def digest(self) -> str:
+        """A hash of everything that determines its answers."""

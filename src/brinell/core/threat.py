@@ -1,0 +1,63 @@
+"""What the adversary may do: every input within `eps` of the clean one, in one distance, inside the bounds of the data."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain
+from brinell.core.streams import Streams
+
+
+@runtime_checkable
+class Distance(Protocol):
+    """A norm on perturbations `delta` (n, *shape). Every method is a pure function, `eps` is (n,)."""
+
+    @property
+    def name(self) -> str:
+        """The file's name: linf, l2, ..."""
+
+    def size(self, delta: Tensor) -> Tensor:
+        """(n,): the norm of each perturbation."""
+
+    def project(self, delta: Tensor, eps: Tensor) -> Tensor:
+        """The nearest perturbation of size at most eps."""
+
+    def ascent(self, grad: Tensor) -> Tensor:
+        """The perturbation of size 1 along which a function with gradient `grad` rises fastest; 0 where `grad` is 0."""
+
+    def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """(n, *shape): perturbations drawn uniformly from the unit ball."""
+
+    def direction(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """(n, *shape): perturbations of size exactly 1, as APGD starts from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threat:
+    """The set of inputs that count: within `eps[i]` of clean input i, and inside the domain's bounds."""
+
+    distance: Distance
+    eps: Tensor
+    """(n,) float32, one budget per sample, aligned with the batch."""
+    domain: Domain
+
+    def select(self, keep: Tensor) -> "Threat":
+        return Threat(distance=self.distance, eps=self.eps[keep], domain=self.domain)
+
+    def project(self, x: Tensor, x0: Tensor) -> Tensor:
+        """`x` moved into the set around `x0`.
+
+        First onto the ball, then into the box; since x0 lies in the box the second step never leaves the ball.
+        """
+        return self.domain.clamp(self.distance.project(x - x0, self.eps).add_(x0))
+
+    def tolerance(self) -> Tensor:
+        """(n,): by how much float32 rounding may make a legal input look too far away."""
+        return tolerance(self.eps)
+
+
+def tolerance(eps: Tensor) -> Tensor:
+    """Slack for comparing a measured distance with `eps`: one part in 10**5, and at least 10**-6."""
+    return torch.clamp_min(eps * 1e-5, 1e-6)
