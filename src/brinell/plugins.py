@@ -1,0 +1,178 @@
+"""Names, classes and instances of plugins: the only dynamic import of the package.
+
+A plugin is a frozen, keyword-only dataclass of settings that can be built with no arguments. It is found by the name of its
+file in the folder of its kind, by an entry point `brinell.<kind>` of an installed package, or as `module:Class` or
+`file.py:Class` for scratch work. Listing imports nothing.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import re
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, get_type_hints
+from urllib.parse import parse_qsl
+
+from pydantic import TypeAdapter, ValidationError
+
+from brinell.core.errors import RequestError
+
+FOLDERS = {
+    "attack": "brinell.attacks",
+    "distance": "brinell.distances",
+    "dataset": "brinell.datasets",
+    "target": "brinell.targets",
+}
+"""Kind to the package whose modules are its plugins."""
+
+
+class Spec(NamedTuple):
+    """A plugin as people write it: `NAME[:PATH][?key=value&...]`."""
+
+    name: str
+    path: str
+    options: dict[str, str]
+
+
+def parse(text: str) -> Spec:
+    """Split `NAME:PATH?key=value` into its parts.
+
+    `module:Class` and `file.py:Class` are names as a whole, since a plugin's own name has neither a dot nor a slash. The path
+    of a URL (`http://...`) stays with its scheme.
+
+    Raises:
+        RequestError: nothing before the first colon, or an option without `=`.
+    """
+    body, _, query = text.partition("?")
+    head, _, rest = body.partition(":")
+    if head in ("http", "https"):
+        head, rest = "http", body
+    elif "." in head or "/" in head:
+        head, rest = body, ""
+    if not head:
+        raise RequestError(f"{text!r} names nothing: write NAME, NAME:PATH or NAME?option=value")
+    try:
+        options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
+    except ValueError:
+        raise RequestError(f"the options of {text!r} are not key=value pairs joined by &") from None
+    return Spec(head, rest, options)
+
+
+def names(kind: str) -> list[str]:
+    """Sorted names of all plugins of a kind, importing none of them."""
+    return sorted(_built_in(kind) | {entry.name for entry in entry_points(group=f"brinell.{kind}")})
+
+
+def _built_in(kind: str) -> set[str]:
+    # find_spec imports brinell and the (empty) package of the kind, never a plugin module.
+    spec = importlib.util.find_spec(FOLDERS[kind])
+    if spec is None:
+        return set()
+    modules = pkgutil.iter_modules(spec.submodule_search_locations)
+    return {module.name.replace("_", "-") for module in modules if not module.name.startswith("_")}
+
+
+def load(kind: str, name: str) -> type[Any]:
+    """The dataclass of the plugin `name`.
+
+    Raises:
+        RequestError: no such plugin (with the nearest name), two of one name, or a module that holds none.
+    """
+    if "." in name or "/" in name:
+        return _scratch(kind, name)
+    found = [entry for entry in entry_points(group=f"brinell.{kind}") if entry.name == name]
+    built_in = name in _built_in(kind)
+    if len(found) + built_in > 1:
+        sources = [entry.value for entry in found] + [FOLDERS[kind]] * built_in
+        raise RequestError(f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages")
+    if built_in:
+        return _only_export(importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}"))
+    if found:
+        loaded: type[Any] = found[0].load()
+        return loaded
+    raise RequestError(f"there is no {kind} {name!r}{nearest(name, names(kind))}; `brinell plugins` lists them")
+
+
+def _scratch(kind: str, name: str) -> type[Any]:
+    source, _, attribute = name.rpartition(":")
+    if not source:
+        raise RequestError(f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own")
+    module = import_file(Path(source)) if source.endswith(".py") else _import(source)
+    plugin = getattr(module, attribute, None)
+    if not isinstance(plugin, type):
+        raise RequestError(f"{source} has no class {attribute!r}{nearest(attribute, dir(module))}")
+    return plugin
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise RequestError(f"module {name!r} cannot be imported: {error}") from None
+
+
+def import_file(path: Path) -> ModuleType:
+    """The module in a file, run under a name of its own.
+
+    Raises:
+        RequestError: no such file, or an error while it ran.
+    """
+    if not path.is_file():
+        raise RequestError(f"there is no file {path}: check the path before the colon")
+    spec = importlib.util.spec_from_file_location("brinell_scratch_" + re.sub(r"\W", "_", str(path.resolve())), path)
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RequestError(f"{path} failed on import with {type(error).__name__}: {error}") from error
+    return module
+
+
+def _only_export(module: ModuleType) -> type[Any]:
+    exported = [getattr(module, name) for name in module.__all__]
+    if len(exported) != 1 or not dataclasses.is_dataclass(exported[0]):
+        raise RequestError(f"{module.__name__} must export exactly one dataclass in __all__")
+    plugin: type[Any] = exported[0]
+    return plugin
+
+
+def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    """An instance of the plugin with these settings; text is converted to the type of its field.
+
+    Raises:
+        RequestError: unknown plugin or option (with the nearest name), or a value of the wrong type or range.
+    """
+    plugin = load(kind, name)
+    fields = {field.name for field in dataclasses.fields(plugin)}
+    hints = get_type_hints(plugin)
+    values = {}
+    for key, value in options.items():
+        if key not in fields:
+            known = ", ".join(sorted(fields)) or "none"
+            raise RequestError(f"{kind} {name} has no option {key!r}{nearest(key, fields)}; it has: {known}")
+        values[key] = _convert(f"option {key} of {kind} {name}", hints[key], value)
+    try:
+        return plugin(**values)
+    except ValueError as error:
+        raise RequestError(f"{kind} {name}: {error}") from None
+
+
+def _convert(what: str, hint: Any, value: Any) -> Any:
+    try:
+        return TypeAdapter(hint).validate_python(value, strict=not isinstance(value, str))
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise RequestError(f"{what} is {value!r}: {problem[0].lower()}{problem[1:]}") from None
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`, did you mean 'x'?` for the closest of `known`, or nothing where none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
