@@ -10,7 +10,6 @@ import difflib
 import importlib
 import importlib.util
 import pkgutil
-import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -21,6 +20,7 @@ from urllib.parse import parse_qsl
 from pydantic import TypeAdapter, ValidationError
 
 from brinell.core.errors import RequestError
+from brinell.core.imports import import_file
 
 FOLDERS = {
     "attack": "brinell.attacks",
@@ -89,7 +89,9 @@ def load(kind: str, name: str) -> type[Any]:
     built_in = name in _built_in(kind)
     if len(found) + built_in > 1:
         sources = [entry.value for entry in found] + [FOLDERS[kind]] * built_in
-        raise RequestError(f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages")
+        raise RequestError(
+            f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages"
+        )
     if built_in:
         return _only_export(importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}"))
     if found:
@@ -114,25 +116,6 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise RequestError(f"module {name!r} cannot be imported: {error}") from None
-
-
-def import_file(path: Path) -> ModuleType:
-    """The module in a file, run under a name of its own.
-
-    Raises:
-        RequestError: no such file, or an error while it ran.
-    """
-    if not path.is_file():
-        raise RequestError(f"there is no file {path}: check the path before the colon")
-    spec = importlib.util.spec_from_file_location("brinell_scratch_" + re.sub(r"\W", "_", str(path.resolve())), path)
-    if spec is None or spec.loader is None:
-        raise RequestError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise RequestError(f"{path} failed on import with {type(error).__name__}: {error}") from error
-    return module
 
 
 def _only_export(module: ModuleType) -> type[Any]:

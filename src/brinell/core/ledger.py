@@ -155,7 +155,9 @@ class Ledger:
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _View:
         """Refuse a query that the attack may not make, before the model sees it."""
         if access > self._access:
-            raise ContractError(f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only")
+            raise ContractError(
+                f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only"
+            )
         if len(ids) == 0 or x.shape != (len(ids), *self._batch.x.shape[1:]):
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
         view = self._look_up(ids)
@@ -189,13 +191,17 @@ class Ledger:
         """Count a batch that the model answered, and note its successes."""
         ids = view.ids[part]
         if logits.shape != (len(ids), self._target.classes):
-            raise TargetError(f"the model answered {tuple(logits.shape)} to {len(ids)} inputs, not ({len(ids)}, {self._target.classes})")
+            raise TargetError(
+                f"the model answered {tuple(logits.shape)} to {len(ids)} inputs, not ({len(ids)}, {self._target.classes})"
+            )
         size = self._threat.distance.size(x - view.x0[part])
         legal = size <= view.limit[part]
         hit = legal & (logits.argmax(1) != view.y[part])
         finite, all_legal, any_hit = torch.stack([torch.isfinite(logits).all(), legal.all(), hit.any()]).tolist()
         if not finite:
-            raise TargetError("the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it")
+            raise TargetError(
+                "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
+            )
         if not all_legal and not self._minimal:
             over = (size - view.eps[part]).max().item()
             raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")

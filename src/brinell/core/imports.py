@@ -1,0 +1,27 @@
+"""Running a user's own Python file: the factory of a model, a filter, an attack."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+from brinell.core.errors import RequestError
+
+
+def import_file(path: Path) -> ModuleType:
+    """The module in a file, run under a name of its own.
+
+    Raises:
+        RequestError: no such file, or an error while it ran.
+    """
+    if not path.is_file():
+        raise RequestError(f"there is no file {path}: check the path before the colon")
+    spec = importlib.util.spec_from_file_location("brinell_scratch_" + re.sub(r"\W", "_", str(path.resolve())), path)
+    if spec is None or spec.loader is None:
+        raise RequestError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RequestError(f"{path} failed on import with {type(error).__name__}: {error}") from error
+    return module
