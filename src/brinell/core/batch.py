@@ -7,10 +7,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Inputs with their labels.
-
-    `select` returns the rows where `keep` (bool, or indices) says so; nothing is changed in place.
-    """
+    """Inputs with their labels."""
 
     ids: Tensor
     """(n,) int64: the handles by which the ledger knows the samples."""
@@ -23,4 +20,5 @@ class Batch:
         return len(self.ids)
 
     def select(self, keep: Tensor) -> "Batch":
+        """The rows that `keep` (bool, or indices) names; nothing is changed in place."""
         return Batch(ids=self.ids[keep], x=self.x[keep], y=self.y[keep])

@@ -26,3 +26,7 @@ def dlr(logits: Tensor, y: Tensor) -> Tensor:
         return margin(logits, y)
     top = logits.topk(3, dim=1).values
     return margin(logits, y) / (top[:, 0] - top[:, 2] + 1e-12)
+
+
+LOSSES = {"ce": cross_entropy, "dlr": dlr, "margin": margin}
+"""The losses by the names that settings use."""

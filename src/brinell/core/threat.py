@@ -44,6 +44,7 @@ class Threat:
     domain: Domain
 
     def select(self, keep: Tensor) -> "Threat":
+        """The threat to the chosen rows."""
         return Threat(distance=self.distance, eps=self.eps[keep], domain=self.domain)
 
     def project(self, x: Tensor, x0: Tensor) -> Tensor:

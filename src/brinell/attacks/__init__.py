@@ -1,0 +1,1 @@
+"""Attacks: one file each, reading like its paper. None imports another."""

@@ -1,0 +1,155 @@
+"""APGD: projected gradient ascent that halves its own step size when progress stalls.
+
+Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks, Algorithm 1
+and section 3.
+
+Deviations:
+- A sample leaves in the iteration in which it is fooled; the paper runs all iterations and keeps the best point. The verdict
+  is the same, since a fooled point is not given up.
+- The last iterate is scored but its gradient is not taken: 1 backward less.
+- With `random_start` (the default of the reference code) the first point is at distance eps from the clean input in a random
+  direction; the paper leaves the start open.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.contracts import Family
+from brinell.core.domain import KINDS, Kind
+from brinell.core.ledger import Desk
+from brinell.core.losses import LOSSES
+from brinell.core.norms import per_sample
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+
+__all__ = ["APGD"]
+
+MOMENTUM = 0.75
+"""alpha of Algorithm 1: the weight of the new step against the previous one."""
+RHO = 0.75
+"""Condition 1: the step size is kept only if more than this share of the steps since the last checkpoint raised the loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGD:
+    """Auto-PGD on the cross-entropy (`loss=ce`) or on the difference of logits ratio (`loss=dlr`)."""
+
+    loss: Literal["ce", "dlr", "margin"] = "ce"
+    """Loss to raise: ce (cross-entropy), dlr (difference of logits ratio) or margin."""
+    steps: int = 100
+    """Iterations of each restart."""
+    restarts: int = 1
+    """Random starting points, tried one after another on what still stands."""
+    random_start: bool = True
+    """Start at distance eps in a random direction; otherwise at the clean input."""
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    family: ClassVar[Family] = "budgeted"
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.restarts < 1:
+            raise ValueError(f"steps is {self.steps} and restarts {self.restarts}; both must be at least 1")
+        if self.restarts > 1 and not self.random_start:
+            raise ValueError("restarts without random_start repeat the same run; set restarts=1 or random_start=true")
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """One forward and backward at the start and at every iterate but the last, which is scored only."""
+        return self.restarts * (self.steps + 1), self.restarts * self.steps
+
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Run the restarts one after another on what still stands."""
+        for restart in range(self.restarts):
+            stands = ledger.standing(batch.ids)
+            if not stands.any():
+                return
+            self._run(ledger, batch.select(stands), threat.select(stands), rng.select(stands).fold(restart))
+
+    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        loss = LOSSES[self.loss]
+        x = batch.x
+        if self.random_start:
+            start = threat.distance.direction(rng, tuple(x.shape[1:]))
+            x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
+        answer = ledger.gradient(batch.ids, x, loss)
+        state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
+        checkpoints = set(_checkpoints(self.steps))
+        last = 0
+        for k in range(self.steps):
+            stands = ledger.standing(batch.ids)
+            if not stands.all():
+                batch, threat = batch.select(stands), threat.select(stands)
+                state.select(stands)
+                if not len(batch):
+                    return
+            x_next = state.move(batch.x, threat, momentum=MOMENTUM if k else 1.0)
+            if k == self.steps - 1:
+                ledger.scores(batch.ids, x_next)
+                return
+            answer = ledger.gradient(batch.ids, x_next, loss)
+            state.arrive(x_next, answer.loss, answer.grad)
+            if k + 1 in checkpoints:
+                state.review(k + 1 - last)
+                last = k + 1
+
+
+class _State:
+    """Where each sample of a run stands, in the symbols of Algorithm 1."""
+
+    def __init__(self, x: Tensor, loss: Tensor, grad: Tensor, step_size: Tensor) -> None:
+        self.x, self.x_previous, self.loss, self.grad = x, x, loss, grad
+        self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
+        self.step_size = step_size
+        self.rises = torch.zeros_like(loss)
+        self.loss_max_before = loss.clone()
+        self.halved_before = torch.ones_like(loss, dtype=torch.bool)
+
+    def select(self, keep: Tensor) -> None:
+        for name, value in vars(self).items():
+            setattr(self, name, value[keep])
+
+    def move(self, x0: Tensor, threat: Threat, momentum: float) -> Tensor:
+        """Lines 7 and 8: a projected gradient step, then momentum, projected again."""
+        step = threat.distance.ascent(self.grad).mul_(per_sample(self.step_size, self.x))
+        z = threat.project(step.add_(self.x), x0)
+        if momentum == 1.0:
+            return z
+        # x + a (z - x) + (1 - a) (x - x_previous)
+        x = z.sub_(self.x).mul_(momentum).add_(self.x, alpha=2 - momentum).sub_(self.x_previous, alpha=1 - momentum)
+        return threat.project(x, x0)
+
+    def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
+        """Lines 9 to 11: note the new point, and keep it where it is the best so far."""
+        self.rises += loss > self.loss
+        better = loss > self.loss_max
+        self.x_previous, self.x, self.loss, self.grad = self.x, x, loss, grad
+        rows = better.nonzero()[:, 0]
+        self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
+
+    def review(self, steps: int) -> None:
+        """Lines 12 to 16, at a checkpoint: where progress stalled, halve the step and go back to the best point."""
+        stalled = self.rises <= RHO * steps
+        stuck = ~self.halved_before & (self.loss_max_before >= self.loss_max)
+        halve = stalled | stuck
+        self.halved_before, self.loss_max_before = halve, self.loss_max.clone()
+        self.rises = torch.zeros_like(self.rises)
+        rows = halve.nonzero()[:, 0]
+        self.step_size = torch.where(halve, self.step_size / 2, self.step_size)
+        self.x, self.grad, self.loss = self.x.clone(), self.grad.clone(), self.loss.clone()
+        self.x[rows], self.grad[rows], self.loss[rows] = self.x_max[rows], self.grad_max[rows], self.loss_max[rows]
+
+
+def _checkpoints(steps: int) -> list[int]:
+    """Iterations at which the step size is reviewed (section 3.2): p_0 = 0, p_1 = 0.22, shrinking gaps of at least 0.06."""
+    points = [0.0, 0.22]
+    while points[-1] < 1:
+        points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))
+    ends = [-(-point * steps // 1) for point in points]
+    return [int(end) for start, end in pairwise(ends) if start < end <= steps]

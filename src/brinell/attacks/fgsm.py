@@ -1,0 +1,43 @@
+"""FGSM: one step of full length along the gradient of the loss.
+
+Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4. In L2 the step goes along the
+normalised gradient (fast gradient method; Miyato et al. 2017). No deviations.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from brinell.core.batch import Batch
+from brinell.core.contracts import Family
+from brinell.core.domain import KINDS, Kind
+from brinell.core.ledger import Desk
+from brinell.core.losses import LOSSES
+from brinell.core.norms import per_sample
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+
+__all__ = ["FGSM"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FGSM:
+    """Fast gradient sign method: one gradient, one look at the result."""
+
+    loss: Literal["ce", "dlr", "margin"] = "ce"
+    """Loss to raise: ce (cross-entropy, the paper's), dlr (difference of logits ratio) or margin."""
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    family: ClassVar[Family] = "budgeted"
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """One forward and backward, and the forward that looks at the result."""
+        return 2, 1
+
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Step from the clean input."""
+        grad = ledger.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
+        step = threat.distance.ascent(grad).mul_(per_sample(threat.eps, grad))
+        ledger.scores(batch.ids, threat.project(batch.x + step, batch.x))

@@ -1,0 +1,42 @@
+"""Linf: no value may change by more than eps."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from brinell.core import norms, projections
+from brinell.core.streams import Streams
+
+__all__ = ["Linf"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linf:
+    """Largest absolute change of a single value."""
+
+    @property
+    def name(self) -> str:
+        """`linf`."""
+        return "linf"
+
+    def size(self, delta: Tensor) -> Tensor:
+        """(n,): largest absolute value."""
+        return norms.linf(delta)
+
+    def project(self, delta: Tensor, eps: Tensor) -> Tensor:
+        """Clip to [-eps, eps]."""
+        return projections.project_linf(delta, eps)
+
+    def ascent(self, grad: Tensor) -> Tensor:
+        """The sign of the gradient."""
+        return grad.sign()
+
+    def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """Uniform in the cube [-1, 1]."""
+        return rng.uniform(*shape).mul_(2).sub_(1)
+
+    def direction(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """Uniform in the cube, scaled until its largest value is 1."""
+        delta = self.sample(rng, shape)
+        return delta.div_(norms.per_sample(norms.linf(delta), delta))
+
