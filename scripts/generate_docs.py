@@ -1,0 +1,240 @@
+"""Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
+
+docs/plugins.md and the table in README.md come from the plugins' docstrings and fields, docs/records.md from the record's
+columns, docs/cli.md from the command line, docs/schema/*.json from the results that `--json` prints.
+"""
+
+import argparse
+import ast
+import dataclasses
+import importlib
+import inspect
+import json
+import sys
+import textwrap
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from brinell import plugins
+from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
+BEGIN, END = "<!-- plugins:begin -->", "<!-- plugins:end -->"
+
+
+def pages() -> dict[str, str]:
+    """Every generated file, by its path from the root, with what it should hold."""
+    found = {"docs/plugins.md": plugin_page(), "docs/records.md": record_page()}
+    try:
+        found["docs/cli.md"] = cli_page()
+        found |= schema_pages()
+        found["README.md"] = readme((ROOT / "README.md").read_text(encoding="utf-8"))
+    except (ImportError, AttributeError, SystemExit) as error:
+        print(f"left out for now: {error}", file=sys.stderr)
+    return found
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; bars and line breaks within a cell are escaped."""
+    lines = [list(header), *map(list, rows)]
+    cells = [[" ".join(cell.split()).replace("|", "\\|") for cell in line] for line in lines]
+    cells.insert(1, ["---"] * len(cells[0]))
+    return "".join("| " + " | ".join(line) + " |\n" for line in cells)
+
+
+def first_line(thing: Any) -> str:
+    """The first line of a docstring, without its full stop."""
+    doc = inspect.getdoc(thing)
+    if not doc:
+        raise ValueError(f"{thing!r} has no docstring")
+    return doc.splitlines()[0].rstrip(".")
+
+
+def attribute_docs(cls: type[Any]) -> dict[str, str]:
+    """The string that follows each attribute in the source of a class."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(node, ast.ClassDef)
+    docs = {}
+    for attribute, string in zip(node.body, node.body[1:], strict=False):
+        match attribute, string:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                docs[name] = inspect.cleandoc(text)
+    return docs
+
+
+# --- plugins ---------------------------------------------------------------------------------------------------------
+
+
+def readme(text: str) -> str:
+    """The README with its table of plugins made anew."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"README.md: put the markers {BEGIN} and {END} where the table of plugins belongs")
+    rows = []
+    for kind in plugins.FOLDERS:
+        for name in plugins.names(kind):
+            plugin = plugins.load(kind, name)
+            settings = ", ".join(f"`{field.name}`" for field in dataclasses.fields(plugin))
+            rows.append([kind, f"[{name}](docs/plugins.md#{kind}-{name})", first_line(plugin), settings])
+    return f"{before}{BEGIN}\n{table(['kind', 'name', 'what it is', 'settings'], rows)}{END}{after}"
+
+
+def plugin_page() -> str:
+    """All plugins with their settings and with what their authors wrote about them."""
+    parts = [NOTE, "# Plugins\n\n", *inspect.cleandoc(plugins.__doc__ or "").partition("\n\n")[2:], "\n"]
+    for kind in plugins.FOLDERS:
+        for name in plugins.names(kind):
+            parts.append(f"\n## {kind}: {name}\n\n{plugin_section(plugins.load(kind, name))}")
+    return "".join(parts)
+
+
+def plugin_section(plugin: type[Any]) -> str:
+    """What one plugin is, what it asks for, and its settings."""
+    module = inspect.getdoc(sys.modules[plugin.__module__]) or ""
+    parts = [f"{first_line(plugin)}.\n", "\n" + module + "\n" if module else ""]
+    facts = {fact: getattr(plugin, fact) for fact in ("access", "distances", "domains", "family") if hasattr(plugin, fact)}
+    if facts:
+        parts.append("\n" + "; ".join(f"{fact}: {fact_text(value)}" for fact, value in facts.items()) + ".\n")
+    fields = dataclasses.fields(plugin)
+    if fields:
+        docs = attribute_docs(plugin)
+        rows = [[f"`{f.name}`", f"`{type_text(f.type)}`", default_text(f), docs[f.name]] for f in fields]
+        parts.append("\n" + table(["setting", "type", "default", "meaning"], rows))
+    return "".join(parts)
+
+
+def fact_text(value: Any) -> str:
+    """A declaration of a plugin in words."""
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(value))
+    return value.name.lower() if isinstance(value, Enum) else str(value)
+
+
+def type_text(hint: Any) -> str:
+    """A type as one writes it; literals as their values."""
+    if isinstance(hint, type):
+        return hint.__name__
+    return str(hint).replace("typing.", "")
+
+
+def default_text(field: dataclasses.Field[Any]) -> str:
+    """The default of a field."""
+    if field.default is not dataclasses.MISSING:
+        return f"`{field.default!r}`"
+    return f"`{field.default_factory()!r}`" if field.default_factory is not dataclasses.MISSING else "must be given"
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def record_page() -> str:
+    """The columns of a record and the outcomes a sample can have."""
+    columns = [[f"`{name}`", c["kind"], "yes" if c["null"] else "", c["doc"]] for name, c in COLUMNS.items()]
+    docs = attribute_docs(Outcome)
+    outcomes = [[f"`{o.value}`", counts_as(o), docs[o.name]] for o in Outcome]
+    return (
+        f"{NOTE}# Records\n\n"
+        "`records/part-*.parquet` in a run folder holds one row per model, sample, attack and eps, also for samples that no "
+        "attack was spent on. Every figure of the report is computed from these rows.\n\n"
+        f"{table(['column', 'type', 'may be null', 'meaning'], columns)}\n"
+        "## Outcomes\n\n"
+        "A sample counts as robust at an eps when it held there under every attack that ran.\n\n"
+        f"{table(['outcome', 'counts as', 'meaning'], outcomes)}"
+    )
+
+
+def counts_as(outcome: Outcome) -> str:
+    """On which side of robust accuracy an outcome counts."""
+    if outcome in BROKEN:
+        return "broken"
+    return "held" if outcome in HELD else "no verdict"
+
+
+# --- command line and JSON -------------------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    """Every verb of the command line with its arguments and options."""
+    from typer.main import get_command
+
+    root = get_command(importlib.import_module("brinell.cli").app)
+    return "".join([NOTE, "# Command line\n", *verb_sections(root, "brinell", level=2)])
+
+
+def verb_sections(command: Any, path: str, level: int) -> list[str]:
+    """One section for a command, then one for each of its subcommands."""
+    parts = [f"\n{'#' * level} {path}\n\n", *([inspect.cleandoc(command.help) + "\n"] if command.help else [])]
+    rows = [parameter_row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
+    if rows:
+        parts.append("\n" + table(["argument or option", "values", "default", "meaning"], rows))
+    for name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            parts += verb_sections(child, f"{path} {name}", level + 1 if level == 2 else level)
+    return parts
+
+
+def parameter_row(parameter: Any) -> list[str]:
+    """How one argument or option is written, what it takes, what it is when left out, and what it does."""
+    if parameter.param_type_name == "argument":
+        spelling = f"`{(parameter.metavar or parameter.name).upper()}`"
+    else:
+        spelling = ", ".join(f"`{option}`" for option in [*parameter.opts, *parameter.secondary_opts])
+    choices = getattr(parameter.type, "choices", None)
+    flag = getattr(parameter, "is_flag", False)
+    values = "" if flag else " or ".join(map(str, choices)) if choices else parameter.metavar or parameter.type.name
+    repeat = " (repeatable)" if getattr(parameter, "multiple", False) or parameter.nargs == -1 else ""
+    blank = parameter.default in (None, False, "") or parameter.default == () or parameter.default == []
+    default = "required" if parameter.required else "" if blank or callable(parameter.default) else f"`{parameter.default}`"
+    return [spelling, values + repeat, default, getattr(parameter, "help", None) or ""]
+
+
+def schema_pages() -> dict[str, str]:
+    """The JSON schema of what each verb prints with --json."""
+    schemas = importlib.import_module("brinell.analysis.results").SCHEMAS
+    return {
+        f"docs/schema/{name}.json": json.dumps(model.model_json_schema(mode="serialization"), indent=2) + "\n"
+        for name, model in schemas.items()
+    }
+
+
+# --- main ------------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Write every page, or with --check name those that differ."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is out of date")
+    check = parser.parse_args().check
+    wanted = pages()
+    stray = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/schema/*.json")} - set(wanted)
+    stale = [path for path, text in wanted.items() if read(ROOT / path) != text]
+    for path in [*stale, *sorted(stray)]:
+        print(f"{path} is out of date: run `make docs`" if check else f"{'removed' if path in stray else 'wrote'} {path}")
+        if not check:
+            replace(ROOT / path, wanted.get(path))
+    return int(check and bool(stale or stray))
+
+
+def read(path: Path) -> str | None:
+    """The text of a file, or nothing where there is none."""
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def replace(path: Path, text: str | None) -> None:
+    """Write a file anew, or remove it."""
+    if text is None:
+        path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

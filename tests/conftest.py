@@ -1,0 +1,57 @@
+"""What every test stands on: a cache of its own, one thread, and the real data where it is there."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
+
+# No deadline: a loaded machine is not a bug. In CI the examples are the same on every run.
+hypothesis.settings.register_profile(
+    "brinell",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("brinell")
+
+
+def pytest_configure() -> None:
+    # Workers of pytest-xdist share the cores; more threads each would only make them wait for one another.
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout that is being tested."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data and weights; a test that asks for it is skipped where it is not there."""
+    if not (SHARED / "SHA256SUMS.txt").is_file():
+        pytest.skip(f"no real data in {SHARED}: set BRINELL_SHARED to the folder that holds mnist/ and cifar10/")
+    return SHARED
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache for the session, one for all workers, so that the built-in model is trained once and never at home."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    cache.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BRINELL_CACHE", str(cache))
+        yield cache
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "shared" in getattr(item, "fixturenames", ()):
+            item.add_marker("shared")

@@ -1,0 +1,149 @@
+"""The documentation says what the code does: generated pages are up to date and whole, and the example in it works."""
+
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+from jsonschema import Draft202012Validator
+from typer.main import get_command
+
+from brinell import plugins
+from brinell.core.imports import import_file
+from brinell.core.record import COLUMNS, Outcome
+
+
+@pytest.fixture(scope="module")
+def generate(root: Path) -> ModuleType:
+    return import_file(root / "scripts" / "generate_docs.py")
+
+
+@pytest.fixture(scope="module")
+def verbs() -> dict[str, click.Command]:
+    """Every command by its path, `brinell` itself included."""
+    from brinell.cli import app
+
+    def walk(path: str, command: click.Command) -> dict[str, click.Command]:
+        found = {path: command}
+        for name, child in getattr(command, "commands", {}).items():
+            found |= walk(f"{path} {name}", child)
+        return found
+
+    return walk("brinell", get_command(app))
+
+
+def test_generated_pages_are_up_to_date(generate: ModuleType, root: Path) -> None:
+    stale = [path for path, text in generate.pages().items() if generate.read(root / path) != text]
+    assert not stale, f"run `make docs`: {', '.join(stale)}"
+
+
+def test_every_verb_and_option_is_in_the_reference(verbs: dict[str, click.Command], root: Path) -> None:
+    page = (root / "docs" / "cli.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^#+ (brinell.*)\n([^#]*)", page, flags=re.MULTILINE))
+    for path, command in verbs.items():
+        assert path in sections
+        for option in (name for parameter in command.params for name in parameter.opts if name.startswith("-")):
+            assert f"`{option}`" in sections[path], f"{path} {option} is not in docs/cli.md"
+
+
+def test_every_option_says_what_it_does(verbs: dict[str, click.Command]) -> None:
+    mute = [
+        f"{path} {parameter.name}"
+        for path, command in verbs.items()
+        for parameter in command.params
+        if not getattr(parameter, "hidden", False) and not getattr(parameter, "help", None)
+    ]
+    assert not mute
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)])
+def test_every_plugin_is_in_the_docs(kind: str, name: str, root: Path) -> None:
+    assert f"\n## {kind}: {name}\n" in (root / "docs" / "plugins.md").read_text(encoding="utf-8")
+    assert f"docs/plugins.md#{kind}-{name}" in (root / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_column_and_outcome_is_in_the_docs(root: Path) -> None:
+    page = (root / "docs" / "records.md").read_text(encoding="utf-8")
+    for word in [*COLUMNS, *Outcome]:
+        assert f"| `{word}` |" in page
+
+
+def test_schemas_are_valid(root: Path) -> None:
+    files = sorted((root / "docs" / "schema").glob("*.json"))
+    assert files
+    for file in files:
+        Draft202012Validator.check_schema(json.loads(file.read_text(encoding="utf-8")))
+
+
+def test_check_names_the_stale_file(
+    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "docs" / "page.md"
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    monkeypatch.setattr(generate, "pages", lambda: {"docs/page.md": "new"})
+
+    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
+    assert generate.main() == 1
+    assert capsys.readouterr().out == "docs/page.md is out of date: run `make docs`\n"
+    assert not page.exists()
+
+    monkeypatch.setattr("sys.argv", ["generate_docs.py"])
+    assert generate.main() == 0
+    assert page.read_text(encoding="utf-8") == "new"
+
+    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
+    assert generate.main() == 0
+
+
+def test_a_file_that_nothing_generates_any_more_is_removed(
+    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "docs" / "schema" / "old.json"
+    generate.replace(old, "{}")
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    monkeypatch.setattr(generate, "pages", dict)
+    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
+    assert generate.main() == 1
+    monkeypatch.setattr("sys.argv", ["generate_docs.py"])
+    assert generate.main() == 0
+    assert not old.exists()
+
+
+def test_the_attack_of_the_contributing_page_keeps_the_contract(root: Path, tmp_path: Path) -> None:
+    from brinell.testing import check_attack
+
+    text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    module, trial = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    file = tmp_path / "sign_walk.py"
+    file.write_text(module, encoding="utf-8")
+    attack = plugins.load("attack", f"{file}:SignWalk")
+    check_attack(attack)
+    assert "check_attack" in trial
+    compile(trial, "CONTRIBUTING.md", "exec")
+
+
+def test_links_between_the_pages_lead_somewhere(root: Path) -> None:
+    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("design/*.md")]
+    dead = [
+        f"{page.relative_to(root)}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
+        if not (page.parent / link).exists()
+    ]
+    assert not dead
+
+
+def test_make_help_lists_every_target(root: Path) -> None:
+    text = (root / "Makefile").read_text(encoding="utf-8")
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)
+    described = set(re.findall(r"^([a-z]+):.*## ", text, flags=re.MULTILINE))
+    assert described == set(phony.split())
+
+
+def test_constraints_are_exact_and_name_no_address(root: Path) -> None:
+    for file in ("constraints.txt", "benchmarks/constraints.txt"):
+        comment, *lines = (root / file).read_text(encoding="utf-8").splitlines()
+        assert comment.startswith("# ")
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line) for line in lines)
