@@ -1,0 +1,259 @@
+"""Arrays of inputs as they are stored, read as a data set: order of axes, scale, bounds, and a hash of the content."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import RequestError
+
+Array = np.ndarray[Any, Any]
+Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
+Layout = Literal["first", "last"]
+
+CHANNELS = (1, 3, 4)
+"""Sizes by which an axis is recognised as the one of the channels."""
+AXES: dict[Kind, int] = {"vector": 1, "signal": 2, "image": 3, "video": 4}
+"""How many axes one input of each kind has, channels included."""
+TOLERANCE = 1e-6
+"""By how much of the width of the bounds a value may leave them; such values are moved onto the bound."""
+BLOCK = 1 << 22
+"""Bytes read at once where a whole array is gone through."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """How stored inputs become inputs with channels first."""
+
+    kind: Kind
+    """What one input is."""
+    shape: tuple[int, ...]
+    """Its shape, channels first."""
+    axes: tuple[int, ...]
+    """Order in which to take the axes of the stored array, the one of the samples first."""
+
+    def __call__(self, block: Array) -> Array:
+        """(n, *stored) values as (n, *shape)."""
+        return block.transpose(self.axes).reshape(len(block), *self.shape)
+
+
+def arrange(
+    stored: tuple[int, ...], *, kind: Kind | None = None, layout: Layout | None = None, what: str = "the array of inputs"
+) -> Arrangement:
+    """Decide where the channels are.
+
+    (N, D) is a vector, (N, H, W) a grey image, (N, H, W, C) or (N, C, H, W) an image, one more axis a video; with kind
+    `signal`, (N, T) or (N, C, T). The axis of size 1, 3 or 4 holds the channels unless `layout` says which; those of a signal
+    come first unless it says otherwise.
+
+    Raises:
+        RequestError: a number of axes that no input of the kind has, or channels that could be first and last.
+    """
+    sides = len(stored) - 1
+    if kind is None:
+        kinds: dict[int, Kind] = {1: "vector", 2: "image", 3: "image", 4: "video"}
+        if sides not in kinds:
+            raise RequestError(f"{what} has shape {stored}; inputs need 1 to 4 axes after the one of the samples")
+        kind = kinds[sides]
+    straight = tuple(range(len(stored)))
+    if kind != "vector" and sides == AXES[kind] - 1:
+        return Arrangement(kind=kind, shape=(1, *stored[1:]), axes=straight)
+    if sides != AXES[kind]:
+        raise RequestError(f"{what} has shape {stored}, which is no list of {kind}s; give the option kind=")
+    if kind == "vector" or (layout or _channels(stored, kind, what)) == "first":
+        return Arrangement(kind=kind, shape=stored[1:], axes=straight)
+    return Arrangement(kind=kind, shape=(stored[-1], *stored[1:-1]), axes=(0, sides, *straight[1:-1]))
+
+
+def _channels(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
+    if kind == "signal":
+        return "first"
+    first, last = stored[1] in CHANNELS, stored[-1] in CHANNELS
+    if first == last:
+        raise RequestError(
+            f"{what} has shape {stored}, whose channels could be {'first or last' if first else 'anywhere'}: "
+            "give the option layout=first or layout=last"
+        )
+    return "first" if first else "last"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """What a pass over all values found."""
+
+    least: float
+    """Smallest value."""
+    most: float
+    """Largest value."""
+    bytes8: bool
+    """Whether each value is a multiple of 1/255, as in an image that was stored in 8 bits."""
+
+
+def span(x: Array, what: str = "the array of inputs") -> Span:
+    """Go through all values once, a block at a time.
+
+    Raises:
+        RequestError: values that are no real numbers, NaN or infinity.
+    """
+    if x.dtype.kind not in "biuf":
+        raise RequestError(f"{what} has type {x.dtype}; inputs must be real numbers")
+    least, most, bytes8 = np.inf, -np.inf, True
+    for rows in blocks(x):
+        low, high = float(rows.min()), float(rows.max())
+        if not np.isfinite(low) or not np.isfinite(high):
+            raise RequestError(f"{what} holds NaN or infinity: mend or drop those samples")
+        least, most = min(least, low), max(most, high)
+        if bytes8:
+            grid = rows * np.float32(255)
+            bytes8 = bool((np.abs(grid - np.round(grid)) < 1e-3).all())
+    return Span(least=least, most=most, bytes8=bytes8)
+
+
+def blocks(x: Array) -> Iterator[Array]:
+    """The rows of `x` in order, some megabytes at a time."""
+    rows = max(1, BLOCK // max(1, x[:1].nbytes))
+    for start in range(0, len(x), rows):
+        yield x[start : start + rows]
+
+
+def domain_of(
+    x: Array,
+    arrangement: Arrangement,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    levels: int | None = None,
+    what: str = "the array of inputs",
+) -> tuple[Domain, float]:
+    """The domain of stored inputs, and the number to divide stored values by.
+
+    Bytes without bounds are divided by 255. Everything else is taken as it is and must lie between `low` (default 0) and `high`
+    (default 1). The storage levels are 256 for bytes and for images whose values all are multiples of 1/255, the whole numbers
+    between the bounds for integers, none otherwise; `levels` overrides (0 for none).
+
+    Raises:
+        RequestError: NaN, values outside the bounds, bounds in the wrong order.
+    """
+    scaled = x.dtype == np.uint8 and low is None and high is None
+    lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
+    found: int | None = 256
+    if not scaled:
+        seen = span(x, what)
+        slack = TOLERANCE * (upper - lower)
+        if seen.least < lower - slack or seen.most > upper + slack:
+            raise RequestError(
+                f"{what} holds values from {seen.least:g} to {seen.most:g}, outside the bounds {lower:g} to {upper:g}: "
+                "give bounds that hold them (low and high), or scale the data"
+            )
+        if x.dtype.kind != "f":
+            found = round(upper - lower) + 1 if upper > lower else None
+        elif not (arrangement.kind in ("image", "video") and seen.bytes8 and (lower, upper) == (0, 1)):
+            found = None
+    try:
+        domain = Domain(
+            kind=arrangement.kind,
+            shape=arrangement.shape,
+            low=lower,
+            high=upper,
+            levels=found if levels is None else levels or None,
+        )
+    except ValueError as error:
+        raise RequestError(f"{what}: {error}") from None
+    return domain, 255.0 if scaled else 1.0
+
+
+def check_labels(y: Array, n: int, what: str = "the array of labels") -> Labels:
+    """The labels as (n,) int64.
+
+    Raises:
+        RequestError: another number of labels than samples, no samples, labels that are no whole numbers from 0 on.
+    """
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise RequestError(f"{what} has shape {y.shape}; labels are one whole number per sample (of one-hot rows, the argmax)")
+    if len(y) != n:
+        raise RequestError(f"{what} holds {len(y)} labels for {n} inputs: they must belong together one to one")
+    if n == 0:
+        raise RequestError(f"{what} is empty: there is nothing to audit")
+    if y.dtype.kind not in "iuf" or (y.dtype.kind == "f" and not bool((y == np.floor(y)).all())):
+        raise RequestError(f"{what} has type {y.dtype}; labels are whole numbers from 0 on")
+    if y.min() < 0:
+        raise RequestError(f"{what} holds the label {int(y.min())}; labels are counted from 0")
+    return y.astype(np.int64)
+
+
+def class_names(names: Sequence[object] | None, labels: Array, what: str = "the list of class names") -> tuple[str, ...]:
+    """The names of the classes as text, or "0", "1", ... up to the largest label.
+
+    Raises:
+        RequestError: fewer names than classes.
+    """
+    classes = int(labels.max()) + 1
+    if names is None:
+        return tuple(map(str, range(classes)))
+    if len(names) < classes:
+        raise RequestError(f"{what} has {len(names)} names, but the labels go up to {classes - 1}: name every class")
+    return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names)
+
+
+class StoredArrays:
+    """A data set over an array that may be larger than memory: only the rows that are asked for are read.
+
+    Args:
+        name: how reports call it.
+        x: (n, *stored) values, in memory or mapped.
+        y: (n,) int64 labels.
+        arrangement: how a stored input becomes one with channels first.
+        domain: where the inputs live, after the division.
+        classes: names of the classes.
+        divisor: what stored values are divided by.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        x: Array,
+        y: Labels,
+        arrangement: Arrangement,
+        domain: Domain,
+        classes: tuple[str, ...],
+        divisor: float = 1.0,
+    ) -> None:
+        self.name, self.domain, self.classes = name, domain, classes
+        self._x, self._y, self._arrangement, self._divisor = x, y, arrangement, divisor
+        self._digest = ""
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def labels(self) -> Labels:
+        """(n,) int64: all labels."""
+        return self._y.copy()
+
+    def load(self, indices: Sequence[int]) -> Tensor:
+        """(len(indices), *shape) float32 within the bounds."""
+        rows = self._arrangement(self._x[np.asarray(indices, dtype=np.int64)])
+        x = torch.from_numpy(rows.astype(np.float32, order="C"))
+        return x.div_(self._divisor) if self._divisor != 1 else self.domain.clamp(x)
+
+    def digest(self) -> str:
+        """Hash of domain, inputs (channels first) and labels; the same for the same content in any layout or file format."""
+        if not self._digest:
+            hashed = hashlib.blake2b(repr((self.domain, self._divisor)).encode(), digest_size=16)
+            for rows in blocks(self._x):
+                hashed.update(little(self._arrangement(rows)))
+            hashed.update(little(self._y))
+            self._digest = hashed.hexdigest()
+        return self._digest
+
+
+def little(x: Array) -> bytes:
+    """The values of `x` in C order, low byte first on every machine."""
+    return x.astype(x.dtype.newbyteorder("<"), copy=False).tobytes()

@@ -1,0 +1,52 @@
+"""Splits of labelled samples that are the same on every machine and under every library version."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+Indices = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[Indices, Indices]:
+    """Split the samples in two, class by class.
+
+    Each class is ordered by a hash of (seed, index), so nothing depends on a random generator.
+
+    Args:
+        labels: (n,) integers.
+        share: part of each class that goes to the second list, between 0 and 1; rounded to whole samples.
+        seed: another seed, another split.
+
+    Returns:
+        Two ascending lists of indices that together hold each sample once.
+    """
+    second: list[int] = []
+    for label in np.unique(labels):
+        members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda index: _rank(seed, index))
+        second += members[: round(share * len(members))]
+    chosen = np.zeros(len(labels), dtype=bool)
+    chosen[second] = True
+    return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+
+
+def _rank(seed: int, index: int) -> bytes:
+    return hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
+
+
+def digits_split(
+    images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], split: str
+) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
+    """The half of scikit-learn's digits that is called `split`: what `digits-cnn` learns from is never what it is audited on.
+
+    Args:
+        images: (n, 8, 8), values 0 to 16.
+        labels: (n,) 0 to 9.
+        split: `train` (70 %) or `test` (30 %).
+
+    Returns:
+        Images (m, 1, 8, 8) float32 in [0, 1] and labels (m,) int64.
+    """
+    train, test = stratified(labels, share=0.3, seed=0)
+    keep = train if split == "train" else test
+    return (images[keep][:, None] / 16).astype(np.float32), labels[keep].astype(np.int64)

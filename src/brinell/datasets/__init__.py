@@ -1,0 +1,1 @@
+"""Labelled inputs, read on demand. One module is one data set format."""

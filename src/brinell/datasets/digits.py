@@ -1,0 +1,47 @@
+"""`digits`: 1,797 real handwritten digits of 8 x 8 pixels and 17 grey levels, as shipped with scikit-learn.
+
+Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998 (its test set).
+The split is fixed: `digits-cnn` learns from `train` (1,258 images), and `test` (539) is what it is audited on.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from brinell.core.arrays import StoredArrays, arrange
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.splits import digits_split
+
+__all__ = ["Digits"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits:
+    """scikit-learn's handwritten digits."""
+
+    path: str = ""
+    """Must stay empty: the data comes with scikit-learn."""
+    split: Literal["test", "train"] = "test"
+    """Which part."""
+
+    def __call__(self) -> Dataset:
+        """Read the digits.
+
+        Raises:
+            RequestError: a path was given.
+        """
+        if self.path:
+            raise RequestError(f"digits takes no path (it was given {self.path!r}): write digits or digits?split=train")
+        from sklearn.datasets import load_digits
+
+        data = load_digits()
+        x, y = digits_split(data.images, data.target, self.split)
+        return StoredArrays(
+            name=f"digits-{self.split}",
+            x=x,
+            y=y,
+            arrangement=arrange(x.shape, layout="first"),
+            domain=Domain(kind="image", shape=(1, 8, 8), levels=17),
+            classes=tuple("0123456789"),
+        )
