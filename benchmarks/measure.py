@@ -1,0 +1,265 @@
+"""What the benchmarks share: models and data, passes counted by hooks, paired timing, and the lines they print."""
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brinell.core.domain import Domain
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
+
+
+class Whole(nn.Module):
+    """A model as one module, so that a hook on it sees every call (ART takes an nn.Sequential apart)."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits of the model."""
+        logits: Tensor = self.net(x)
+        return logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model of the shared data with the test images it belongs to."""
+
+    name: str
+    factory: str
+    weights: str
+    data: str
+    shape: tuple[int, ...]
+    eps: float
+    """A budget at which some samples fall and some hold."""
+    eps_text: str
+
+    @property
+    def model_spec(self) -> str:
+        """The model as the command line takes it."""
+        return f"torch:{ROOT / 'examples' / 'models' / self.factory}?weights={SHARED / self.weights}"
+
+    @property
+    def data_spec(self) -> str:
+        """The data as the command line takes it."""
+        return f"npz:{SHARED / self.data}"
+
+    @property
+    def domain(self) -> Domain:
+        """8-bit images in [0, 1]."""
+        return Domain(kind="image", shape=self.shape, levels=256)
+
+    def module(self) -> nn.Module:
+        """The model with its weights, in eval mode; its parameters ask for no gradients, for us and for the peers alike."""
+        from safetensors.torch import load_file
+
+        from brinell.core.imports import import_file
+
+        file, _, name = self.factory.partition(":")
+        module: nn.Module = getattr(import_file(ROOT / "examples" / "models" / file), name)()
+        module.load_state_dict(load_file(SHARED / self.weights))
+        return Whole(module).eval().requires_grad_(False)
+
+    def samples(self, n: int, module: nn.Module) -> tuple[Tensor, Tensor]:
+        """The first `n` test images that the model gets right, with their labels."""
+        with np.load(SHARED / self.data) as arrays:
+            images, labels = arrays["images"][: 2 * n + 100], arrays["labels"][: 2 * n + 100]
+        x = torch.from_numpy(images).reshape(len(images), *images.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
+        y = torch.from_numpy(labels.astype(np.int64))
+        with torch.no_grad():
+            right = torch.cat([module(part) for part in x.split(256)]).argmax(1) == y
+        if int(right.sum()) < n:
+            raise SystemExit(f"{self.name} gets fewer than {n} of {len(x)} images right")
+        return x[right][:n], y[right][:n]
+
+
+SUBJECTS = {
+    "resnet20": Subject(
+        name="CIFAR-10 resnet20",
+        factory="cifar10.py:resnet20",
+        weights="cifar10_weights/resnet20.safetensors",
+        data="cifar10/cifar10_test.npz",
+        shape=(3, 32, 32),
+        eps=0.5 / 255,
+        eps_text="0.5/255",
+    ),
+    "resnet4b": Subject(
+        name="CIFAR-10 resnet4b",
+        factory="cifar10.py:resnet4b",
+        weights="cifar10_robust_weights/resnet4b.safetensors",
+        data="cifar10/cifar10_test.npz",
+        shape=(3, 32, 32),
+        eps=8 / 255,
+        eps_text="8/255",
+    ),
+    "cnn4_pgd": Subject(
+        name="MNIST cnn4_pgd",
+        factory="mnist.py:cnn4_pgd",
+        weights="mnist_weights/cnn4_pgd.safetensors",
+        data="mnist/mnist_test.npz",
+        shape=(1, 28, 28),
+        eps=0.3,
+        eps_text="0.3",
+    ),
+}
+
+
+# --- passes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Passes:
+    """What a model was asked: the size of each batch, and whether it went back through the model."""
+
+    batches: list[list[int]] = field(default_factory=list)
+    """[inputs, 1 if a gradient was taken else 0] of each call."""
+
+    @property
+    def forwards(self) -> int:
+        """Inputs shown to the model."""
+        return sum(size for size, _ in self.batches)
+
+    @property
+    def backwards(self) -> int:
+        """Inputs whose gradient was taken."""
+        return sum(size for size, back in self.batches if back)
+
+
+@contextmanager
+def counting(module: nn.Module) -> Iterator[Passes]:
+    """Record every batch that goes through `module` while the block runs."""
+    passes = Passes()
+
+    def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        batch = [len(inputs[0]), 0]
+        passes.batches.append(batch)
+        if output.requires_grad:
+            output.register_hook(lambda grad: batch.__setitem__(1, 1))
+
+    handle = module.register_forward_hook(note)
+    try:
+        yield passes
+    finally:
+        handle.remove()
+
+
+def replay(module: nn.Module, passes: Passes, x: Tensor, y: Tensor) -> None:
+    """The same batches through the same module with nothing around them: forward, and the input gradient where one was taken."""
+    for size, back in passes.batches:
+        if back:
+            leaf = x[:size].detach().requires_grad_()
+            loss = nn.functional.cross_entropy(module(leaf), y[:size], reduction="sum")
+            torch.autograd.grad(loss, leaf)
+        else:
+            with torch.no_grad():
+                module(x[:size])
+
+
+# --- timing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One run on two clocks."""
+
+    wall: float
+    cpu: float
+
+
+def timed(work: Callable[[], object]) -> Timing:
+    """Wall time and processor time of `work`, in seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return Timing(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def interleaved(works: dict[str, Callable[[], object]], repetitions: int) -> dict[str, list[Timing]]:
+    """Run all of `works` in turn, `repetitions` times, in an order that alternates, so that no one has the quiet machine."""
+    times: dict[str, list[Timing]] = {name: [] for name in works}
+    for repetition in range(repetitions):
+        order = list(works) if repetition % 2 == 0 else list(reversed(works))
+        for name in order:
+            times[name].append(timed(works[name]))
+    return times
+
+
+def ratios(above: Sequence[Timing], below: Sequence[Timing], clock: str = "wall") -> list[float]:
+    """The one over the other, repetition by repetition."""
+    return [getattr(a, clock) / getattr(b, clock) for a, b in zip(above, below, strict=True)]
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """Median with the smallest and the largest value."""
+    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+
+def machine() -> str:
+    """Processor, threads and versions. No names of hosts."""
+    cpu = platform.processor() or "unknown processor"
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+    return (
+        f"{cpu}, {os.cpu_count()} cores, {torch.get_num_threads()} torch thread{'s'[: torch.get_num_threads() > 1]}; "
+        f"Python {platform.python_version()}, torch {torch.__version__.partition('+')[0]}"
+    )
+
+
+class Table:
+    """A Markdown table that is printed line by line as results come in."""
+
+    def __init__(self, title: str, command: str, columns: Sequence[str], note: str = "") -> None:
+        print(f"\n## {title}\n\n`{command}` on {machine()}\n")
+        if note:
+            print(note + "\n")
+        print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns), flush=True)
+
+    def add(self, *cells: object) -> None:
+        """One line."""
+        print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def arguments(doc: str, **defaults: Any) -> argparse.Namespace:
+    """The command line of a benchmark: one option for each default."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1, help="torch threads (one: a busy neighbour disturbs least)")
+    for name, default in defaults.items():
+        kind = {"nargs": "+"} if isinstance(default, list) else {"type": type(default)}
+        parser.add_argument(f"--{name.replace('_', '-')}", default=default, **kind)
+    parsed = parser.parse_args()
+    torch.set_num_threads(parsed.threads)
+    return parsed
+
+
+def command(options: argparse.Namespace, *names: str) -> str:
+    """How this run is repeated."""
+    words = [f"python benchmarks/{Path(sys.argv[0]).name}"]
+    for name in ("threads", *names):
+        value = getattr(options, name)
+        words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return " ".join(words)
+
+
+def brinell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command line tool of this very environment, its output captured."""
+    tool = Path(sys.executable).with_name("brinell")
+    return subprocess.run([str(tool), *arguments], capture_output=True, text=True, **options)

@@ -1,0 +1,115 @@
+"""Peak memory of large runs beside a small one, and time and memory of the embedded default audit.
+
+Peak memory is the largest resident set of the process that did the work, as the kernel counts it. `baseline` is a process
+that imports Brinell, loads the same model and takes one gradient of one full batch. The growth from 1,000 to 10,000 samples
+is what a run keeps of its data.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import measure
+import torch
+
+MIB = 2**20
+
+
+class Cost(NamedTuple):
+    """What a process took."""
+
+    seconds: float
+    peak: float
+    """MiB."""
+
+
+def run(line: list[str], threads: int) -> Cost:
+    """Run a process to its end."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    with tempfile.TemporaryFile("w+") as output:
+        begin = time.perf_counter()
+        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            output.seek(0)
+            raise SystemExit(f"{' '.join(line)} ended with {process.returncode}:\n{output.read()}")
+    return Cost(seconds, usage.ru_maxrss * 1024 / MIB)
+
+
+def baseline(name: str, batch_size: int) -> None:
+    """What every run needs: the library, the model, and a gradient of one full batch."""
+    import brinell.api
+
+    subject = measure.SUBJECTS[name]
+    module = subject.module()
+    x = torch.zeros(batch_size, *subject.shape, requires_grad=True)
+    torch.autograd.grad(module(x).sum(), x)
+    assert brinell.api
+
+
+def audit(*options: str) -> list[str]:
+    """A command line of the tool in this environment."""
+    return [str(Path(sys.executable).with_name("brinell")), "audit", *options]
+
+
+def large_runs(options) -> None:
+    """Peak memory against the number of samples."""
+    told = measure.command(options, "subjects", "attack", "samples", "batch_size")
+    columns = "model, attack, eps, baseline MiB, samples, peak MiB, beyond baseline MiB, all inputs as float32 MiB, s"
+    table = measure.Table("Memory of large runs", told, columns.split(", "))
+    for name in options.subjects:
+        subject = measure.SUBJECTS[name]
+        base = run([sys.executable, __file__, "--baseline", name, "--batch-size", str(options.batch_size)], options.threads)
+        for samples in map(int, options.samples):
+            with tempfile.TemporaryDirectory(prefix="brinell-memory-") as out:
+                attack = [word for spec in options.attack for word in ("--attack", spec)]
+                line = audit("--data", subject.data_spec, "--model", subject.model_spec, "--eps", subject.eps_text)
+                line += [*attack, "--samples", str(samples), "--batch-size", str(options.batch_size)]
+                cost = run([*line, "--out", f"{out}/run"], options.threads)
+            inputs = samples * 4 * int(torch.tensor(subject.shape).prod()) / MIB
+            cells = [subject.name, " + ".join(options.attack), subject.eps_text, f"{base.peak:.0f}", f"{samples:,}"]
+            table.add(*cells, f"{cost.peak:.0f}", f"{cost.peak - base.peak:.0f}", f"{inputs:.0f}", f"{cost.seconds:.0f}")
+
+
+def default_audit(options) -> None:
+    """The run of `make audit`, once to train and cache the model, then timed."""
+    columns = ["run", "model", "s", "peak MiB", "repetitions"]
+    told = measure.command(options, "repetitions")
+    table = measure.Table("The embedded default (`brinell audit`; targets: 60 s, 2048 MiB)", told, columns)
+    with tempfile.TemporaryDirectory(prefix="brinell-default-") as out:
+        os.environ["BRINELL_CACHE"] = f"{out}/cache"
+        first = run(audit("--out", f"{out}/first"), options.default_threads)
+        table.add("first", "trained and cached", f"{first.seconds:.1f}", f"{first.peak:.0f}", 1)
+        costs = [run(audit("--out", f"{out}/run-{n}"), options.default_threads) for n in range(options.repetitions)]
+    seconds, peak = [cost.seconds for cost in costs], statistics.median(cost.peak for cost in costs)
+    table.add("later", "from the cache", measure.spread(seconds, 1), f"{peak:.0f}", options.repetitions)
+
+
+def main() -> None:
+    """Large runs, then the default audit."""
+    options = measure.arguments(
+        __doc__ or "",
+        subjects=["resnet4b", "cnn4_pgd"],
+        attack=["fgsm", "pgd?steps=10"],
+        samples=["1000", "10000"],
+        batch_size=128,
+        repetitions=3,
+        default_threads=2,
+        baseline="",
+    )
+    if options.baseline:
+        baseline(options.baseline, options.batch_size)
+        return
+    large_runs(options)
+    default_audit(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What an attack costs beyond the passes it makes, and beside the PGD of other libraries.
+
+Bare: the same batches, in the same order, through the same module, with a forward and an input gradient each and nothing
+else. `recorded` on a first run by hooks, checked against the ledger's own count, then timed in turn with the attack.
+`all hold`: a budget so small that nobody is fooled, so that every pass is made. `some fall`: a real budget, where a fooled
+sample leaves at once. The peers run PGD with the same steps, step size and budget from the clean input, in batches of the
+same size, on a module with the same weights whose parameters ask for no gradients (which spares foolbox and ART the weight
+gradients they would take by default). Above 1 means that the peer is slower.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import measure
+import numpy as np
+import torch
+from measure import Passes, Subject, Table, counting, interleaved, ratios, replay, spread
+from torch import Tensor, nn
+
+from brinell.attacks.apgd import APGD
+from brinell.attacks.pgd import PGD
+from brinell.core.batch import Batch
+from brinell.core.contracts import Attack
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.core.torch_target import TorchTarget
+from brinell.distances.linf import Linf
+
+STEPS = 50
+TINY = 1e-5
+"""A budget that fools nobody: the smallest that float32 images still feel."""
+
+Work = Callable[[], object]
+
+
+def ours(subject: Subject, module: nn.Module, attack: Attack, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
+    """One run of one of our attacks, ledger and all."""
+    ids = torch.arange(len(x))
+    target = TorchTarget(module, domain=subject.domain, classes=10, name=subject.name)
+    batch = Batch(ids=ids, x=x, y=y)
+    threat = Threat(distance=Linf(), eps=torch.full((len(x),), eps), domain=subject.domain)
+    ledger = Ledger(target, batch, threat, access=attack.access, batch_size=batch_size)
+    attack(ledger.desk(), batch, threat, Streams.of(0, ids))
+    return ledger
+
+
+def foolbox_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Work:
+    """The LinfPGD of foolbox."""
+    import foolbox
+
+    model = foolbox.PyTorchModel(module, bounds=(0, 1), device="cpu")
+    attack = foolbox.attacks.LinfPGD(abs_stepsize=2.5 / STEPS * eps, steps=STEPS, random_start=False)
+    return lambda: [
+        attack(model, part, labels, epsilons=eps) for part, labels in zip(x.split(batch_size), y.split(batch_size), strict=True)
+    ]
+
+
+def torchattacks_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Work:
+    """The PGD of torchattacks."""
+    import torchattacks
+
+    # The library reads the device off the first parameter.
+    attack = torchattacks.PGD(module, eps=eps, alpha=2.5 / STEPS * eps, steps=STEPS, random_start=False)
+    return lambda: [attack(part, labels) for part, labels in zip(x.split(batch_size), y.split(batch_size), strict=True)]
+
+
+def art_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Work:
+    """The PGD of the Adversarial Robustness Toolbox."""
+    from art.attacks.evasion import ProjectedGradientDescent
+    from art.estimators.classification import PyTorchClassifier
+
+    model = PyTorchClassifier(
+        module, nn.CrossEntropyLoss(), tuple(x.shape[1:]), nb_classes=10, clip_values=(0.0, 1.0), device_type="cpu"
+    )
+    attack = ProjectedGradientDescent(
+        model,
+        norm=np.inf,
+        eps=eps,
+        eps_step=2.5 / STEPS * eps,
+        max_iter=STEPS,
+        num_random_init=0,
+        batch_size=batch_size,
+        verbose=False,
+    )
+    images, labels = x.numpy(), y.numpy()
+    return lambda: attack.generate(images, labels)
+
+
+PEERS = {"foolbox": foolbox_pgd, "torchattacks": torchattacks_pgd, "ART": art_pgd}
+
+
+def against_bare(table: Table, subject: Subject, module: nn.Module, n: int, eps: float, case: str, options) -> None:
+    """Time our attacks against the bare loop of their own passes."""
+    x, y = subject.samples(n, module)
+    attacks: dict[str, Attack] = {
+        f"PGD-{STEPS}": PGD(steps=STEPS),
+        "APGD-100": APGD(steps=100, loss="ce"),
+    }
+    for name, attack in attacks.items():
+        run = partial(ours, subject, module, attack, x, y, eps, options.batch_size)
+        with counting(module) as passes:
+            ledger = run()
+        check_count(passes, ledger)
+        works = {"ours": run, "bare": partial(replay, module, passes, x, y)}
+        works["bare"]()
+        times = interleaved(works, options.repetitions)
+        wall, cpu = (ratios(times["ours"], times["bare"], clock) for clock in ("wall", "cpu"))
+        seconds = spread([timing.wall for timing in times["bare"]], 2)
+        counts = f"{passes.forwards} / {passes.backwards}"
+        standing = f"{n - int(ledger.fooled.sum())} of {n}"
+        table.add(subject.name, name, case, standing, counts, seconds, spread(wall), spread(cpu), options.repetitions)
+
+
+def check_count(passes: Passes, ledger: Ledger) -> None:
+    """The hooks and the ledger must agree, or the comparison is of different things."""
+    told = (int(ledger.forwards.sum()), int(ledger.backwards.sum()))
+    if told != (passes.forwards, passes.backwards):
+        raise SystemExit(f"the ledger counts {told}, the hooks {(passes.forwards, passes.backwards)}")
+
+
+def against_peers(table: Table, subject: Subject, module: nn.Module, n: int, eps: float, case: str, options) -> None:
+    """Time our PGD against each peer's."""
+    x, y = subject.samples(n, module)
+    attack = PGD(steps=STEPS, step_size=2.5 / STEPS, random_start=False)
+    works: dict[str, Work] = {"Brinell": partial(ours, subject, module, attack, x, y, eps, options.batch_size)}
+    counts, missing = {}, {}
+    for name, make in PEERS.items():
+        try:
+            works[name] = make(module, x, y, eps, options.batch_size)
+        except Exception as error:  # whatever ails a peer is said in its line
+            missing[name] = error
+    for name in list(works):
+        try:
+            with counting(module) as passes:
+                works[name]()
+            counts[name] = passes
+        except Exception as error:
+            if name == "Brinell":
+                raise
+            missing[name] = error
+            del works[name]
+    module.eval()
+    times = interleaved(works, options.repetitions)
+    for name, passes in counts.items():
+        wall, cpu = (ratios(times[name], times["Brinell"], clock) for clock in ("wall", "cpu"))
+        seconds = spread([timing.wall for timing in times[name]], 2)
+        counted = f"{passes.forwards} / {passes.backwards}"
+        table.add(subject.name, case, n, name, counted, seconds, spread(wall, 2), spread(cpu, 2), options.repetitions)
+    for name, error in missing.items():
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        table.add(subject.name, case, n, name, f"did not run: {reason}", "", "", "", "")
+
+
+def main() -> None:
+    """Both comparisons on every subject."""
+    options = measure.arguments(
+        __doc__ or "", subjects=list(measure.SUBJECTS), repetitions=5, batch_size=128, n_hold=128, n_fall=512
+    )
+    told = measure.command(options, "subjects", "repetitions", "batch_size", "n_hold", "n_fall")
+    cases = [("all hold", options.n_hold, None), ("some fall", options.n_fall, "eps")]
+    columns = "model, attack, case, standing after, forwards / backwards, bare s, ours / bare wall, ours / bare cpu, repetitions"
+    table = Table("Overhead of the attacks over their bare passes", told, columns.split(", "))
+    for name in options.subjects:
+        subject = measure.SUBJECTS[name]
+        module = subject.module()
+        for case, n, real in cases:
+            eps, text = (subject.eps, subject.eps_text) if real else (TINY, f"{TINY:g}")
+            against_bare(table, subject, module, n, eps, f"{case} (eps {text})", options)
+    columns = "model, case, n, library, forwards / backwards, s, wall / ours, cpu / ours, repetitions"
+    table = Table(f"PGD-{STEPS} beside other libraries", told, columns.split(", "))
+    for name in options.subjects:
+        subject = measure.SUBJECTS[name]
+        module = subject.module()
+        for case, n, real in cases:
+            eps, text = (subject.eps, subject.eps_text) if real else (TINY, f"{TINY:g}")
+            against_peers(table, subject, module, n, eps, f"{case} (eps {text})", options)
+
+
+if __name__ == "__main__":
+    main()
