@@ -1,0 +1,179 @@
+"""Two models on the same samples, paired: which of them holds where the other breaks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_case
+from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
+from brinell.analysis.robust_accuracy import class_names, judging
+from brinell.analysis.stats import mcnemar, paired_difference
+from brinell.core.errors import RequestError
+from brinell.core.record import Records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two: a model of a run."""
+
+    run: str
+    """The run folder, as it is to be named."""
+    manifest: Mapping[str, Any]
+    records: Records
+    model: str
+    """Name of the model in the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """States of the common samples on the common budgets."""
+
+    labels: Array
+    clean: Array
+    """(samples, 1)."""
+    robust: Array
+    """(samples, budgets)."""
+
+
+def compare(a: Side, b: Side) -> CompareResult:
+    """A and B on the samples and budgets that both have.
+
+    Returns:
+        Paired counts at each eps, with the difference A - B, its interval and McNemar's exact p-value; and per class.
+
+    Raises:
+        RequestError: an unknown model, or runs whose data, distance or budgets do not fit.
+    """
+    _check_fit(a, b)
+    eps = _common_eps(a, b)
+    ids = np.intersect1d(_ids(a), _ids(b))
+    if not len(ids):
+        raise RequestError(f"{a.run} and {b.run} have no sample in common: audit both models on the same samples")
+    left, right = _judged(a, ids, eps), _judged(b, ids, eps)
+    names = class_names(a.manifest)
+    by_class = [
+        _class(int(c), names, left.robust[left.labels == c], right.robust[left.labels == c], eps) for c in np.unique(left.labels)
+    ]
+    return CompareResult(
+        a=a.model,
+        b=b.model,
+        run_a=a.run,
+        run_b=b.run,
+        distance=str(a.manifest["distance"]),
+        n=len(ids),
+        clean=_paired(left.clean[:, 0], right.clean[:, 0], 0.0),
+        robust=[_paired(left.robust[:, j], right.robust[:, j], float(e)) for j, e in enumerate(eps)],
+        per_class=by_class,
+        notes=_notes(a, b, len(ids), len(eps)),
+    )
+
+
+def _check_fit(a: Side, b: Side) -> None:
+    for side in (a, b):
+        names = [str(model["name"]) for model in side.manifest["models"]]
+        if side.model not in names:
+            raise RequestError(f"{side.run} has no model {side.model!r}: it has {', '.join(names)}")
+    data_a, data_b = a.manifest["data"], b.manifest["data"]
+    if data_a["digest"] != data_b["digest"]:
+        raise RequestError(
+            f"{a.run} and {b.run} were made on different data ({data_a['spec']} and {data_b['spec']}, digests "
+            f"{data_a['digest'][:8]} and {data_b['digest'][:8]}): audit both models on the same samples"
+        )
+    if a.manifest["distance"] != b.manifest["distance"]:
+        raise RequestError(
+            f"{a.run} measures eps in {a.manifest['distance']} and {b.run} in {b.manifest['distance']}: "
+            "audit both models with the same --norm"
+        )
+
+
+def _common_eps(a: Side, b: Side) -> Array:
+    eps_a, eps_b = (np.asarray(side.manifest["eps"], dtype=np.float64) for side in (a, b))
+    common = eps_a[eps_index(eps_b, eps_a) >= 0]
+    if not (common > 0).any():
+        texts = [", ".join(map(str, side.manifest["eps_text"])) for side in (a, b)]
+        raise RequestError(
+            f"{a.run} and {b.run} share no eps above 0 ({texts[0]} and {texts[1]}): audit both models with the same --eps"
+        )
+    return common
+
+
+def _ids(side: Side) -> Array:
+    return np.unique(side.records.sample_id[side.records.model == side.model])
+
+
+def _judged(side: Side, ids: Array, eps: Array) -> _Judged:
+    cells = grid(side.records, side.manifest, side.model)
+    rows = np.searchsorted(cells.ids, ids)
+    worst = worst_case(cells, judging(cells))[rows][:, eps_index(cells.eps, eps)]
+    return _Judged(labels=cells.labels[rows], clean=cells.clean[rows, None], robust=worst)
+
+
+def _counts(a: Array, b: Array) -> tuple[int, int, int, int]:
+    """Both, only A, only B, neither: over the samples judged on both."""
+    right_a, right_b, wrong_a, wrong_b = a == RIGHT, b == RIGHT, a == WRONG, b == WRONG
+    pairs = (right_a & right_b, right_a & wrong_b, wrong_a & right_b, wrong_a & wrong_b)
+    both, only_a, only_b, neither = (int(pair.sum()) for pair in pairs)
+    return both, only_a, only_b, neither
+
+
+def _paired(a: Array, b: Array, eps: float) -> PairedRate:
+    both, only_a, only_b, neither = _counts(a, b)
+    n = both + only_a + only_b + neither
+    low, high = paired_difference(both, only_a, only_b, neither) or (None, None)
+    return PairedRate(
+        eps=eps,
+        both=both,
+        only_a=only_a,
+        only_b=only_b,
+        neither=neither,
+        n=n,
+        missing=len(a) - n,
+        a=(both + only_a) / n if n else None,
+        b=(both + only_b) / n if n else None,
+        difference=(only_a - only_b) / n if n else None,
+        low=low,
+        high=high,
+        p=mcnemar(only_a, only_b) if n else None,
+    )
+
+
+def _class(index: int, names: list[str], a: Array, b: Array, eps: Array) -> ClassComparison:
+    paired = [_paired(a[:, j], b[:, j], float(e)) for j, e in enumerate(eps)]
+    return ClassComparison(
+        class_=index,
+        name=names[index] if 0 <= index < len(names) else str(index),
+        n=len(a),
+        difference=[p.difference for p in paired],
+        low=[p.low for p in paired],
+        high=[p.high for p in paired],
+    )
+
+
+def _notes(a: Side, b: Side, common: int, budgets: int) -> list[str]:
+    notes = []
+    for side in (a, b):
+        n = int(side.manifest["data"]["n"])
+        if n != common:
+            notes.append(f"{n - common} of the {n} samples of {side.run} are not in the other run and are left out")
+        if len(side.manifest["eps"]) != budgets:
+            notes.append(f"{len(side.manifest['eps']) - budgets} of the budgets of {side.run} are left out")
+    stages_a, stages_b = _evaluation(a), _evaluation(b)
+    if stages_a != stages_b:
+        notes.append(
+            f"the two were attacked differently ({_listed(stages_a)}; {_listed(stages_b)}): "
+            "a difference may be one of the attacks and not of the models"
+        )
+    return notes
+
+
+def _evaluation(side: Side) -> list[tuple[str, str]]:
+    """The stages that were counted, with their settings."""
+    counted = judging(grid(side.records, side.manifest, side.model))
+    stages = side.manifest["stages"]
+    return [(str(stages[i]["name"]), repr(sorted(stages[i].get("settings", {}).items()))) for i in counted]
+
+
+def _listed(stages: list[tuple[str, str]]) -> str:
+    return ", ".join(name for name, _ in stages) or "no attack"

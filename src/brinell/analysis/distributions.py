@@ -1,0 +1,121 @@
+"""How far and how many queries it takes to break a sample; one that held counts as infinitely far."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from brinell.analysis.grid import RIGHT, WRONG, Array, Grid, eps_index
+from brinell.analysis.results import Distribution
+from brinell.analysis.stats import quantile
+from brinell.core.record import Outcome, Records
+
+NORMS = ("linf", "l2", "l1", "l0")
+"""Distances that the records hold a column of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Values of the samples that broke, and how many did not."""
+
+    of: str
+    """`distance` or `queries`."""
+    attack: str | None
+    """Stage, or None for all together."""
+    values: Array
+    """(found,) float64."""
+    held: int
+    """Samples without a success, which count as infinity."""
+
+    def summary(self) -> Distribution:
+        """Quantiles, with None where they are infinite."""
+        q10, median, q90 = (quantile(self.values, self.held, q) for q in (0.1, 0.5, 0.9))
+        return Distribution(
+            of=self.of,
+            attack=self.attack,
+            found=len(self.values),
+            held=self.held,
+            q10=_finite(q10),
+            median=_finite(median),
+            q90=_finite(q90),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """Counts between edges."""
+
+    edges: Array
+    """(bins + 1,) ascending."""
+    counts: Array
+    """(bins,) how many values lie in each bin; the last bin includes its upper edge."""
+
+
+def distance_at_success(records: Records, cells: Grid, distance: str) -> Sample:
+    """Smallest distance at which each initially right sample was broken, over all stages.
+
+    Samples wrong from the start are left out: no distance was needed. For budgeted attacks this is an upper bound close to
+    the smallest budget that broke the sample, not the distance to the decision boundary.
+    """
+    right = cells.clean == RIGHT
+    smallest = np.full(len(cells.ids), np.inf)
+    if distance in NORMS:
+        size = getattr(records, distance)
+        fooled = (records.outcome == Outcome.FOOLED.value) | (records.outcome == Outcome.FOOLED_BELOW.value)
+        rows = np.flatnonzero((records.model == cells.model) & fooled & ~np.ma.getmaskarray(size))
+        where = np.searchsorted(cells.ids, records.sample_id[rows])
+        np.minimum.at(smallest, where, np.asarray(size[rows], dtype=np.float64))
+    found = smallest[right & np.isfinite(smallest)]
+    return Sample(of="distance", attack=None, values=found, held=int(right.sum()) - len(found))
+
+
+def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
+    """Forwards until `stage` first broke each sample that it ran on at the largest eps.
+
+    Left out: samples wrong from the start, and those that an earlier stage had broken at that eps, on which it did not run.
+    """
+    position = cells.stages.index(stage)
+    mine = np.flatnonzero((records.model == cells.model) & (records.attack == stage))
+    at_top = mine[eps_index(cells.eps, records.eps[mine]) == len(cells.eps) - 1]
+    tried = np.isin(
+        records.outcome[at_top].astype(str),
+        [o.value for o in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE)],
+    )
+    ids = records.sample_id[at_top][tried]
+    queries = records.queries_to_success
+    known = mine[~np.ma.getmaskarray(queries)[mine]]
+    # A sample's first try is the one at its largest eps; later ones start from what that one found.
+    order = known[np.lexsort((-records.eps[known], records.sample_id[known]))]
+    first_ids, first = np.unique(records.sample_id[order], return_index=True)
+    values = np.asarray(queries[order][first], dtype=np.float64)[np.isin(first_ids, ids)]
+    broken = int((cells.states[position, np.searchsorted(cells.ids, ids), -1] == WRONG).sum())
+    return Sample(of="queries", attack=stage, values=values, held=len(ids) - max(broken, len(values)))
+
+
+def histogram(values: Array, *, bins: int = 20, log: bool = False, top: float | None = None) -> Histogram | None:
+    """Counts of `values` in even bins, or in bins even in the logarithm for values of 1 and more.
+
+    Args:
+        values: (n,) finite values of 0 or more.
+        bins: how many, 1 or more.
+        log: whether the edges are spaced by ratio.
+        top: upper edge; the largest value where None or smaller than it.
+
+    Returns:
+        The histogram; None without values.
+    """
+    if not len(values):
+        return None
+    high = max(float(values.max()), top or 0.0)
+    if log:
+        edges = np.geomspace(1.0, max(high, 2.0) * (1 + 1e-9), bins + 1)
+        values = np.maximum(values, 1.0)
+    else:
+        # float32 distances may exceed an eps by rounding; they belong into the last bin.
+        edges = np.linspace(0.0, high * (1 + 1e-6) or 1.0, bins + 1)
+    counts, _ = np.histogram(values, edges)
+    return Histogram(edges=edges, counts=counts)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

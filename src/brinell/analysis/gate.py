@@ -1,0 +1,207 @@
+"""The gate: thresholds against the lower end of an interval, a baseline against chance, and no pass without data."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from brinell.analysis.results import Check, CompareResult, GateResult, ModelResult, PairedRate, Rate
+from brinell.analysis.stats import CONFIDENCE, difference
+from brinell.core.errors import RequestError
+
+Metric = Literal["clean", "robust", "worst_class"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """A rate that must be reached.
+
+    Raises:
+        ValueError: unknown metric, or a threshold outside [0, 1].
+    """
+
+    metric: Metric
+    """`clean` accuracy, overall `robust` accuracy, or robust accuracy of the `worst_class`."""
+    minimum: float
+    """What the lower end of the 95 % interval must reach, 0 to 1."""
+    eps: float | None = None
+    """Budget, one of the run's; None for the largest. Ignored for `clean`."""
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"metric is {self.metric!r}, not one of {', '.join(METRICS)}")
+        if not 0 <= self.minimum <= 1:
+            raise ValueError(f"a threshold of {self.minimum} is no rate: it lies between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """Rules of "not worse than the baseline".
+
+    Raises:
+        ValueError: `max_drop` outside [0, 1].
+    """
+
+    max_drop: float | None = None
+    """The observed rate may not fall by more than this, chance or not; None leaves only the test against chance."""
+
+    def __post_init__(self) -> None:
+        if self.max_drop is not None and not 0 <= self.max_drop <= 1:
+            raise ValueError(f"max_drop is {self.max_drop}; it lies between 0 and 1")
+
+
+def gate(result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = ()) -> GateResult:
+    """The verdict: `checks`, and that the run is complete and carries no warning outside of `allow`.
+
+    Args:
+        result: the model under test.
+        checks: from `against_thresholds` and `against_baseline`; at least one.
+        allow: codes of warnings that do not block.
+
+    Raises:
+        RequestError: no check was asked for; a gate that demands nothing would always pass.
+    """
+    if not checks:
+        raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
+    every = [*checks, _completeness(result), *_warnings(result, allow)]
+    return GateResult(run=result.run, passed=all(check.passed for check in every), checks=every)
+
+
+def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold]) -> list[Check]:
+    """One check per threshold, against the lower end of the interval; a missing rate fails."""
+    return [_threshold(result, threshold) for threshold in thresholds]
+
+
+def against_baseline(
+    result: ModelResult,
+    baseline: ModelResult,
+    paired: CompareResult | None = None,
+    rules: Baseline | None = None,
+) -> list[Check]:
+    """Clean and robust accuracy at each eps of the run must not be worse than the baseline's.
+
+    A check fails when the fall is beyond chance (the whole 95 % interval of the difference lies below 0; for the same
+    samples McNemar's exact p is below 0.05), and when it exceeds `rules.max_drop`.
+
+    Args:
+        result: the model under test.
+        baseline: what it is held against.
+        paired: `compare(result's side, baseline's side)` where both saw the same samples; None compares the rates alone.
+        rules: how much may be lost.
+
+    Returns:
+        One check per rate; an eps that the baseline lacks fails.
+    """
+    rules = rules or Baseline()
+    pairs = [("clean accuracy", result.clean_accuracy, baseline.clean_accuracy, paired.clean if paired else None)]
+    for text, now in zip(result.eps_text, result.robust_accuracy, strict=True):
+        if now.eps == 0:
+            continue
+        then = _at(baseline.robust_accuracy, now.eps)
+        both = next((p for p in paired.robust if _same(p.eps, now.eps)), None) if paired else None
+        pairs.append((f"robust accuracy at eps {text}", now, then or _nothing(now.eps), both))
+    return [_against(name, now, then, both, rules) for name, now, then, both in pairs]
+
+
+def _threshold(result: ModelResult, threshold: Threshold) -> Check:
+    eps = result.eps[-1] if threshold.eps is None else threshold.eps
+    at = next((i for i, e in enumerate(result.eps) if _same(e, eps)), None)
+    text = f"{eps:g}" if at is None else result.eps_text[at]
+    names = {
+        "clean": "clean accuracy",
+        "robust": f"robust accuracy at eps {text}",
+        "worst_class": f"robust accuracy of the worst class at eps {text}",
+    }
+    name, rate = names[threshold.metric], None
+    if threshold.metric == "clean":
+        rate = result.clean_accuracy
+    elif at is None:
+        return _missing(name, threshold.minimum, f"the run has no eps {text}, only {', '.join(result.eps_text)}")
+    elif threshold.metric == "robust":
+        rate = result.robust_accuracy[at]
+    else:
+        unknown = [c.name for c in result.per_class if c.robust[at].low is None]
+        if unknown or not result.per_class:
+            return _missing(name, threshold.minimum, f"no rate for {', '.join(unknown[:3]) or 'any class'}")
+        worst = min(result.per_class, key=lambda c: c.robust[at].low or 0.0)
+        name, rate = f"{name} ({worst.name})", worst.robust[at]
+    if rate.value is None or rate.low is None:
+        return _missing(name, threshold.minimum, "no sample was judged")
+    passed = rate.low >= threshold.minimum
+    return Check(
+        name=name,
+        passed=passed,
+        observed=rate.value,
+        low=rate.low,
+        required=threshold.minimum,
+        why=f"{rate.k} of {rate.n} hold; the lower end of the 95 % interval, {_percent(rate.low)}, "
+        f"{'reaches' if passed else 'is below'} {_percent(threshold.minimum)}",
+    )
+
+
+def _against(name: str, now: Rate, then: Rate, both: PairedRate | None, rules: Baseline) -> Check:
+    title = f"{name} not worse than the baseline"
+    required = -rules.max_drop if rules.max_drop is not None else None
+    if now.value is None or then.value is None:
+        return _missing(title, required, f"{'the run' if now.value is None else 'the baseline'} has no such rate")
+    if both is not None and both.difference is not None and both.p is not None:
+        change, low = both.difference, both.low
+        beyond_chance = both.p < 1 - CONFIDENCE and change < 0
+        how = f"same {both.n} samples, {both.only_a} gained and {both.only_b} lost, McNemar p = {both.p:.3g}"
+    else:
+        interval = difference(now.k, now.n, then.k, then.n)
+        change, low = now.value - then.value, interval.low if interval else None
+        beyond_chance = interval is not None and interval.high < 0
+        how = f"{now.k} of {now.n} now, {then.k} of {then.n} then, different samples"
+    too_much = rules.max_drop is not None and change < -rules.max_drop - 1e-12
+    reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
+    verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
+    return Check(
+        name=title,
+        passed=not reasons,
+        observed=change,
+        low=low,
+        required=required,
+        why=f"{100 * change:+.1f} points, {verdict} ({how})",
+    )
+
+
+def _completeness(result: ModelResult) -> Check:
+    why = "every sample was judged by every stage"
+    if not result.complete:
+        why = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
+    return Check(name="run complete", passed=result.complete, observed=None, low=None, required=None, why=why)
+
+
+def _warnings(result: ModelResult, allow: Collection[str]) -> list[Check]:
+    return [
+        Check(
+            name=f"no warning {warning.code}",
+            passed=warning.code in allow,
+            observed=None,
+            low=None,
+            required=None,
+            why=warning.text + (" (allowed)" if warning.code in allow else ""),
+        )
+        for warning in result.warnings
+    ]
+
+
+def _missing(name: str, required: float | None, why: str) -> Check:
+    return Check(name=name, passed=False, observed=None, low=None, required=required, why=why)
+
+
+def _nothing(eps: float) -> Rate:
+    return Rate(eps=eps, value=None, low=None, high=None, n=0, k=0)
+
+
+def _at(rates: Sequence[Rate], eps: float) -> Rate | None:
+    return next((rate for rate in rates if _same(rate.eps, eps)), None)
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

@@ -1,0 +1,124 @@
+"""Records of one model as a dense grid of states: stage x sample x eps. Everything else is counting in this grid."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from brinell.core.record import BROKEN, CLEAN, HELD, Outcome, Records
+
+Array = np.ndarray[Any, Any]
+
+WRONG, RIGHT, UNJUDGED, NOT_RUN, ABSENT = range(5)
+"""States of a cell: broken, held, failed, skipped for this model, and no row (a run that is not finished)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """States of one model's cells; samples ascend by id, stages stand in the order of the run, eps ascend."""
+
+    model: str
+    ids: Array
+    """(samples,) int64."""
+    labels: Array
+    """(samples,) int32."""
+    clean: Array
+    """(samples,) int8 states of the untouched inputs."""
+    stages: tuple[str, ...]
+    eps: Array
+    """(budgets,) float64."""
+    states: Array
+    """(stages, samples, budgets) int8."""
+
+
+def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
+    """The cells of `model`. Rows at an eps that the manifest does not name are left out.
+
+    Args:
+        records: rows of any number of models.
+        manifest: the run's manifest; `eps`, `stages` and `skipped` are read.
+        model: name of a model in the run.
+
+    Returns:
+        The grid; at eps 0 the untouched inputs stand in for attacks without rows.
+    """
+    mine = np.flatnonzero(records.model == model)
+    sample_id, attack, state = records.sample_id[mine], records.attack[mine], _states(records.outcome[mine])
+    ids, first = np.unique(sample_id, return_index=True)
+    labels = records.label[mine][first]
+    eps = np.asarray(manifest["eps"], dtype=np.float64)
+    where = np.searchsorted(ids, sample_id)
+    column = eps_index(eps, records.eps[mine])
+
+    clean = np.full(len(ids), ABSENT, np.int8)
+    is_clean = attack == CLEAN
+    clean[where[is_clean]] = state[is_clean]
+
+    stages = tuple(str(stage["name"]) for stage in manifest["stages"])
+    skipped = {s["stage"] for s in manifest.get("skipped", []) if s["model"] == model}
+    states = np.full((len(stages), len(ids), len(eps)), ABSENT, np.int8)
+    for i, stage in enumerate(stages):
+        if stage in skipped:
+            states[i] = NOT_RUN
+        rows = (attack == stage) & (column >= 0)
+        states[i, where[rows], column[rows]] = state[rows]
+    zero = eps == 0
+    at_zero = states[:, :, zero]
+    states[:, :, zero] = np.where((at_zero == ABSENT) | (at_zero == NOT_RUN), clean[None, :, None], at_zero)
+    return Grid(model=model, ids=ids, labels=labels, clean=clean, stages=stages, eps=eps, states=states)
+
+
+def eps_index(eps: Array, values: Array) -> Array:
+    """(rows,) position of each value in the ascending `eps`, -1 where it is not among them (to 1 part in 10^9)."""
+    if not len(eps):
+        return np.full(len(values), -1)
+    right = np.clip(np.searchsorted(eps, values), 0, len(eps) - 1)
+    left = np.maximum(right - 1, 0)
+    nearest = np.where(np.abs(eps[left] - values) < np.abs(eps[right] - values), left, right)
+    return np.where(np.isclose(eps[nearest], values, rtol=1e-9, atol=1e-15), nearest, -1)
+
+
+def _states(outcome: Array) -> Array:
+    state = np.full(len(outcome), UNJUDGED, np.int8)
+    for value in BROKEN:
+        state[outcome == value.value] = WRONG
+    for value in HELD:
+        state[outcome == value.value] = RIGHT
+    state[outcome == Outcome.SKIPPED.value] = NOT_RUN
+    return state
+
+
+def ran(cells: Grid) -> list[bool]:
+    """Whether each stage ran on this model at all, that is, was not skipped for every sample at every eps above 0."""
+    above = cells.states[:, :, cells.eps > 0]
+    return [not (states.size and bool((states == NOT_RUN).all())) for states in above]
+
+
+def finished(cells: Grid) -> list[bool]:
+    """Whether each stage has a row wherever it had something to do: the sample judged clean and not broken before it."""
+    settled = np.repeat((cells.clean != RIGHT)[:, None], len(cells.eps), axis=1)
+    done = []
+    for states in cells.states:
+        done.append(not bool(((states == ABSENT) & ~settled).any()))
+        if done[-1]:
+            settled = settled | (states == WRONG)
+    return done
+
+
+def worst_case(cells: Grid, stages: Sequence[int]) -> Array:
+    """The worst that `stages` (positions) did to each sample.
+
+    Returns:
+        (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage broke the sample; RIGHT
+        where it held in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above eps 0.
+    """
+    clean = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
+    if not len(stages):
+        # Without an attack, the initially wrong ones alone would make a rate of 0 over a handful.
+        return np.where((cells.eps == 0)[None, :] & (clean <= RIGHT), clean, UNJUDGED).astype(np.int8)
+    states = cells.states[list(stages)]
+    wrong = (states == WRONG).any(axis=0) | (clean == WRONG)
+    right = (states == RIGHT).any(axis=0) & (clean == RIGHT)
+    doubt = ((states == UNJUDGED) | (states == ABSENT)).any(axis=0)
+    return np.where(wrong, WRONG, np.where(right & ~doubt, RIGHT, UNJUDGED)).astype(np.int8)

@@ -1,0 +1,290 @@
+"""What Brinell says about a run, as typed values: the JSON of `audit`, `compare` and `gate` is a dump of these models.
+
+Rates and drops are fractions; None (null in JSON) is "no data" or "beyond what was tested", as the field says. No field is
+ever NaN or infinite.
+"""
+
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class Result(BaseModel):
+    """Base of all result models: immutable, no unknown keys, no NaN, each field documented in the schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Rate(Result):
+    """A proportion with its 95 % Wilson interval and its denominator."""
+
+    eps: float
+    """Budget at which it holds, in the units of the data; 0 is the untouched input."""
+    value: float | None
+    """`k` / `n`; null where `n` is 0."""
+    low: float | None
+    """Lower end of the interval."""
+    high: float | None
+    """Upper end of the interval."""
+    n: int
+    """Samples judged: the denominator, those that were wrong from the start included."""
+    k: int
+    """Samples among them that hold."""
+    missing: int = 0
+    """Samples that could not be judged here and are in neither `k` nor `n`."""
+
+
+class ClassResult(Result):
+    """One class of one model."""
+
+    class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
+    """Index of the class."""
+    name: str
+    """Name of the class."""
+    n: int
+    """Samples of the class in the run."""
+    clean: Rate
+    """Accuracy on the untouched inputs."""
+    robust: list[Rate]
+    """Robust accuracy at each eps, ascending."""
+    drop: list[float | None]
+    """Change of accuracy from the eps before (the first: from the untouched inputs), at most 0 as a rule."""
+    total_drop: float | None
+    """Change from the untouched inputs to the largest eps."""
+
+
+class StageResult(Result):
+    """One attack of the cascade: accuracy once it and all attacks before it have run, and what it cost."""
+
+    attack: str
+    """Name of the stage."""
+    eps: float
+    """The largest eps, at which `accuracy` and `drop` hold."""
+    accuracy: float | None
+    """Robust accuracy after this stage at `eps`; null where the stage was skipped or is not finished."""
+    drop: float | None
+    """Change of accuracy through this stage: from the stage before it, or from the untouched inputs."""
+    forwards: int
+    """Forward evaluations of single inputs by the attack, over all eps."""
+    backwards: int
+    """Backward evaluations of single inputs by the attack, over all eps."""
+    judge_forwards: int
+    """Forward evaluations spent on re-checking what the attack found."""
+    seconds: float
+    """Wall time."""
+    curve: list[Rate]
+    """Robust accuracy after this stage at each eps; empty where `accuracy` is null for want of a finished stage."""
+    broken: list[int]
+    """Samples that this stage was the first to break, at each eps."""
+    finished: bool
+    """Whether every sample left to this stage has its rows."""
+    skipped: str | None = None
+    """Why the stage did not run on this model; null where it ran."""
+
+
+class Distribution(Result):
+    """Quantiles of a per-sample cost of breaking the model, in which a sample that held counts as infinity."""
+
+    of: str
+    """What is measured: `distance` or `queries`."""
+    attack: str | None
+    """The stage, or null for the smallest over all stages."""
+    found: int
+    """Samples with a success."""
+    held: int
+    """Samples without one, counted as infinity."""
+    q10: float | None
+    """The tenth part most easily broken lies at or below this; null where it is infinite, or without samples."""
+    median: float | None
+    """Median; null where it is infinite (half or more held), or without samples."""
+    q90: float | None
+    """Nine tenths lie at or below this; null where it is infinite, or without samples."""
+
+
+class WarningResult(Result):
+    """Something that a reader of the figures must know."""
+
+    code: str
+    """Short name, by which `gate` can allow it."""
+    text: str
+    """What was seen, and what to do about it."""
+    model: str | None = None
+    """The model concerned; null for the whole run."""
+
+
+class ModelResult(Result):
+    """All figures of one model in one run."""
+
+    run: str
+    """The run folder."""
+    model: str
+    """Name of the model in the run."""
+    distance: str
+    """Norm in which eps is measured."""
+    eps: list[float]
+    """Budgets, ascending."""
+    eps_text: list[str]
+    """The same as they were written."""
+    n: int
+    """Samples in the run."""
+    complete: bool
+    """Whether every sample was judged by every stage that can run; where false, the figures are of the finished stages."""
+    clean_accuracy: Rate
+    """Accuracy on the untouched inputs."""
+    robust_accuracy: list[Rate]
+    """Worst case per sample over all finished stages, at each eps."""
+    as_stored: list[Rate] | None
+    """The same, counting only finds that still succeed, within eps, once rounded to storage; null where it does not round."""
+    per_class: list[ClassResult]
+    """Classes with at least one sample, by index."""
+    classes_without_samples: int
+    """Classes of the data that no sample of the run belongs to; nothing is known about them."""
+    mean_drop: float | None
+    """Mean over the classes of `total_drop`."""
+    stages: list[StageResult]
+    """The attacks, in order."""
+    distributions: list[Distribution]
+    """Distance and queries at success."""
+    seconds: float | None
+    """Wall time of this model's part of the run."""
+    warnings: list[WarningResult]
+    """What a reader must know, of this model and of the whole run."""
+
+
+class ClassMean(Result):
+    """One class over several models."""
+
+    class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
+    """Index of the class."""
+    name: str
+    """Name of the class."""
+    mean_drop: float | None
+    """Mean over the models of `total_drop`."""
+
+
+class AuditResult(Result):
+    """All models of one run side by side."""
+
+    run: str
+    """The run folder."""
+    n: int
+    """Samples in the run."""
+    complete: bool
+    """Whether every model's figures are complete."""
+    models: list[ModelResult]
+    """One entry per model, in the order of the request."""
+    mean_drop_per_class: list[ClassMean]
+    """For each class, the mean over the models."""
+    warnings: list[WarningResult]
+    """All warnings of the run."""
+
+    def payload(self) -> dict[str, Any]:
+        """What `brinell audit --json` prints: the model's own object where there is one model, else all of them."""
+        shown: Result = self.models[0] if len(self.models) == 1 else self
+        return shown.model_dump(mode="json", by_alias=True)
+
+
+class PairedRate(Result):
+    """Two models on the same samples at one eps. A difference is that of A minus B."""
+
+    eps: float
+    """Budget."""
+    both: int
+    """Samples on which both hold."""
+    only_a: int
+    """Samples on which only A holds."""
+    only_b: int
+    """Samples on which only B holds."""
+    neither: int
+    """Samples on which neither holds."""
+    n: int
+    """Samples judged on both: the denominator."""
+    missing: int
+    """Common samples that were not judged on one of the two."""
+    a: float | None
+    """Robust accuracy of A on these samples."""
+    b: float | None
+    """Robust accuracy of B on these samples."""
+    difference: float | None
+    """A minus B; null without samples."""
+    low: float | None
+    """Lower end of its 95 % interval (Newcombe, paired)."""
+    high: float | None
+    """Upper end."""
+    p: float | None
+    """McNemar's exact p-value, two-sided; null without samples."""
+
+
+class ClassComparison(Result):
+    """One class of a comparison, at each eps."""
+
+    class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
+    """Index of the class."""
+    name: str
+    """Name of the class."""
+    n: int
+    """Common samples of the class."""
+    difference: list[float | None]
+    """A minus B at each eps."""
+    low: list[float | None]
+    """Lower ends of the 95 % intervals."""
+    high: list[float | None]
+    """Upper ends."""
+
+
+class CompareResult(Result):
+    """Two models on the same samples."""
+
+    a: str
+    """Model A."""
+    b: str
+    """Model B."""
+    run_a: str
+    """Run folder of A."""
+    run_b: str
+    """Run folder of B."""
+    distance: str
+    """Norm in which eps is measured."""
+    n: int
+    """Samples that both runs hold."""
+    clean: PairedRate
+    """The untouched inputs."""
+    robust: list[PairedRate]
+    """At each common eps, ascending."""
+    per_class: list[ClassComparison]
+    """Classes with a common sample, by index; over the same eps as `robust`."""
+    notes: list[str]
+    """What differs between the two runs and bears on the comparison."""
+
+
+class Check(Result):
+    """One condition of a gate."""
+
+    name: str
+    """What is tested."""
+    passed: bool
+    """Whether it holds."""
+    observed: float | None
+    """The measured rate or difference; null where it is missing."""
+    low: float | None
+    """The lower end of its interval, which is what a threshold is tested against."""
+    required: float | None
+    """The value demanded; null for a condition without a number."""
+    why: str
+    """The outcome in one sentence."""
+
+
+class GateResult(Result):
+    """Outcome of a gate: it passes when every check does."""
+
+    run: str
+    """The run folder."""
+    passed: bool
+    """Whether all checks passed."""
+    checks: list[Check]
+    """The checks, in order."""
+
+
+def audit_schema() -> dict[str, Any]:
+    """JSON schema of what `brinell audit --json` prints."""
+    return TypeAdapter(ModelResult | AuditResult).json_schema(by_alias=True, mode="serialization")

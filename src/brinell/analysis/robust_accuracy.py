@@ -1,0 +1,229 @@
+"""Robust accuracy: the worst case per sample over all stages, overall and per class, over a whole range of budgets."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.distributions import distance_at_success, queries_to_success
+from brinell.analysis.grid import ABSENT, RIGHT, UNJUDGED, WRONG, Array, Grid, finished, grid, ran, worst_case
+from brinell.analysis.results import AuditResult, ClassMean, ClassResult, ModelResult, Rate, StageResult, WarningResult
+from brinell.analysis.stats import wilson
+from brinell.core.record import Outcome, Records
+
+
+def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditResult:
+    """All figures of a run.
+
+    Args:
+        manifest: the run's manifest.
+        records: its rows, of all models; the run may still be going on.
+        run: the run folder, as it is to be named.
+
+    Returns:
+        One result per model of the manifest, in its order.
+    """
+    models = [summarise_model(manifest, records, run, str(model["name"])) for model in manifest["models"]]
+    classes = {c.class_: c.name for model in models for c in model.per_class}
+    by_class = [
+        ClassMean(
+            class_=index,
+            name=classes[index],
+            mean_drop=mean([c.total_drop for model in models for c in model.per_class if c.class_ == index]),
+        )
+        for index in sorted(classes)
+    ]
+    return AuditResult(
+        run=run,
+        n=int(manifest["data"]["n"]),
+        complete=all(model.complete for model in models),
+        models=models,
+        mean_drop_per_class=by_class,
+        warnings=warnings_of(manifest),
+    )
+
+
+def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, model: str) -> ModelResult:
+    """All figures of one model of a run; arguments as for `summarise`."""
+    cells = grid(records, manifest, model)
+    n = int(manifest["data"]["n"])
+    unseen = max(n - len(cells.ids), 0)
+    worst = worst_case(cells, judging(cells))
+    eps = [float(e) for e in cells.eps]
+    classes = per_class(cells, worst, class_names(manifest))
+    robust = rates(worst, eps, unseen)
+    clean = rates(cells.clean[:, None], [0.0], unseen)[0]
+    gaps = clean.missing + sum(rate.missing for rate in robust)
+    all_done = all(done for done, active in zip(finished(cells), ran(cells), strict=True) if active)
+    return ModelResult(
+        run=run,
+        model=model,
+        distance=str(manifest["distance"]),
+        eps=eps,
+        eps_text=[str(text) for text in manifest["eps_text"]],
+        n=n,
+        complete=manifest["state"] == "finished" and all_done and gaps == 0,
+        clean_accuracy=clean,
+        robust_accuracy=robust,
+        as_stored=as_stored(records, cells, worst, unseen) if manifest["data"]["domain"].get("levels") else None,
+        per_class=classes,
+        classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes), 0),
+        mean_drop=mean([c.total_drop for c in classes]),
+        stages=stage_results(records, manifest, cells, unseen),
+        distributions=[distance_at_success(records, cells, str(manifest["distance"])).summary()]
+        + [
+            queries_to_success(records, cells, stage).summary()
+            for stage, active in zip(cells.stages, ran(cells), strict=True)
+            if active
+        ],
+        seconds=manifest.get("seconds", {}).get(model),
+        warnings=[warning for warning in warnings_of(manifest) if warning.model in (None, model)],
+    )
+
+
+def judging(cells: Grid) -> list[int]:
+    """Positions of the stages whose verdict counts: those that ran and are finished.
+
+    A stage that is still going on has judged the easy samples first; counting it would bias every rate.
+    """
+    done, active = finished(cells), ran(cells)
+    return [i for i in range(len(cells.stages)) if done[i] and active[i]]
+
+
+def rates(states: Array, eps: Sequence[float], unseen: int = 0) -> list[Rate]:
+    """Rates over samples.
+
+    Args:
+        states: (samples, budgets) states WRONG, RIGHT or anything else for "not judged".
+        eps: the budgets, one per column.
+        unseen: samples of the run that have no row at all.
+
+    Returns:
+        One rate per budget; `missing` counts the samples that were not judged.
+    """
+    right, wrong = (states == RIGHT).sum(axis=0), (states == WRONG).sum(axis=0)
+    return [
+        rate(int(k), int(k + w), eps=e, missing=len(states) - int(k + w) + unseen)
+        for e, k, w in zip(eps, right, wrong, strict=True)
+    ]
+
+
+def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0) -> Rate:
+    """`k` of `n` with its interval; without value and interval where `n` is 0."""
+    interval = wilson(k, n)
+    low, high = interval if interval is not None else (None, None)
+    return Rate(eps=eps, value=k / n if n else None, low=low, high=high, n=n, k=k, missing=missing)
+
+
+def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResult]:
+    """Rates and drops of every class that has a sample.
+
+    Args:
+        cells: the grid.
+        worst: (samples, budgets) states from `worst_case`.
+        names: names of the classes; a class beyond them is named by its number.
+    """
+    eps = [float(e) for e in cells.eps]
+    results = []
+    for index in np.unique(cells.labels):
+        mine = cells.labels == index
+        clean = rates(cells.clean[mine, None], [0.0])[0]
+        robust = rates(worst[mine], eps)
+        drop, total = drops(clean.value, [r.value for r in robust])
+        name = names[index] if 0 <= index < len(names) else str(index)
+        results.append(
+            ClassResult(class_=int(index), name=name, n=int(mine.sum()), clean=clean, robust=robust, drop=drop, total_drop=total)
+        )
+    return results
+
+
+def drops(clean: float | None, robust: Sequence[float | None]) -> tuple[list[float | None], float | None]:
+    """Change of accuracy from each budget to the next, starting at the untouched inputs, and over all of them.
+
+    Returns:
+        One change per budget and the total, at most 0 as a rule; None where either of two rates has no data.
+    """
+    steps = [minus(after, before) for before, after in zip([clean, *robust], robust, strict=False)]
+    return steps, minus(robust[-1], clean) if robust else None
+
+
+def minus(a: float | None, b: float | None) -> float | None:
+    """`a` - `b`, or None where either is."""
+    return None if a is None or b is None else a - b
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """Mean of the values that are there; None where there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def mean_drops(total_drops: Sequence[Sequence[float | None]]) -> tuple[list[float | None], list[float | None]]:
+    """Means of a models x classes table of total drops: per model over its classes, and per class over the models."""
+    return [mean(row) for row in total_drops], [mean(column) for column in zip(*total_drops, strict=True)]
+
+
+def as_stored(records: Records, cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
+    """Robust accuracy when only finds count that survive storage.
+
+    A sample counts as broken at an eps when it was wrong from the start, or when an input found at this or a smaller eps
+    is, after rounding to the storage levels, still misclassified and still within its eps. No attack was aimed at rounded
+    inputs, so this is what the stored set shows and not a worst case.
+
+    Returns:
+        One rate per budget, over the same samples as `worst`.
+    """
+    mine = records.model == cells.model
+    hit = np.ma.filled(records.stored_pred != records.label, False) & np.ma.filled(records.stored_within, False)
+    fooled = np.isin(records.outcome[mine].astype(str), [Outcome.FOOLED.value, Outcome.FOOLED_BELOW.value])
+    rows = np.flatnonzero(mine)[np.asarray(hit[mine], dtype=bool) & fooled]
+    smallest = np.full(len(cells.ids), np.inf)
+    np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), records.eps[rows])
+    survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
+    broken = survives | (cells.clean == WRONG)[:, None]
+    stored = np.where(worst == UNJUDGED, UNJUDGED, np.where(broken, WRONG, RIGHT))
+    return rates(stored, [float(e) for e in cells.eps], unseen)
+
+
+def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, unseen: int = 0) -> list[StageResult]:
+    """Accuracy after each stage, with all finished stages before it, and the stage's cost over the whole sweep."""
+    done, counted = finished(cells), judging(cells)
+    why = {s["stage"]: str(s["why"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
+    before = np.repeat(np.where(cells.clean == RIGHT, RIGHT, cells.clean)[:, None], len(cells.eps), axis=1)
+    results = []
+    for i, stage in enumerate(cells.stages):
+        rows = (records.model == cells.model) & (records.attack == stage)
+        after = worst_case(cells, [j for j in counted if j <= i]) if i in counted else None
+        curve = [] if after is None else rates(after, [float(e) for e in cells.eps], unseen)
+        last = rates(before[:, -1:], [0.0])[0].value
+        accuracy = curve[-1].value if curve else None
+        broken = [0] * len(cells.eps) if after is None else [int(b) for b in ((after == WRONG) & (before != WRONG)).sum(0)]
+        results.append(
+            StageResult(
+                attack=stage,
+                eps=float(cells.eps[-1]),
+                accuracy=accuracy,
+                drop=minus(accuracy, last),
+                forwards=int(records.forwards[rows].sum()),
+                backwards=int(records.backwards[rows].sum()),
+                judge_forwards=int(records.judge_forwards[rows].sum()),
+                seconds=math.fsum(records.seconds[rows].tolist()),
+                curve=curve,
+                broken=broken,
+                finished=done[i] and bool((cells.states[i] != ABSENT).any()),
+                skipped=None if ran(cells)[i] else why.get(stage, "the attack cannot run on this model"),
+            )
+        )
+        before = before if after is None else after
+    return results
+
+
+def class_names(manifest: Mapping[str, Any]) -> list[str]:
+    """Names of the classes, by index."""
+    return [str(name) for name in manifest["data"]["classes"]]
+
+
+def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:
+    """The warnings that the run left in its manifest."""
+    return [WarningResult(code=str(w["code"]), text=str(w["text"]), model=w.get("model")) for w in manifest.get("warnings", [])]

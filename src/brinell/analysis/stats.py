@@ -1,0 +1,180 @@
+"""Statistics of proportions: intervals, paired tests, and quantiles in which a failure is infinitely far.
+
+All rates are fractions in [0, 1]. "No data" is None everywhere, never 0: an empty group has no rate.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+CONFIDENCE = 0.95
+"""Confidence of every interval unless a caller says otherwise."""
+
+
+class Interval(NamedTuple):
+    """Lower and upper end."""
+
+    low: float
+    high: float
+
+
+def _z(confidence: float) -> float:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; it lies between 0 and 1")
+    return NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _check_counts(k: int, n: int) -> None:
+    if n < 0 or not 0 <= k <= n:
+        raise ValueError(f"{k} of {n} is no proportion")
+
+
+def wilson(k: int, n: int, confidence: float = CONFIDENCE) -> Interval | None:
+    """Wilson's score interval of the proportion `k` / `n` (Wilson 1927), without continuity correction.
+
+    Args:
+        k: successes, 0 to `n`.
+        n: trials, 0 or more.
+        confidence: between 0 and 1.
+
+    Returns:
+        The interval within [0, 1]; None for `n` = 0, where there is no rate.
+
+    Raises:
+        ValueError: `k` or `n` is no count, or `confidence` is out of range.
+    """
+    _check_counts(k, n)
+    z = _z(confidence)
+    if n == 0:
+        return None
+    p, zz = k / n, z * z
+    centre = (p + zz / (2 * n)) / (1 + zz / n)
+    half = z / (1 + zz / n) * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
+    # At the ends the exact value is 0 or 1, which rounding would miss by an ulp.
+    low = 0.0 if k == 0 else min(max(centre - half, 0.0), p)
+    high = 1.0 if k == n else max(min(centre + half, 1.0), p)
+    return Interval(low, high)
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Two-sided p-value of McNemar's exact (binomial) test on the discordant pairs.
+
+    Args:
+        only_a: samples that only A got right, 0 or more.
+        only_b: samples that only B got right, 0 or more.
+
+    Returns:
+        The probability, if A and B were equally good, of a split at least as uneven; 1.0 where they never differ.
+
+    Raises:
+        ValueError: a count is negative.
+    """
+    if min(only_a, only_b) < 0:
+        raise ValueError(f"{only_a} and {only_b} are no counts")
+    n, k = only_a + only_b, min(only_a, only_b)
+    if 2 * k == n:
+        return 1.0
+    # Sum of C(n, i) / 2^n in logarithms: the plain integers overflow a float from n = 1030 on.
+    logs = [math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) - n * math.log(2) for i in range(k + 1)]
+    return min(1.0, 2 * math.fsum(map(math.exp, logs)))
+
+
+def difference(k_a: int, n_a: int, k_b: int, n_b: int, confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of p_a - p_b for two independent samples (Newcombe 1998, his method 10).
+
+    Returns:
+        The interval within [-1, 1]; None where either sample is empty.
+
+    Raises:
+        ValueError: a count is no count, or `confidence` is out of range.
+    """
+    a, b = wilson(k_a, n_a, confidence), wilson(k_b, n_b, confidence)
+    if a is None or b is None:
+        return None
+    return _square_and_add(k_a / n_a, a, k_b / n_b, b, phi=0.0)
+
+
+def paired_difference(both: int, only_a: int, only_b: int, neither: int, confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of p_a - p_b on the same samples (Newcombe 1998, paired method 10).
+
+    Args:
+        both: samples that both got right.
+        only_a: samples that only A got right.
+        only_b: samples that only B got right.
+        neither: samples that neither got right.
+        confidence: between 0 and 1.
+
+    Returns:
+        The interval within [-1, 1]; None without samples.
+
+    Raises:
+        ValueError: a count is negative, or `confidence` is out of range.
+    """
+    if min(both, only_a, only_b, neither) < 0:
+        raise ValueError(f"({both}, {only_a}, {only_b}, {neither}) are no counts")
+    n = both + only_a + only_b + neither
+    k_a, k_b = both + only_a, both + only_b
+    a, b = wilson(k_a, n, confidence), wilson(k_b, n, confidence)
+    if a is None or b is None:
+        return None
+    return _square_and_add(k_a / n, a, k_b / n, b, phi=_phi(both, only_a, only_b, neither))
+
+
+def _phi(both: int, only_a: int, only_b: int, neither: int) -> float:
+    """Newcombe's correlation of the pairs, in which a positive association is corrected for continuity."""
+    margins = (both + only_a) * (only_b + neither) * (both + only_b) * (only_a + neither)
+    if margins == 0:
+        return 0.0
+    n = both + only_a + only_b + neither
+    cross: float = both * neither - only_a * only_b
+    if cross > 0:
+        cross = max(cross - n / 2, 0.0)
+    return cross / math.sqrt(margins)
+
+
+def _square_and_add(p_a: float, a: Interval, p_b: float, b: Interval, *, phi: float) -> Interval:
+    def distance(x: float, y: float) -> float:
+        return math.sqrt(max(x * x - 2 * phi * x * y + y * y, 0.0))
+
+    d = p_a - p_b
+    low = d - distance(p_a - a.low, b.high - p_b)
+    high = d + distance(a.high - p_a, p_b - b.low)
+    return Interval(max(low, -1.0), min(high, 1.0))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for being several (Holm 1979), in the order given: each stays valid with all read together."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, running = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = running
+    return adjusted
+
+
+def quantile(found: np.ndarray[Any, Any], failures: int, q: float) -> float | None:
+    """The `q` quantile of `found` together with `failures` values of infinity.
+
+    Args:
+        found: (n,) finite values of the successes, any order.
+        failures: how many more had no success, 0 or more.
+        q: between 0 and 1; 0.5 is the median.
+
+    Returns:
+        The smallest value that a share `q` of all does not exceed; infinity where that falls among the failures; None
+        where there are neither successes nor failures.
+
+    Raises:
+        ValueError: `q` is not in [0, 1], `failures` is negative or `found` holds a value that is not finite.
+    """
+    if not 0 <= q <= 1 or failures < 0 or not np.isfinite(found).all():
+        raise ValueError("a quantile needs q in [0, 1], failures >= 0 and finite values")
+    total = len(found) + failures
+    if total == 0:
+        return None
+    # Without the guard a product like 0.7 * 10 would round up to the next rank.
+    rank = max(math.ceil(q * total - 1e-9) - 1, 0)
+    return float(np.sort(found)[rank]) if rank < len(found) else math.inf

@@ -1,0 +1,36 @@
+"""A gate's verdict as JUnit XML, which CI systems show as tests."""
+
+import re
+from xml.etree import ElementTree
+
+from brinell.analysis.results import GateResult
+
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(result: GateResult) -> str:
+    """JUnit XML with one test case per check."""
+    failed = [check for check in result.checks if not check.passed]
+    counts: dict[str, str] = {
+        "tests": str(len(result.checks)),
+        "failures": str(len(failed)),
+        "errors": "0",
+        "skipped": "0",
+        "time": "0",
+    }
+    root = ElementTree.Element("testsuites", name="brinell gate", tests=counts["tests"], failures=counts["failures"])
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _legal(result.run), **counts})
+    for check in result.checks:
+        case = ElementTree.SubElement(suite, "testcase", classname="brinell.gate", name=_legal(check.name), time="0")
+        text = _legal(check.why)
+        if check.passed:
+            ElementTree.SubElement(case, "system-out").text = text
+        else:
+            ElementTree.SubElement(case, "failure", message=text, type="gate").text = text
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _legal(text: str) -> str:
+    """`text` without the characters that XML 1.0 has no way to write."""
+    return _FORBIDDEN.sub("\ufffd", text)

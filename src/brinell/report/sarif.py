@@ -1,0 +1,56 @@
+"""A gate's verdict as SARIF 2.1.0, which code hosts show as findings."""
+
+import hashlib
+import json
+import re
+from urllib.parse import quote
+
+from brinell import __version__
+from brinell.analysis.results import Check, GateResult
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif(result: GateResult) -> str:
+    """SARIF JSON with one result per failed check, located at the run's `run.toml`."""
+    failed = [check for check in result.checks if not check.passed]
+    rules: dict[str, str] = {}
+    for check in failed:
+        rules.setdefault(_rule(check), check.name)
+    driver = {
+        "name": "Brinell",
+        "version": __version__,
+        "rules": [{"id": rule, "name": rule, "shortDescription": {"text": name}} for rule, name in rules.items()],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": True}],
+        "results": [_result(check, list(rules).index(_rule(check)), result.run) for check in failed],
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _result(check: Check, index: int, run: str) -> dict[str, object]:
+    # A fingerprint lets a code host see that the finding of the next run is the same one.
+    fingerprint = hashlib.sha256(check.name.encode()).hexdigest()[:32]
+    return {
+        "ruleId": _rule(check),
+        "ruleIndex": index,
+        "level": "error",
+        "message": {"text": f"{check.name}: {check.why}"},
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(run)}, "region": {"startLine": 1}}}],
+        "partialFingerprints": {"brinellCheck/v1": fingerprint},
+        "properties": {"observed": check.observed, "low": check.low, "required": check.required},
+    }
+
+
+def _rule(check: Check) -> str:
+    """A stable identifier of the kind of check: its name up to the first number or name in it."""
+    head = re.split(r" at eps | \(", check.name)[0]
+    suffix = "-baseline" if check.name.endswith("baseline") and not head.endswith("baseline") else ""
+    return "brinell/" + re.sub(r"[^a-z0-9]+", "-", head.lower()).strip("-") + suffix
+
+
+def _uri(run: str) -> str:
+    return quote(f"{run.rstrip('/')}/run.toml")

@@ -1,0 +1,218 @@
+"""Runs with known answers: records and manifest made from the distance at which each stage breaks each sample."""
+
+from typing import Any
+
+import numpy as np
+
+from brinell.core.record import COLUMNS, Records
+
+SEVERAL = ("apgd-ce", "apgd-dlr")
+
+
+def manifest(
+    models: list[str],
+    eps: list[float],
+    n: int,
+    classes: list[str],
+    stages: tuple[str, ...] = SEVERAL,
+    shape: tuple[int, ...] = (1, 8, 8),
+    kind: str = "image",
+    **changes: Any,
+) -> dict[str, Any]:
+    value = {
+        "schema": 1,
+        "brinell": "0.1.0",
+        "revision": "0123456789abcdef+dirty",
+        "state": "finished",
+        "created": "2026-01-02T03:04:05+00:00",
+        "finished": "2026-01-02T03:05:06+00:00",
+        "command": "brinell audit --data digits --model " + " --model ".join(models),
+        "request": {},
+        "seed": 0,
+        "data": {
+            "spec": "digits",
+            "name": "digits",
+            "digest": "d" * 32,
+            "n": n,
+            "total": n,
+            "domain": {"kind": kind, "shape": list(shape), "low": 0.0, "high": 1.0, "levels": 256},
+            "classes": classes,
+        },
+        "models": [
+            {
+                "name": name,
+                "spec": name,
+                "digest": "m" * 32,
+                "architecture": "CNN",
+                "parameters": 12345,
+                "classes": len(classes),
+                "access": "gradients",
+            }
+            for name in models
+        ],
+        "distance": "linf",
+        "eps": eps,
+        "eps_text": [f"{round(e * 255)}/255" for e in eps],
+        "stages": [
+            {
+                "name": stage,
+                "attack": "apgd",
+                "settings": {"steps": 100},
+                "family": "budgeted",
+                "access": "gradients",
+                "cells": {name: f"{i}{j}" * 8 for j, name in enumerate(models)},
+            }
+            for i, stage in enumerate(stages)
+        ],
+        "skipped": [],
+        "warnings": [],
+        "versions": {"python": "3.11", "torch": "2.14", "numpy": "2.4"},
+        "hardware": {"device": "cpu", "cpu": "a processor", "threads": 2},
+        "seconds": dict.fromkeys(models, 12.5),
+    }
+    return value | changes
+
+
+def records(
+    model: str,
+    labels: np.ndarray,
+    eps: list[float],
+    breaks: np.ndarray,
+    stages: tuple[str, ...] = SEVERAL,
+    classes: int = 10,
+) -> Records:
+    """Rows as a finished run writes them.
+
+    `breaks` is (stages, samples): the distance at which each stage breaks each sample; 0 in the first row: wrong from the start.
+    """
+    budgets = np.asarray(eps)
+    wrong = breaks[0] == 0
+    other = (labels + 1) % classes
+    parts = [_clean(model, labels, wrong, other)]
+    broken = np.repeat(wrong[:, None], len(eps), axis=1)
+    for stage, distance in zip(stages, breaks, strict=True):
+        reached = distance[:, None] <= budgets[None, :] + 1e-12
+        first = np.where(reached.any(1), reached.argmax(1), len(eps))
+        column = np.arange(len(eps))[None, :]
+        last_survived = np.where(~reached & ~broken, column, -1).max(1)[:, None]
+        outcome = np.where(
+            wrong[:, None],
+            "misclassified",
+            np.where(
+                broken,
+                "fooled_before",
+                np.where(
+                    reached,
+                    np.where(column == first[:, None], "fooled", "fooled_below"),
+                    np.where(column == last_survived, "survived", "survived_above"),
+                ),
+            ),
+        )
+        if budgets[0] == 0:
+            outcome = outcome[:, 1:]
+        parts.append(_attacked(model, stage, labels, other, wrong, budgets[budgets > 0], outcome, distance))
+        broken |= reached
+    return Records(
+        **{
+            name: np.ma.concatenate([p[name] for p in parts]) if c["null"] else np.concatenate([p[name] for p in parts])
+            for name, c in COLUMNS.items()
+        }
+    )
+
+
+def _clean(model: str, labels: np.ndarray, wrong: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
+    n = len(labels)
+    columns = _empty(n) | {
+        "model": np.full(n, model, object),
+        "sample_id": np.arange(n),
+        "label": labels.astype(np.int32),
+        "clean_pred": np.where(wrong, other, labels).astype(np.int32),
+        "clean_confidence": np.full(n, 0.9, np.float32),
+        "attack": np.full(n, "clean", object),
+        "distance": np.full(n, "linf", object),
+        "outcome": np.where(wrong, "misclassified", "correct").astype(object),
+        "forwards": np.ones(n, np.int64),
+    }
+    return columns
+
+
+def _attacked(
+    model: str,
+    stage: str,
+    labels: np.ndarray,
+    other: np.ndarray,
+    wrong: np.ndarray,
+    eps: np.ndarray,
+    outcome: np.ndarray,
+    distance: np.ndarray,
+) -> dict[str, np.ndarray]:
+    n, e = outcome.shape
+    flat = outcome.reshape(-1).astype(object)
+    found = (flat == "fooled") | (flat == "fooled_below")
+    ran = (flat == "fooled") | (flat == "survived")
+
+    def wide(values: np.ndarray) -> np.ndarray:
+        return np.repeat(values, e)
+
+    def some(values: np.ndarray, dtype: Any, mask: np.ndarray) -> np.ndarray:
+        return np.ma.MaskedArray(np.where(mask, values, 0).astype(dtype), mask=~mask)
+
+    size = wide(np.where(np.isfinite(distance), distance, 0.0))
+    return _empty(n * e) | {
+        "model": np.full(n * e, model, object),
+        "sample_id": wide(np.arange(n)),
+        "label": wide(labels).astype(np.int32),
+        "clean_pred": wide(np.where(wrong, other, labels)).astype(np.int32),
+        "clean_confidence": np.full(n * e, 0.9, np.float32),
+        "attack": np.full(n * e, stage, object),
+        "distance": np.full(n * e, "linf", object),
+        "eps": np.tile(eps, n),
+        "outcome": flat,
+        "adv_pred": some(wide(other), np.int32, found),
+        "adv_confidence": some(np.full(n * e, 0.6), np.float32, found),
+        "adv_margin": some(np.full(n * e, 0.5), np.float32, found),
+        "linf": some(size, np.float32, found),
+        "l2": some(size * 8, np.float32, found),
+        "l1": some(size * 64, np.float32, found),
+        "l0": some(np.full(n * e, 64), np.float32, found),
+        "stored_pred": some(wide(other), np.int32, found),
+        "stored_within": some(np.full(n * e, True), np.bool_, found),
+        "forwards": np.where(ran, 100, 0).astype(np.int64),
+        "backwards": np.where(ran, 100, 0).astype(np.int64),
+        "judge_forwards": np.where(flat == "fooled", 2, 0).astype(np.int64),
+        "queries_to_success": some(1 + wide(np.arange(n)) % 97, np.int64, flat == "fooled"),
+        "seconds": np.where(ran, 0.01, 0.0),
+    }
+
+
+def _empty(n: int) -> dict[str, np.ndarray]:
+    types = {"string": object, "bool": np.bool_}
+    values: dict[str, np.ndarray] = {}
+    for name, column in COLUMNS.items():
+        kind = types.get(column["kind"], column["kind"])
+        zeros = np.zeros(n, kind)
+        values[name] = np.ma.MaskedArray(zeros, mask=np.ones(n, bool)) if column["null"] else zeros
+    return values
+
+
+def join(*parts: Records) -> Records:
+    return Records(
+        **{
+            name: np.ma.concatenate([getattr(p, name) for p in parts])
+            if c["null"]
+            else np.concatenate([getattr(p, name) for p in parts])
+            for name, c in COLUMNS.items()
+        }
+    )
+
+
+def change(rows: Records, where: np.ndarray, **columns: Any) -> Records:
+    """`rows` with other values in some columns where `where` holds."""
+    new = {name: getattr(rows, name).copy() for name in COLUMNS}
+    for name, value in columns.items():
+        new[name][where] = value
+    return Records(**new)
+
+
+def keep(rows: Records, where: np.ndarray) -> Records:
+    return Records(**{name: getattr(rows, name)[where] for name in COLUMNS})
