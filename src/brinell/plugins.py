@@ -89,9 +89,7 @@ def load(kind: str, name: str) -> type[Any]:
     built_in = name in _built_in(kind)
     if len(found) + built_in > 1:
         sources = [entry.value for entry in found] + [FOLDERS[kind]] * built_in
-        raise RequestError(
-            f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages"
-        )
+        raise RequestError(f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages")
     if built_in:
         return _only_export(importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}"))
     if found:

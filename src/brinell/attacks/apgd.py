@@ -11,6 +11,7 @@ Deviations:
   direction; the paper leaves the start open.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Literal
@@ -142,7 +143,6 @@ class _State:
         self.rises = torch.zeros_like(self.rises)
         rows = halve.nonzero()[:, 0]
         self.step_size = torch.where(halve, self.step_size / 2, self.step_size)
-        self.x, self.grad, self.loss = self.x.clone(), self.grad.clone(), self.loss.clone()
         self.x[rows], self.grad[rows], self.loss[rows] = self.x_max[rows], self.grad_max[rows], self.loss_max[rows]
 
 
@@ -151,5 +151,5 @@ def _checkpoints(steps: int) -> list[int]:
     points = [0.0, 0.22]
     while points[-1] < 1:
         points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))
-    ends = [-(-point * steps // 1) for point in points]
-    return [int(end) for start, end in pairwise(ends) if start < end <= steps]
+    ends = [math.ceil(round(point * steps, 9)) for point in points]
+    return [end for start, end in pairwise(ends) if start < end <= steps]

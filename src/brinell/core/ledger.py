@@ -2,7 +2,8 @@
 
 An attack is handed the ledger's `Desk` in place of the model. The desk answers queries; behind it the ledger counts what
 each sample cost, enforces access, budget, bounds and threat, and remembers per sample the first success, the query at which
-it came, and the closest adversarial input. A success is a wrong answer to a legal input, whatever the attack believes.
+it came, and the closest adversarial input. A success is a wrong answer to a legal input, whatever the attack believes; the
+wrong class must lead by more than float32 rounding, so that another batch size or machine sees the same success.
 """
 
 from collections.abc import Callable
@@ -12,10 +13,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.errors import ContractError, TargetError
 from brinell.core.target import Access, Target
 from brinell.core.threat import Threat
+
+ROUNDING = 1e-5
+"""A lead smaller than this share of the largest logit may be an accident of the kernel that computed it."""
 
 Loss = Callable[..., Tensor]
 """(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
@@ -105,6 +110,12 @@ class Ledger:
         self.closest = batch.x
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
 
+    def affordable(self, ids: Tensor) -> Tensor:
+        """(n,) bool: which samples have budget left for one more query."""
+        if self._queries is None:
+            return torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+        return self.forwards[ids] < self._queries
+
     @property
     def fooled(self) -> Tensor:
         """(n,) bool: whether an adversarial input within the threat was found."""
@@ -121,12 +132,8 @@ class Ledger:
         )
 
     def _standing(self, ids: Tensor) -> Tensor:
-        stands = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        if not self._minimal:
-            stands &= self.first_success[ids] == 0
-        if self._queries is not None:
-            stands &= self.forwards[ids] < self._queries
-        return stands
+        stands = self.affordable(ids)
+        return stands if self._minimal else stands & (self.first_success[ids] == 0)
 
     def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
         view, before = self._admit(ids, x, access), self.forwards[ids]
@@ -155,9 +162,7 @@ class Ledger:
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _View:
         """Refuse a query that the attack may not make, before the model sees it."""
         if access > self._access:
-            raise ContractError(
-                f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only"
-            )
+            raise ContractError(f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only")
         if len(ids) == 0 or x.shape != (len(ids), *self._batch.x.shape[1:]):
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
         view = self._look_up(ids)
@@ -196,7 +201,7 @@ class Ledger:
             )
         size = self._threat.distance.size(x - view.x0[part])
         legal = size <= view.limit[part]
-        hit = legal & (logits.argmax(1) != view.y[part])
+        hit = legal & (losses.margin(logits, view.y[part]) > ROUNDING * logits.abs().amax(1))
         finite, all_legal, any_hit = torch.stack([torch.isfinite(logits).all(), legal.all(), hit.any()]).tolist()
         if not finite:
             raise TargetError(

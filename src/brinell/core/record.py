@@ -70,15 +70,11 @@ class Records:
     stored_within: np.ndarray[Any, Any] = _column("bool", "whether the rounded input is still within eps", null=True)
     forwards: np.ndarray[Any, Any] = _column("int64", "forward evaluations that this row cost")
     backwards: np.ndarray[Any, Any] = _column("int64", "backward evaluations that this row cost")
-    judge_forwards: np.ndarray[Any, Any] = _column(
-        "int64", "forwards spent on re-checking the find, as found and as stored"
-    )
+    judge_forwards: np.ndarray[Any, Any] = _column("int64", "forwards spent on re-checking the find, as found and as stored")
     queries_to_success: np.ndarray[Any, Any] = _column(
         "int64", "the forward at which this row's attack first succeeded", null=True
     )
-    seconds: np.ndarray[Any, Any] = _column(
-        "float64", "wall time, shared among the samples of a group by their evaluations"
-    )
+    seconds: np.ndarray[Any, Any] = _column("float64", "wall time, shared among the samples of a group by their evaluations")
 
     def __len__(self) -> int:
         return len(self.sample_id)

@@ -39,4 +39,3 @@ class Linf:
         """Uniform in the cube, scaled until its largest value is 1."""
         delta = self.sample(rng, shape)
         return delta.div_(norms.per_sample(norms.linf(delta), delta))
-

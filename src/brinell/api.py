@@ -1,0 +1,125 @@
+"""The Python call: the whole audit of a model that is already in memory."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from brinell.analysis.results import AuditResult
+from brinell.analysis.robust_accuracy import summarise
+from brinell.audit.engine import Progress
+from brinell.audit.plan import Request, make_plan
+from brinell.core.contracts import Dataset
+from brinell.core.target import Target
+from brinell.core.torch_target import TorchTarget
+from brinell.datasets._memory import ArrayDataset
+from brinell.report import html
+from brinell.runners import local
+
+
+class Silent:
+    """Progress that tells nothing."""
+
+    def stage(self, model: str, stage: str, samples: int, forwards: int) -> None:
+        """Nothing."""
+
+    def passes(self, forwards: int, backwards: int) -> None:
+        """Nothing."""
+
+    def open(self, samples: int, broken: int) -> None:
+        """Nothing."""
+
+    def message(self, text: str) -> None:
+        """Nothing."""
+
+
+def default_out(request: Request) -> Path:
+    """A fresh folder under runs/, named after the data, the norm and the time."""
+    name = request.data.partition(":")[0] + "-" + request.norm
+    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def audit(
+    model: nn.Module | Target | str | list[str],
+    data: Dataset | tuple[Any, Any] | str,
+    *,
+    norm: str = "linf",
+    eps: str = "0:8/255:9",
+    attack: tuple[str, ...] | str | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    batch_size: int = 128,
+    queries: int | None = None,
+    device: str = "auto",
+    preprocessing: Mapping[str, Any] | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Audit a classifier: robust accuracy per class over all budgets, records and a report.
+
+    Args:
+        model: an `nn.Module` that takes inputs within the bounds of the data and answers logits (evaluation mode is set for
+            the time of the audit), a `Target`, or one or more specs such as `digits-cnn`.
+        data: `(x, y)`: inputs (n, *shape) in [0, 1] and labels (n,), arrays or tensors; a `Dataset`; or a spec.
+        norm: distance in which eps is measured, `linf` or `l2`.
+        eps: budgets as text: `8/255`, a list, or a range `from:to:points`.
+        attack: attacks in order; none means APGD on cross-entropy, then on the difference of logits ratio.
+        samples: how many samples, from the first; none means 1000, or all where there are fewer.
+        seed: seed of every random number.
+        batch_size: the most inputs shown to the model at once.
+        queries: forwards that each attack may spend on a sample at each eps.
+        device: cpu, cuda, or auto.
+        preprocessing: `{"mean": ..., "std": ..., "axis": -3}`, applied inside the model (for an `nn.Module` only).
+        out: the run folder; none makes a fresh one under runs/.
+        resume: go on with a folder that holds part of this run.
+        progress: told what goes on.
+
+    Returns:
+        What `brinell audit --json` prints; `result.run` is the folder with records, inputs and report.html.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    dataset = open_dataset(data)
+    specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else ("in-memory",)
+    request = Request(
+        data=data if isinstance(data, str) else f"in-memory:{dataset.name if dataset else ''}",
+        model=specs,
+        norm=norm,
+        eps=eps,
+        **({} if attack is None else {"attack": attack}),
+        samples=samples,
+        seed=seed,
+        batch_size=batch_size,
+        queries=queries,
+        device=device,
+    )
+    targets: tuple[Target, ...] = ()
+    if not isinstance(model, str | list):
+        targets = (as_target(model, dataset, preprocessing),)
+    plan = make_plan(request, dataset=dataset, targets=targets)
+    folder = Path(out) if out is not None else default_out(request)
+    run = local.run(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
+    html.write(run.path)
+    return summarise(run.manifest, run.records(), str(run.path))
+
+
+def open_dataset(data: Dataset | tuple[Any, Any] | str) -> Dataset | None:
+    """Data given in Python as a data set; None for a spec, which the plan opens."""
+    if isinstance(data, str):
+        return None
+    if isinstance(data, tuple):
+        return ArrayDataset(*data)
+    return data
+
+
+def as_target(model: nn.Module | Target, dataset: Dataset | None, preprocessing: Mapping[str, Any] | None) -> Target:
+    """A module wrapped as a target over the domain of the data."""
+    if not isinstance(model, nn.Module):
+        return model
+    if dataset is None:
+        raise TypeError("a module in memory needs its data in memory too: pass (x, y) or a Dataset")
+    return TorchTarget(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)

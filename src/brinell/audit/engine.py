@@ -1,0 +1,280 @@
+"""The audit of one model: the first check, then stage by stage, each sample descending through the budgets.
+
+Nothing here is remembered but what the run folder holds: on every start the same loop runs, and what a part or a unit already
+answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+import brinell
+from brinell.audit import rows
+from brinell.audit.cascade import Stage
+from brinell.audit.checks import check_answers
+from brinell.audit.hashing import cell
+from brinell.audit.plan import ModelSource, Plan
+from brinell.audit.unit import Group, Setting, predict, run_unit
+from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
+from brinell.core.target import Target
+from brinell.store import tables
+from brinell.store.run import Run, closest_units
+
+Array = np.ndarray[Any, Any]
+GALLERY_BYTES = 16 * 2**20
+GALLERY_SAMPLES = 24
+
+
+class Progress(Protocol):
+    """What a run tells while it goes on."""
+
+    def stage(self, model: str, stage: str, samples: int, forwards: int) -> None:
+        """A stage begins on this many samples and costs at most this many forwards."""
+
+    def passes(self, forwards: int, backwards: int) -> None:
+        """The model has answered."""
+
+    def open(self, samples: int, broken: int) -> None:
+        """How many samples are still open in this stage, and how many of the model's are broken at the largest eps so far."""
+
+    def message(self, text: str) -> None:
+        """Something to say in passing."""
+
+
+@dataclass
+class State:
+    """Where each sample of a model stands; arrays of length n, in the order of the plan's ids."""
+
+    clean_pred: Array
+    clean_confidence: Array
+    correct: Array
+    broken: Array
+    """Index of the smallest level that any attack so far broke the sample at; the number of levels for none."""
+
+
+class ModelAudit:
+    """Runs the plan on one model."""
+
+    def __init__(self, plan: Plan, source: ModelSource, target: Target, run: Run, progress: Progress) -> None:
+        self.plan, self.source, self.target, self.run, self.progress = plan, source, target, run, progress
+
+    def __call__(self) -> None:
+        """Everything that the plan asks of this model."""
+        state = self._clean()
+        for stage in self.plan.stages:
+            if len(self.plan.levels):
+                self._stage(stage, state)
+        self._gallery()
+
+    # The first check
+
+    def _clean(self) -> State:
+        key = clean_cell(self.plan, self.source)
+        if not self.run.has_part(key):
+            self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids))
+            units = self.run.units(key)
+            done = {int(sample) for records in units.values() for sample in records.sample_id}
+            missing = [at for at, sample in enumerate(self.plan.ids.tolist()) if sample not in done]
+            size = self.plan.group_size
+            for start in range(0, len(missing), size):
+                at = np.array(missing[start : start + size])
+                records = self._check(at)
+                units[self.run.save_unit(key, _unit_key(self.plan.ids[at]), records, {})] = records
+                self.progress.open(len(missing) - start - len(at), 0)
+            self.run.save_part(key, _sorted(list(units.values())), {})
+        self.run.drop_units(key)
+        records = self.run.part(key)
+        return State(
+            clean_pred=records.clean_pred,
+            clean_confidence=records.clean_confidence,
+            correct=records.outcome == Outcome.CORRECT,
+            broken=np.full(len(records), len(self.plan.levels)),
+        )
+
+    def _check(self, at: Array) -> Records:
+        started = time.perf_counter()
+        logits = predict(self.target, self._load(self.plan.ids[at]), self.plan.request.batch_size)
+        check_answers(logits, self.target)
+        self.progress.passes(len(at), 0)
+        confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
+        return rows.build(
+            len(at),
+            model=self.source.name,
+            sample_id=self.plan.ids[at],
+            label=self.plan.labels[at],
+            clean_pred=pred,
+            clean_confidence=confidence,
+            attack=CLEAN,
+            distance=self.plan.distance.name,
+            eps=0.0,
+            outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
+            forwards=1,
+            seconds=(time.perf_counter() - started) / len(at),
+        )
+
+    def _load(self, ids: Array) -> Tensor:
+        return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
+
+    # One stage
+
+    def _stage(self, stage: Stage, state: State) -> None:
+        key = stage_cell(self.plan, self.source, stage)
+        if not self.run.has_part(key):
+            if stage.name in self.source.skipped:
+                self.run.save_part(key, self._implied(stage, state, state.broken, skipped=True), {})
+            else:
+                self._descend(key, stage, state)
+        self.run.drop_units(key)
+        records = self.run.part(key)
+        found = records.outcome == Outcome.FOOLED
+        self._lower(state.broken, records, found)
+
+    def _lower(self, broken: Array, records: Records, chosen: Array) -> None:
+        """Note in `broken` the levels of the chosen rows, where they are smaller."""
+        at = np.searchsorted(self.plan.ids, records.sample_id[chosen])
+        np.minimum.at(broken, at, np.searchsorted(self.plan.levels, records.eps[chosen]))
+
+    def _descend(self, key: str, stage: Stage, state: State) -> None:
+        plan, broken = self.plan, state.broken.copy()
+        units = self.run.units(key)
+        closed = ~state.correct
+        for records in units.values():
+            self._lower(broken, records, records.outcome == Outcome.FOOLED)
+            ended = records.outcome == Outcome.SURVIVED
+            closed[np.searchsorted(plan.ids, records.sample_id[ended])] = True
+        setting = self._setting(stage)
+        queue = deque(np.flatnonzero(~closed & (broken > 0)).tolist())
+        self.progress.stage(self.source.name, stage.name, len(queue), self._worst_case(stage, len(queue)))
+        while queue:
+            at = np.array([queue.popleft() for _ in range(min(plan.group_size, len(queue)))])
+            group = self._group(at, state, broken[at] - 1)
+            result = run_unit(setting, group)
+            name = self.run.save_unit(key, _unit_key(group.sample_id, group.level), result.records, result.arrays)
+            units[name] = result.records
+            broken[at] = np.minimum(broken[at], result.broken)
+            queue.extend(at[~result.closed].tolist())
+            self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
+        done = [*units.values(), self._implied(stage, state, broken)]
+        self.run.save_part(key, _sorted(done), closest_units(units))
+
+    def _worst_case(self, stage: Stage, samples: int) -> int:
+        return self.plan.cost(self.source, stage)[0] * samples // max(1, len(self.plan.ids))
+
+    def _setting(self, stage: Stage) -> Setting:
+        return Setting(
+            model=self.source.name,
+            target=self.target,
+            stage=stage,
+            distance=self.plan.distance,
+            domain=self.plan.dataset.domain,
+            levels=self.plan.levels,
+            seed=self.plan.request.seed,
+            batch_size=self.plan.request.batch_size,
+            queries=self.plan.request.queries,
+            on_pass=self.progress.passes,
+        )
+
+    def _group(self, at: Array, state: State, level: Array) -> Group:
+        return Group(
+            sample_id=self.plan.ids[at],
+            label=self.plan.labels[at],
+            clean_pred=state.clean_pred[at],
+            clean_confidence=state.clean_confidence[at],
+            level=level,
+            x=self._load(self.plan.ids[at]),
+        )
+
+    def _implied(self, stage: Stage, state: State, broken: Array, *, skipped: bool = False) -> Records:
+        """The rows that follow from others: at budgets that this stage did not have to attack."""
+        plan, count = self.plan, len(self.plan.levels)
+        level = np.tile(np.arange(count), len(plan.ids))
+        at = np.repeat(np.arange(len(plan.ids)), count)
+        outcome = np.full(len(at), "", dtype=object)
+        if skipped:
+            outcome[:] = str(Outcome.SKIPPED)
+        else:
+            outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
+            outcome[level < broken[at] - 1] = str(Outcome.SURVIVED_ABOVE)
+        outcome[~state.correct[at]] = str(Outcome.MISCLASSIFIED)
+        chosen = outcome != ""
+        at, level, outcome = at[chosen], level[chosen], outcome[chosen]
+        return rows.build(
+            len(at),
+            model=self.source.name,
+            sample_id=plan.ids[at],
+            label=plan.labels[at],
+            clean_pred=state.clean_pred[at],
+            clean_confidence=state.clean_confidence[at],
+            attack=stage.name,
+            distance=plan.distance.name,
+            eps=plan.levels[level],
+            outcome=outcome,
+        )
+
+    # What the gallery shows
+
+    def _gallery(self) -> None:
+        """Keep the clean inputs of some fooled samples, class by class in turn, the closest finds first."""
+        key = clean_cell(self.plan, self.source)
+        records = self.run.records()
+        fooled = np.flatnonzero((records.outcome == Outcome.FOOLED) & (records.model == self.source.name))
+        order = fooled[np.lexsort((records.sample_id[fooled], records.eps[fooled]))]
+        turns: dict[int, int] = {}
+        ranked: dict[int, tuple[int, int]] = {}
+        for row in order.tolist():
+            sample, label = int(records.sample_id[row]), int(records.label[row])
+            if sample not in ranked:
+                ranked[sample] = (turns.get(label, 0), label)
+                turns[label] = turns.get(label, 0) + 1
+        size = 4 * int(np.prod(self.plan.dataset.domain.shape))
+        kept = sorted(ranked, key=lambda sample: ranked[sample])[: max(1, min(GALLERY_SAMPLES, GALLERY_BYTES // size))]
+        if kept:
+            inputs = self.plan.dataset.load(kept).numpy()
+            self.run.save_clean(key, dict(zip(kept, inputs, strict=True)))
+
+
+def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
+    domain = plan.dataset.domain
+    return cell(
+        schema=SCHEMA_VERSION,
+        brinell=brinell.__version__,
+        model=source.facts["digest"],
+        name=source.name,
+        data=plan.data_digest,
+        samples=len(plan.ids),
+        domain=[domain.kind, domain.shape, domain.low, domain.high, domain.levels],
+        **more,
+    )
+
+
+def clean_cell(plan: Plan, source: ModelSource) -> str:
+    """The cell of a model's first check."""
+    return _cell(plan, source, attack=CLEAN)
+
+
+def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
+    """The cell of a stage: a later stage depends on the ones before it, which decide what is left to attack."""
+    before = plan.stages[: plan.stages.index(stage) + 1]
+    return _cell(
+        plan,
+        source,
+        stages=[[one.name, one.plugin, one.settings()] for one in before],
+        distance=plan.distance.name,
+        eps=plan.levels.tolist(),
+        seed=plan.request.seed,
+        queries=plan.request.queries,
+    )
+
+
+def _unit_key(*columns: Array) -> str:
+    return cell(columns=[column.tolist() for column in columns])
+
+
+def _sorted(parts: Sequence[Records]) -> Records:
+    records = tables.concatenate(list(parts))
+    return tables.take(records, np.lexsort((records.eps, records.sample_id)))

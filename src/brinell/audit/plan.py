@@ -1,0 +1,223 @@
+"""From a request to a plan: everything that will run, everything that cannot, and what it costs at most. No attack runs here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from brinell import plugins
+from brinell.audit.cascade import DEFAULT, Stage, build_stages
+from brinell.audit.spacing import Budgets, parse_eps
+from brinell.core.contracts import Dataset
+from brinell.core.errors import RequestError, TargetError
+from brinell.core.target import Target
+from brinell.core.threat import Distance
+
+Array = np.ndarray[Any, Any]
+DEFAULT_SAMPLES = 1000
+GROUP_BYTES = 32 * 2**20
+"""About how much input one unit may hold; its attack needs some ten times that."""
+
+
+class Request(BaseModel):
+    """What a user asks for; the words are those of the command line and of run.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = "digits"
+    """The data set, as NAME:PATH?option=value."""
+    model: tuple[str, ...] = ("digits-cnn",)
+    """The models, each as NAME:PATH?option=value."""
+    norm: str = "linf"
+    """The distance in which eps is measured."""
+    eps: str = "0:0.2:9"
+    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points."""
+    attack: tuple[str, ...] = DEFAULT
+    """The attacks, in order; each runs on what the ones before it left standing."""
+    samples: int | None = Field(default=None, ge=1)
+    """How many samples, from the first; none means 1000, or all where there are fewer."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of every random number of the run."""
+    batch_size: int = Field(default=128, ge=1)
+    """The most inputs shown to the model at once."""
+    queries: int | None = Field(default=None, ge=1)
+    """Forward evaluations that each attack may spend on a sample at each eps; none for no limit."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
+
+    @field_validator("model", "attack", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A model of the plan, built when its turn comes."""
+
+    name: str
+    spec: str
+    open: Callable[[], Target]
+    facts: dict[str, Any]
+    """For the manifest: digest, architecture, parameters, classes, access."""
+    skipped: dict[str, str]
+    """Stage name to the reason why it cannot run on this model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that determines a run's records."""
+
+    request: Request
+    dataset: Dataset
+    data_digest: str
+    ids: Array
+    """(n,) int64: the samples, as positions in the data set."""
+    labels: Array
+    """(n,) int64: their labels."""
+    budgets: Budgets
+    distance: Distance
+    stages: tuple[Stage, ...]
+    models: tuple[ModelSource, ...]
+    device: torch.device
+
+    @property
+    def levels(self) -> Array:
+        """(levels,) float64: the positive budgets; eps 0 is the first check."""
+        return np.array([value for value in self.budgets.values if value > 0])
+
+    @property
+    def group_size(self) -> int:
+        """Samples per unit: a few full batches, within the memory allowed."""
+        size = 4 * int(np.prod(self.dataset.domain.shape))
+        return max(1, min(4 * self.request.batch_size, GROUP_BYTES // size))
+
+    def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
+        """The most forwards and backwards that a stage can cost: every budget fought to the end on every sample."""
+        if stage.name in model.skipped:
+            return 0, 0
+        forwards, backwards = stage.attack.cost(model.facts["classes"])
+        runs = 1 if stage.attack.family == "minimal" else len(self.levels)
+        shrinking = int(np.ceil(np.log2(len(self.levels) + 1))) if runs > 1 else 0
+        per_run = forwards if self.request.queries is None else min(forwards, self.request.queries)
+        return len(self.ids) * runs * (per_run + shrinking), len(self.ids) * runs * backwards
+
+
+def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tuple[Target, ...] = ()) -> Plan:
+    """Resolve a request, naming whatever does not fit before anything is computed.
+
+    Args:
+        request: what is asked for.
+        dataset: data already in memory, in place of `request.data`.
+        targets: models already in memory, in place of `request.model`.
+
+    Raises:
+        RequestError: any part that cannot be carried out.
+    """
+    budgets = parse_eps(request.eps)
+    stages = build_stages(request.attack)
+    distance: Distance = plugins.build("distance", request.norm, {})
+    device = choose_device(request.device)
+    dataset = open_data(request.data) if dataset is None else dataset
+    labels = dataset.labels()
+    if not len(labels):
+        raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
+    n = min(len(labels), request.samples or DEFAULT_SAMPLES)
+    if request.samples and request.samples > len(labels):
+        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
+    openers = [(spec, _opener(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
+    models = tuple(_describe(spec, opener, labels[:n], distance, stages) for spec, opener in openers)
+    return Plan(
+        request=request,
+        dataset=dataset,
+        data_digest=dataset.digest(),
+        ids=np.arange(n, dtype=np.int64),
+        labels=np.asarray(labels[:n], dtype=np.int64),
+        budgets=budgets,
+        distance=distance,
+        stages=stages,
+        models=_distinct(models),
+        device=device,
+    )
+
+
+def open_data(spec: str) -> Dataset:
+    """The data set that a spec names."""
+    name, path, options = plugins.parse(spec)
+    dataset: Dataset = plugins.build("dataset", name, options | ({"path": path} if path else {}))()
+    return dataset
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; auto takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequestError(f"device {name!r} cannot be used ({reason}): choose cpu, or auto") from None
+    return device
+
+
+def _opener(spec: str, dataset: Dataset) -> Callable[[], Target]:
+    name, path, options = plugins.parse(spec)
+    plugin = plugins.build("target", name, options | ({"path": path} if path else {}))
+
+    def open_target() -> Target:
+        target: Target = plugin(dataset.domain)
+        return target
+
+    return open_target
+
+
+def _given(target: Target) -> Callable[[], Target]:
+    return lambda: target
+
+
+def _describe(
+    spec: str, opener: Callable[[], Target], labels: Array, distance: Distance, stages: tuple[Stage, ...]
+) -> ModelSource:
+    target = opener()
+    if labels.max(initial=0) >= target.classes or labels.min(initial=0) < 0:
+        raise TargetError(
+            f"model {target.name} tells {target.classes} classes apart, and the data has labels from {labels.min()} to "
+            f"{labels.max()}: choose the model made for this data"
+        )
+    facts = {
+        "digest": target.digest(),
+        "architecture": getattr(target, "architecture", None),
+        "parameters": getattr(target, "parameters", None),
+        "classes": target.classes,
+        "access": target.access.name.lower(),
+    }
+    reasons = {stage.name: _misfit(stage, target, distance) for stage in stages}
+    skipped = {name: reason for name, reason in reasons.items() if reason}
+    if len(skipped) == len(stages):
+        listed = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
+        raise RequestError(f"no attack can run on {target.name} ({listed})")
+    return ModelSource(name=target.name, spec=spec, open=opener, facts=facts, skipped=skipped)
+
+
+def _misfit(stage: Stage, target: Target, distance: Distance) -> str:
+    """Why a stage cannot run, or nothing."""
+    attack = stage.attack
+    if attack.access > target.access:
+        return f"it needs {attack.access.name.lower()}, and the model gives {target.access.name.lower()} only"
+    if distance.name not in attack.distances:
+        return f"it works in {', '.join(sorted(attack.distances))}, not in {distance.name}"
+    if target.domain.kind not in attack.domains:
+        return f"it works on {', '.join(sorted(attack.domains))} inputs, not on a {target.domain.kind}"
+    return ""
+
+
+def _distinct(models: tuple[ModelSource, ...]) -> tuple[ModelSource, ...]:
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")
+    return models

@@ -1,0 +1,67 @@
+"""Budgets as people write them: `8/255`, `0.3`, `1/255,2/255`, `0:8/255:9` (from, to, number of points)."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from brinell.core.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Ascending, distinct budgets."""
+
+    values: tuple[float, ...]
+    """In the units of the data."""
+    texts: tuple[str, ...]
+    """As they were written, range points in the same denominator: `3/255`, not `1/85`."""
+
+
+def parse_eps(text: str) -> Budgets:
+    """Read budgets.
+
+    Raises:
+        RequestError: no number, negative, not finite, or a range that does not rise.
+    """
+    fractions: dict[Fraction, str] = {}
+    for item in text.split(","):
+        for value in _expand(item.strip()):
+            fractions.setdefault(value, _write(value, _denominator(item)))
+    ordered = sorted(fractions)
+    return Budgets(tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered))
+
+
+def _expand(item: str) -> list[Fraction]:
+    ends = item.split(":")
+    if len(ends) == 1:
+        return [_number(item)]
+    if len(ends) != 3:
+        raise RequestError(f"eps range {item!r} has {len(ends)} parts: write from:to:points, such as 0:8/255:9")
+    low, high = _number(ends[0]), _number(ends[1])
+    if not ends[2].isdigit() or int(ends[2]) < 2:
+        raise RequestError(f"eps range {item!r} ends in {ends[2]!r}: the number of points is an integer of at least 2")
+    if low >= high:
+        raise RequestError(f"eps range {item!r} does not rise: write the smaller budget first")
+    points = int(ends[2])
+    return [low + (high - low) * step / (points - 1) for step in range(points)]
+
+
+def _number(text: str) -> Fraction:
+    try:
+        top, slash, bottom = text.partition("/")
+        value = Fraction(top.strip()) / Fraction(bottom.strip()) if slash else Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise RequestError(f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9") from None
+    if value < 0:
+        raise RequestError(f"eps {text!r} is negative: a budget is 0 or more")
+    return value
+
+
+def _denominator(item: str) -> int:
+    denominators = [Fraction(end.partition("/")[2].strip()) for end in item.split(":")[:2] if "/" in end]
+    return max((int(d) for d in denominators if d.denominator == 1), default=1)
+
+
+def _write(value: Fraction, denominator: int) -> str:
+    if denominator == 1 or value == 0:
+        return f"{float(value):.6g}"
+    return f"{float(value * denominator):.6g}/{denominator}"

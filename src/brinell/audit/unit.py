@@ -1,0 +1,202 @@
+"""One unit of work: one attack on one group of samples, each at its own eps, from the desk to the rows."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.audit import rows
+from brinell.audit.cascade import Stage
+from brinell.core import losses, norms
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain
+from brinell.core.ledger import Ledger
+from brinell.core.record import Outcome, Records
+from brinell.core.streams import Streams
+from brinell.core.target import Target
+from brinell.core.threat import Distance, Threat, tolerance
+from brinell.store import tables
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all units of a stage share."""
+
+    model: str
+    target: Target
+    stage: Stage
+    distance: Distance
+    domain: Domain
+    levels: Array
+    """(levels,) float64: the positive budgets, ascending."""
+    seed: int
+    batch_size: int
+    queries: int | None
+    on_pass: Callable[[int, int], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The samples of a unit; arrays and tensors are aligned."""
+
+    sample_id: Array
+    label: Array
+    clean_pred: Array
+    clean_confidence: Array
+    level: Array
+    """(n,) int64: index into the setting's levels of the budget to attack at."""
+    x: Tensor
+    """(n, *shape): clean inputs on the target's device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a unit found."""
+
+    records: Records
+    arrays: dict[int, Array]
+    """Adversarial inputs by sample id."""
+    broken: Array
+    """(n,) int64: smallest level at which each sample was fooled; the number of levels for none."""
+    closed: Array
+    """(n,) bool: whether this attack has nothing more to try on the sample at smaller budgets."""
+
+
+def run_unit(setting: Setting, group: Group) -> Result:
+    """Attack a group, shrink what was found to the smallest budgets it fits, judge it, and write it down."""
+    started = time.perf_counter()
+    device = group.x.device
+    levels = torch.as_tensor(setting.levels, dtype=torch.float32, device=device)
+    batch = Batch(ids=torch.arange(len(group.x), device=device), x=group.x, y=torch.as_tensor(group.label, device=device).long())
+    threat = Threat(distance=setting.distance, eps=levels[torch.as_tensor(group.level, device=device)], domain=setting.domain)
+    minimal = setting.stage.attack.family == "minimal"
+    ledger = Ledger(
+        setting.target,
+        batch,
+        threat,
+        access=setting.stage.attack.access,
+        queries=setting.queries,
+        batch_size=setting.batch_size,
+        minimal=minimal,
+        on_pass=setting.on_pass,
+    )
+    ids = torch.as_tensor(group.sample_id, device=device)
+    setting.stage.attack(ledger.desk(), batch, threat, Streams.of(setting.seed, ids).fold(setting.stage.name))
+    if not minimal:
+        _shrink(ledger, batch, threat, levels)
+    broken = _level_of(ledger.distance, levels).cpu().numpy()
+    fooled = broken < len(levels)
+    found = _judge(setting, group, ledger, np.flatnonzero(fooled), setting.levels[broken[fooled]])
+    costs = _costs(ledger, time.perf_counter() - started)
+    survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
+    records = _write(setting, group, broken, survived, found, costs)
+    closest = ledger.closest.cpu().numpy()
+    arrays = {int(group.sample_id[row]): closest[row] for row in np.flatnonzero(fooled)}
+    return Result(records=records, arrays=arrays, broken=broken, closed=survived | (broken == 0))
+
+
+def _level_of(distance: Tensor, levels: Tensor) -> Tensor:
+    """(n,) index of the smallest level that each distance fits into; the number of levels where none does."""
+    return (distance[:, None] > levels + tolerance(levels)).sum(1)
+
+
+def _shrink(ledger: Ledger, batch: Batch, threat: Threat, levels: Tensor) -> None:
+    """Move each find towards its clean input, bisecting the levels below it; one forward a step, counted as the attack's."""
+    desk = ledger.desk()
+    reached = _level_of(ledger.distance, levels)
+    failed = torch.full_like(reached, -1)
+    while True:
+        open_ = ledger.fooled & (reached - failed > 1) & ledger.affordable(batch.ids)
+        if not open_.any():
+            return
+        ids = batch.ids[open_]
+        middle = (reached[ids] + failed[ids]) // 2
+        smaller = replace(threat, eps=levels[middle])
+        desk.labels(ids, smaller.project(ledger.closest[ids], batch.x[ids]))
+        now = _level_of(ledger.distance[ids], levels)
+        reached[ids] = now
+        failed[ids] = torch.where(now > middle, middle, failed[ids])
+
+
+def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
+    """Columns of the finds, measured afresh: predictions as found and as stored, and all norms."""
+    at = torch.as_tensor(fooled, device=group.x.device)
+    x, x0 = ledger.closest[at], group.x[at]
+    y = torch.as_tensor(group.label, device=x.device).long()[at]
+    logits = predict(setting.target, x, setting.batch_size)
+    confidence, pred = logits.softmax(1).max(1)
+    stored = setting.domain.round(x)
+    stored_pred = pred if setting.domain.levels is None else predict(setting.target, stored, setting.batch_size).argmax(1)
+    limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
+    columns = {
+        "adv_pred": pred,
+        "adv_confidence": confidence,
+        "adv_margin": losses.margin(logits, y) if len(y) else confidence,
+        "linf": norms.linf(x - x0) if len(y) else confidence,
+        "l2": norms.l2(x - x0),
+        "l1": norms.l1(x - x0),
+        "l0": norms.l0(x - x0),
+        "stored_pred": stored_pred,
+        "stored_within": setting.distance.size(stored - x0) <= limit + tolerance(limit) if len(y) else pred > 0,
+        "queries_to_success": ledger.first_success[at],
+    }
+    judged = np.full(len(fooled), 1 if setting.domain.levels is None else 2)
+    return {name: value.cpu().numpy() for name, value in columns.items()} | {"judge_forwards": judged}
+
+
+def predict(target: Target, x: Tensor, batch_size: int) -> Tensor:
+    """(n, classes) logits in batches, outside any ledger: the auditor's own look."""
+    with torch.no_grad():
+        answers = [target.predict(part) for part in x.split(batch_size)] if len(x) else []
+    return torch.cat(answers) if answers else torch.zeros(0, target.classes, device=x.device)
+
+
+def _costs(ledger: Ledger, seconds: float) -> dict[str, Array]:
+    forwards, backwards = ledger.forwards.cpu().numpy(), ledger.backwards.cpu().numpy()
+    work = forwards + backwards
+    return {"forwards": forwards, "backwards": backwards, "seconds": seconds * work / max(1, work.sum())}
+
+
+def _write(
+    setting: Setting, group: Group, broken: Array, survived: Array, found: dict[str, Array], costs: dict[str, Array]
+) -> Records:
+    """The rows that this unit settles.
+
+    The find with its measurements, the larger budgets that it settles too, and the budget that the attack failed at. The costs
+    stand in the find's row, or in the failure's where there is no find.
+    """
+    fooled = np.flatnonzero(broken < len(setting.levels))
+
+    def put(at: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
+        return rows.build(
+            len(at),
+            model=setting.model,
+            sample_id=group.sample_id[at],
+            label=group.label[at],
+            clean_pred=group.clean_pred[at],
+            clean_confidence=group.clean_confidence[at],
+            attack=setting.stage.name,
+            distance=setting.distance.name,
+            eps=setting.levels[level],
+            outcome=str(outcome),
+            **columns,
+        )
+
+    finds = put(fooled, broken[fooled], Outcome.FOOLED, **found, **{name: cost[fooled] for name, cost in costs.items()})
+    spans = [(row, level) for row in fooled for level in range(broken[row] + 1, group.level[row] + 1)]
+    above = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    failed = np.flatnonzero(survived)
+    free = np.isin(failed, fooled)  # a minimal attack's find has paid already
+    failures = put(
+        failed,
+        np.minimum(broken[failed] - 1, group.level[failed]),
+        Outcome.SURVIVED,
+        **{name: np.where(free, 0, cost[failed]) for name, cost in costs.items()},
+    )
+    return tables.concatenate([finds, put(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])

@@ -1,0 +1,194 @@
+"""Checking a run against itself and against the model: is every claimed success still one?"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from brinell.audit.engine import clean_cell, stage_cell
+from brinell.audit.plan import ModelSource, Plan
+from brinell.audit.unit import predict
+from brinell.core import losses, norms
+from brinell.core.ledger import ROUNDING
+from brinell.core.record import Outcome, Records
+from brinell.core.target import Target
+from brinell.core.threat import tolerance
+from brinell.store.run import Run
+
+Array = np.ndarray[Any, Any]
+CHUNK = 256
+
+
+class Problem(BaseModel):
+    """Something in a run that does not hold."""
+
+    model_config = ConfigDict(frozen=True)
+
+    where: str
+    """File, or model and stage."""
+    samples: tuple[int, ...]
+    """The first few samples concerned; empty where it concerns a whole file."""
+    count: int
+    """How many samples."""
+    what: str
+    """What was found, in one sentence."""
+
+
+class VerifyResult(BaseModel):
+    """Outcome of a verification."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    """The run folder."""
+    passed: bool
+    """Whether no problem was found."""
+    successes: int
+    """Adversarial inputs that were shown to the model again."""
+    predictions: int
+    """Clean predictions that were repeated."""
+    boundary: int
+    """Clean predictions that came out differently by rounding alone: the two classes are level."""
+    problems: list[Problem]
+    """What does not hold."""
+
+
+class Verification:
+    """Verifies one run, model by model."""
+
+    def __init__(self, run: Run, plan: Plan) -> None:
+        self.run, self.plan = run, plan
+        self.problems: list[Problem] = []
+        self.successes = self.predictions = self.boundary = 0
+
+    def result(self) -> VerifyResult:
+        """What was found so far."""
+        return VerifyResult(
+            run=str(self.run.path),
+            passed=not self.problems,
+            successes=self.successes,
+            predictions=self.predictions,
+            boundary=self.boundary,
+            problems=self.problems,
+        )
+
+    def files(self) -> None:
+        """Hashes of all records and arrays, digests of data and models, and whether the run is finished."""
+        manifest = self.run.manifest
+        if manifest["state"] != "finished":
+            self._note("manifest.json", "the run is not finished: go on with --resume first")
+        now, then = self.run.digests(), manifest.get("files", {})
+        for name in sorted(now.keys() | then.keys()):
+            if name not in now:
+                self._note(name, "the file is gone")
+            elif name not in then:
+                self._note(name, "the file was not there when the run ended")
+            elif now[name] != then[name]:
+                self._note(name, "the file was changed after the run ended")
+        if manifest["data"]["digest"] != self.plan.data_digest:
+            self._note("data", f"{self.plan.dataset.name} is not the data of the run: its digest differs")
+        digests = {model["name"]: model["digest"] for model in manifest["models"]}
+        for source in self.plan.models:
+            if digests.get(source.name) != source.facts["digest"]:
+                self._note(source.name, "the model is not the one of the run: its digest differs")
+
+    def model(self, source: ModelSource, target: Target) -> None:
+        """Repeat the clean predictions, and judge each stored adversarial input anew."""
+        clean = clean_cell(self.plan, source)
+        if not self._has(clean, f"{source.name} clean"):
+            return
+        self._clean(source, target, self.run.part(clean))
+        for stage in self.plan.stages:
+            key, where = stage_cell(self.plan, source, stage), f"{source.name} {stage.name}"
+            if len(self.plan.levels) and self._has(key, where):
+                records = self.run.part(key)
+                self._complete(where, records)
+                self._finds(source.name, stage.name, target, records)
+
+    def _has(self, key: str, where: str) -> bool:
+        if self.run.has_part(key):
+            return True
+        self._note(where, "its records are missing, or belong to another request, data or model")
+        return False
+
+    def _complete(self, where: str, records: Records) -> None:
+        """One row for each sample and budget, neither more nor fewer."""
+        expected = sorted((sample, eps) for sample in self.plan.ids.tolist() for eps in self.plan.levels.tolist())
+        if sorted(zip(records.sample_id.tolist(), records.eps.tolist(), strict=True)) != expected:
+            self._note(
+                where, f"{len(records)} rows, not one for each of {len(self.plan.ids)} samples x {len(self.plan.levels)} budgets"
+            )
+
+    def _clean(self, source: ModelSource, target: Target, records: Records) -> None:
+        wrong: list[int] = []
+        for rows in _chunks(np.arange(len(records))):
+            ids = records.sample_id[rows]
+            logits = predict(target, self._inputs(ids), self.plan.request.batch_size)
+            self.predictions += len(rows)
+            claimed = torch.as_tensor(records.clean_pred[rows], device=logits.device).long()
+            lead = losses.margin(logits, claimed)
+            slack = ROUNDING * logits.abs().amax(1)
+            self.boundary += int(((lead > 0) & (lead <= slack)).sum())
+            wrong += ids[(lead > slack).cpu().numpy()].tolist()
+        self._note(f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong)
+
+    def _inputs(self, ids: Array) -> Tensor:
+        return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
+
+    def _finds(self, model: str, stage: str, target: Target, records: Records) -> None:
+        where = f"{model} {stage}"
+        found = np.flatnonzero(records.outcome == Outcome.FOOLED)
+        order = found[np.lexsort((records.eps[found], records.sample_id[found]))]
+        first = np.unique(records.sample_id[order], return_index=True)[1]
+        for rows in _chunks(order[first]):
+            ids = records.sample_id[rows]
+            stored = self.run.adversarial(model, stage, ids.tolist())
+            missing = [sample for sample in ids.tolist() if sample not in stored]
+            self._note(where, "the adversarial input is not stored", missing)
+            rows = rows[np.isin(ids, list(stored))]
+            if len(rows):
+                self._judge(where, target, records, rows, stored)
+
+    def _judge(self, where: str, target: Target, records: Records, rows: Array, stored: dict[int, Array]) -> None:
+        ids, domain = records.sample_id[rows], self.plan.dataset.domain
+        arrays = [stored[sample] for sample in ids.tolist()]
+        misshapen = [sample for sample, array in zip(ids.tolist(), arrays, strict=True) if array.shape != tuple(domain.shape)]
+        if misshapen:
+            self._note(where, f"the stored input is not of shape {domain.shape}", misshapen)
+            return
+        x = torch.as_tensor(np.stack(arrays), device=self.plan.device)
+        x0 = self._inputs(ids)
+        self.successes += len(rows)
+
+        def claim(holds: Tensor, what: str) -> None:
+            self._note(where, what, ids[~holds.cpu().numpy()].tolist())
+
+        low, high = domain.bounds(x)
+        claim(((x >= low - 1e-6) & (x <= high + 1e-6)).flatten(1).all(1), "the stored input leaves the bounds of the data")
+        eps = torch.as_tensor(records.eps[rows], dtype=torch.float32, device=x.device)
+        size = self.plan.distance.size(x - x0)
+        claim(size <= eps + tolerance(eps), f"the stored input is farther than eps in {self.plan.distance.name}")
+        for name in ("linf", "l2", "l1", "l0"):
+            measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
+            close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=1e-6)
+            claim(torch.as_tensor(close), f"the stored input has another {name} than the record says")
+        y = torch.as_tensor(records.label[rows], device=x.device).long()
+        logits = predict(target, x, self.plan.request.batch_size)
+        claim(losses.margin(logits, y) > 0, "the model is right on the stored input")
+        rounded = predict(target, domain.round(x), self.plan.request.batch_size)
+        said = torch.as_tensor(np.asarray(records.stored_pred[rows]), device=x.device).long()
+        level = losses.margin(rounded, said) <= ROUNDING * rounded.abs().amax(1)
+        claim(level, "the model predicts another class after rounding than the record says")
+
+    def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:
+        if samples is None:
+            self.problems.append(Problem(where=where, samples=(), count=0, what=what))
+        elif samples:
+            self.problems.append(Problem(where=where, samples=tuple(samples[:5]), count=len(samples), what=what))
+
+
+def _chunks(rows: Array) -> Iterable[Array]:
+    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))

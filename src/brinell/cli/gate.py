@@ -1,0 +1,87 @@
+"""`brinell gate`: does a run reach what is demanded? Exit code 0 or 1, for CI systems."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from brinell.cli.options import Json, RunFolder, show, show_json
+from brinell.core.errors import RequestError
+
+
+def gate(
+    run: RunFolder,
+    robust: Annotated[
+        float | None, typer.Option(help="Least robust accuracy, 0 to 1, for the lower end of its interval.")
+    ] = None,
+    worst_class: Annotated[float | None, typer.Option(help="The same for the weakest class.")] = None,
+    clean: Annotated[float | None, typer.Option(help="The same for clean accuracy.")] = None,
+    eps: Annotated[str | None, typer.Option(help="Budget of these thresholds, one of the run's. Default: its largest.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="A run that this one must not be worse than.")] = None,
+    max_drop: Annotated[float | None, typer.Option(help="Most that a rate may fall below the baseline's, chance or not.")] = None,
+    model: Annotated[str | None, typer.Option(help="Model of the run, where it has several.")] = None,
+    allow: Annotated[list[str] | None, typer.Option(help="Code of a warning that does not fail the gate. May repeat.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
+    sarif: Annotated[Path | None, typer.Option(help="Write the failed checks as SARIF 2.1.0.")] = None,
+    json: Json = False,
+) -> int:
+    """Test the lower end of each interval against thresholds, or a run against a baseline. A missing figure fails."""
+    from brinell.analysis import gate as rules
+    from brinell.audit.spacing import parse_eps
+    from brinell.cli.compare import side
+    from brinell.report.junit import junit as as_junit
+    from brinell.report.sarif import sarif as as_sarif
+    from brinell.store.files import write_text
+
+    at = parse_eps(eps).values[0] if eps is not None else None
+    demanded = {"clean": clean, "robust": robust, "worst_class": worst_class}
+    try:
+        thresholds = [
+            rules.Threshold(metric=metric, minimum=least, eps=at)  # type: ignore[arg-type]
+            for metric, least in demanded.items()
+            if least is not None
+        ]
+        not_worse = rules.Baseline(max_drop=max_drop)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    if not thresholds and baseline is None:
+        raise RequestError("a gate needs a condition: --robust, --worst-class, --clean or --baseline")
+    tested = side(run, model)
+    result = _summary(tested)
+    checks = rules.against_thresholds(result, thresholds)
+    if baseline is not None:
+        checks += _against(tested, result, side(baseline, model if _has(baseline, model) else None), not_worse)
+    verdict = rules.gate(result, checks, allow=allow or ())
+    if junit is not None:
+        write_text(junit, as_junit(verdict))
+    if sarif is not None:
+        write_text(sarif, as_sarif(verdict))
+    if json:
+        show_json(verdict.model_dump(mode="json", by_alias=True))
+    else:
+        for check in verdict.checks:
+            show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
+        show("gate passed" if verdict.passed else "gate failed")
+    return 0 if verdict.passed else 1
+
+
+def _summary(side: Any) -> Any:
+    from brinell.analysis.robust_accuracy import summarise_model
+
+    return summarise_model(side.manifest, side.records, side.run, side.model)
+
+
+def _has(folder: Path, model: str | None) -> bool:
+    from brinell.store.run import Run
+
+    return model in [one["name"] for one in Run.open(folder).manifest["models"]]
+
+
+def _against(tested: Any, result: Any, before: Any, not_worse: Any) -> list[Any]:
+    """Checks against a baseline, sample by sample where both saw the same data."""
+    from brinell.analysis.compare import compare
+    from brinell.analysis.gate import against_baseline
+
+    same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
+    paired = compare(tested, before) if same else None
+    return against_baseline(result, _summary(before), paired, not_worse)

@@ -1,0 +1,26 @@
+"""The options that verbs share, in the same words."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by brinell audit.")]
+
+
+def show_json(payload: Any) -> None:
+    """One JSON object on standard output."""
+    sys.stdout.write(json.dumps(payload, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def show(text: str = "") -> None:
+    """A line of the answer on standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def percent(value: float | None) -> str:
+    """A rate as people read it; a dash where there is none."""
+    return "-" if value is None else f"{100 * value:.1f} %"

@@ -1,0 +1,15 @@
+"""`brinell report`: the page of a run, written again from its records."""
+
+from brinell.cli.options import Json, RunFolder, show, show_json
+
+
+def report(run: RunFolder, json: Json = False) -> int:
+    """Write report.html and tables/ of a run again, from its records alone."""
+    from brinell.report import html
+
+    page = html.write(run)
+    if json:
+        show_json({"run": str(run), "report": str(page)})
+    else:
+        show(str(page))
+    return 0

@@ -1,0 +1,1 @@
+"""Runners: where the plan's work is done."""

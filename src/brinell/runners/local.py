@@ -1,0 +1,175 @@
+"""One process on this machine: model after model."""
+
+import os
+import platform
+import subprocess
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import brinell
+from brinell.audit.engine import ModelAudit, Progress, clean_cell, stage_cell
+from brinell.audit.plan import Plan, Request
+from brinell.audit.toml import dump
+from brinell.core.errors import RequestError
+from brinell.core.record import CLEAN, SCHEMA_VERSION
+from brinell.store.files import write_text
+from brinell.store.run import Run
+
+LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "pillow")
+
+
+def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> Run:
+    """Carry out a plan in the folder `out`.
+
+    Args:
+        plan: what to do.
+        out: the run folder; with `resume` it may hold part of the work.
+        progress: told what goes on.
+        command: the command line that repeats the run, for the manifest.
+        resume: whether to go on with a folder that exists.
+
+    Raises:
+        RequestError: the folder holds another run, or one that nobody asked to go on with.
+        StoppedError: the disk is full.
+    """
+    with ExitStack() as stack:
+        folder = Run(out, {})
+        if (out / "manifest.json").exists():
+            folder = Run.open(out)
+            if not resume:
+                raise RequestError(f"{out} holds a run: add --resume to go on with it, or choose another --out")
+        stack.enter_context(folder.lock())
+        _check_same(folder, plan)
+        folder.manifest = _manifest(plan, command, folder.manifest)
+        folder.save_manifest()
+        write_text(out / "run.toml", dump(plan.request))
+        for source in plan.models:
+            started = time.perf_counter()
+            target = source.open()
+            with session(target, plan.device):
+                ModelAudit(plan, source, target, folder, progress)()
+            seconds = folder.manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started
+            folder.manifest["seconds"][source.name] = seconds
+            folder.save_manifest()
+        folder.manifest |= {"state": "finished", "finished": _now(), "files": folder.digests()}
+        folder.save_manifest()
+    return folder
+
+
+def session(target: Any, device: torch.device) -> Any:
+    """The target's own session (evaluation mode, device) where it has one."""
+    return target.session(device) if hasattr(target, "session") else ExitStack()
+
+
+def _check_same(folder: Run, plan: Plan) -> None:
+    """Refuse to mix two different runs in one folder."""
+    before = folder.manifest.get("request")
+    if before is None:
+        return
+    now = plan.request.model_dump(mode="json")
+    ignored = ("batch_size", "device")
+    changed = [key for key in Request.model_fields if before.get(key) != now[key] and key not in ignored]
+    if changed:
+        words = ", ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
+        raise RequestError(f"{folder.path} holds another run ({words}): choose another --out")
+    was = folder.manifest["data"]["digest"], {model["name"]: model["digest"] for model in folder.manifest["models"]}
+    if was != (plan.data_digest, {model.name: model.facts["digest"] for model in plan.models}):
+        raise RequestError(f"the data or the weights have changed since {folder.path} began: choose another --out")
+
+
+def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any]:
+    domain = plan.dataset.domain
+    stages = [
+        {
+            "name": stage.name,
+            "attack": stage.plugin,
+            "settings": stage.settings(),
+            "family": stage.attack.family,
+            "access": stage.attack.access.name.lower(),
+            "cells": {model.name: stage_cell(plan, model, stage) for model in plan.models},
+        }
+        for stage in plan.stages
+    ]
+    return {
+        "schema": SCHEMA_VERSION,
+        "brinell": brinell.__version__,
+        "revision": _revision(),
+        "state": "running",
+        "created": before.get("created", _now()),
+        "finished": None,
+        "command": command,
+        "request": plan.request.model_dump(mode="json"),
+        "seed": plan.request.seed,
+        "data": {
+            "spec": plan.request.data,
+            "name": plan.dataset.name,
+            "digest": plan.data_digest,
+            "n": len(plan.ids),
+            "total": len(plan.dataset),
+            "domain": {
+                "kind": domain.kind,
+                "shape": list(domain.shape),
+                "low": domain.low,
+                "high": domain.high,
+                "levels": domain.levels,
+            },
+            "classes": list(plan.dataset.classes),
+        },
+        "models": [
+            {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
+            for model in plan.models
+        ],
+        "distance": plan.distance.name,
+        "eps": list(plan.budgets.values),
+        "eps_text": list(plan.budgets.texts),
+        "stages": stages,
+        "skipped": [
+            {"model": model.name, "stage": name, "why": why} for model in plan.models for name, why in model.skipped.items()
+        ],
+        "warnings": [],
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES},
+        "hardware": {"device": _device(plan.device), "cpu": _cpu(), "threads": torch.get_num_threads(), "cores": os.cpu_count()},
+        "seconds": before.get("seconds", {}),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def _revision() -> str | None:
+    """The checkout that this code runs from, with `+dirty` where it was changed; None outside one."""
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True, timeout=10
+        )
+        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 and tracked.returncode == 0 else None

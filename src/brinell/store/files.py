@@ -1,0 +1,45 @@
+"""Writing files so that a kill leaves the old one or the new one, never half of one."""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from brinell.core.errors import StoppedError
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` fill a temporary file beside `path`, then put it there in one step, on disk before it is seen.
+
+    Raises:
+        StoppedError: the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        reason = "the disk is full" if error.errno == errno.ENOSPC else str(error.strerror or error).lower()
+        raise StoppedError(f"{path} cannot be written: {reason}; make room, then go on with --resume") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` in UTF-8, atomically."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def digest(path: Path) -> str:
+    """Hash of a file's bytes (BLAKE2b, 128 bits, hex)."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -1,0 +1,181 @@
+"""One run's folder: what was run, row by row, and the adversarial inputs behind the rows (design/0002-run-folder.md)."""
+
+import fcntl
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+from safetensors.numpy import save
+
+from brinell.core.errors import RequestError
+from brinell.core.record import Outcome, Records
+from brinell.store import tables
+from brinell.store.files import digest, write_atomically, write_text
+
+PART_BYTES = 32 * 2**20
+"""About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
+
+Array = np.ndarray[Any, Any]
+
+
+class Run:
+    """A run folder, finished or not."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path, self.manifest = path, manifest
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Run":
+        """The run in a folder.
+
+        Raises:
+            RequestError: no run there, or a damaged manifest.
+        """
+        path = Path(path)
+        try:
+            manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RequestError(f"{path} is no run folder: it has no manifest.json; brinell audit makes one") from None
+        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+            raise RequestError(f"{path / 'manifest.json'} is damaged: {error}") from None
+        return cls(path, manifest)
+
+    def save_manifest(self) -> None:
+        """Write the manifest as it is now."""
+        write_text(self.path / "manifest.json", json.dumps(self.manifest, indent=1, ensure_ascii=False) + "\n")
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep a second process from writing here.
+
+        Raises:
+            RequestError: one already does.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RequestError(f"another process is writing to {self.path}: wait for it, or choose another --out") from None
+            yield
+
+    # Reading
+
+    def records(self) -> Records:
+        """All rows there are: finished stages, and the units of unfinished ones."""
+        finished = {path.stem.removeprefix("part-") for path in self._files("records", "part-*")}
+        units = [path for path in self._files("records", "unit-*") if path.stem.split("-")[1] not in finished]
+        return tables.read(self._files("records", "part-*") + units)
+
+    def has_part(self, cell: str) -> bool:
+        """Whether the stage with this cell is complete."""
+        return (self.path / "records" / f"part-{cell}.parquet").exists()
+
+    def part(self, cell: str) -> Records:
+        """All rows of a complete stage."""
+        return tables.read([self.path / "records" / f"part-{cell}.parquet"])
+
+    def units(self, cell: str) -> dict[str, Records]:
+        """The rows computed so far for an unfinished stage, by unit."""
+        return {path.stem: tables.read([path]) for path in self._files("records", f"unit-{cell}-*")}
+
+    def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
+        """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
+        cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
+        if not cells or cells[0] is None:
+            return {}
+        parts = self._files("arrays", f"part-{cells[0]}-*")
+        if parts:
+            return _read_arrays(parts, ids)
+        nearest = closest_units(self.units(cells[0]))
+        wanted: dict[str, list[int]] = {}
+        for sample in ids:
+            if int(sample) in nearest:
+                wanted.setdefault(nearest[int(sample)], []).append(int(sample))
+        found: dict[int, Array] = {}
+        for unit, samples in wanted.items():
+            found |= _read_arrays([self.path / "arrays" / f"{unit}.safetensors"], samples)
+        return found
+
+    def clean(self, ids: Sequence[int]) -> dict[int, Array]:
+        """The clean inputs that the run keeps for its gallery, for those of `ids` that are among them."""
+        return _read_arrays(self._files("arrays", "clean-*"), ids)
+
+    def _files(self, folder: str, pattern: str) -> list[Path]:
+        return sorted((self.path / folder).glob(pattern))
+
+    # Writing
+
+    def save_unit(self, cell: str, key: str, records: Records, arrays: Mapping[int, Array]) -> str:
+        """Write one unit, arrays first, so that rows never point at an input that is not there. Returns its name."""
+        name = f"unit-{cell}-{key}"
+        if arrays:
+            self._save_arrays(name, arrays)
+        write_atomically(self.path / "records" / f"{name}.parquet", lambda path: tables.write(path, records, cell))
+        return name
+
+    def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
+        """Keep some clean inputs for the gallery."""
+        self._save_arrays(f"clean-{cell}", arrays)
+
+    def save_part(self, cell: str, records: Records, units: Mapping[int, str]) -> None:
+        """Complete a stage: all its rows in one file, the closest input of each fooled sample, and no units any more.
+
+        Args:
+            cell: the stage's cell.
+            records: all rows of the stage.
+            units: for each sample that has an adversarial input, the unit that holds it.
+        """
+        samples = sorted(units)
+        size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
+        per_part = max(1, PART_BYTES // size)
+        for number, start in enumerate(range(0, len(samples), per_part)):
+            group = samples[start : start + per_part]
+            arrays: dict[int, Array] = {}
+            for unit in sorted({units[sample] for sample in group}):
+                wanted = [sample for sample in group if units[sample] == unit]
+                arrays |= _read_arrays([self.path / "arrays" / f"{unit}.safetensors"], wanted)
+            self._save_arrays(f"part-{cell}-{number:04d}", arrays)
+        write_atomically(self.path / "records" / f"part-{cell}.parquet", lambda path: tables.write(path, records, cell))
+        self.drop_units(cell)
+
+    def drop_units(self, cell: str) -> None:
+        """Delete what a complete part has made superfluous."""
+        for path in self._files("records", f"unit-{cell}-*") + self._files("arrays", f"unit-{cell}-*"):
+            path.unlink()
+
+    def _save_arrays(self, name: str, arrays: Mapping[int, Array]) -> None:
+        tensors = {str(sample): np.ascontiguousarray(array) for sample, array in arrays.items()}
+        write_atomically(self.path / "arrays" / f"{name}.safetensors", lambda path: path.write_bytes(save(tensors)))
+
+    def digests(self) -> dict[str, str]:
+        """Hash of every records and arrays file, by its path in the folder."""
+        files = self._files("records", "*.parquet") + self._files("arrays", "*.safetensors")
+        return {path.relative_to(self.path).as_posix(): digest(path) for path in files}
+
+
+def closest_units(units: Mapping[str, Records]) -> dict[int, str]:
+    """For each fooled sample the unit that holds its adversarial input at the smallest eps."""
+    best: dict[int, tuple[float, str]] = {}
+    for name, records in units.items():
+        fooled = records.outcome == Outcome.FOOLED
+        for sample, eps in zip(records.sample_id[fooled].tolist(), records.eps[fooled].tolist(), strict=True):
+            best[sample] = min(best.get(sample, (eps, name)), (eps, name))
+    return {sample: name for sample, (_, name) in best.items()}
+
+
+def _read_arrays(paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
+    wanted = {str(int(sample)) for sample in ids}
+    found: dict[int, Array] = {}
+    for path in paths:
+        try:
+            with safetensors.safe_open(path, "np") as file:
+                found |= {int(name): file.get_tensor(name) for name in wanted & set(file.keys())}
+        except (OSError, safetensors.SafetensorError) as error:
+            raise RequestError(f"{path} is damaged or missing ({error}): the run's inputs cannot be read") from None
+    return found
