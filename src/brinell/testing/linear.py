@@ -1,0 +1,94 @@
+"""Linear classifiers, whose distance to the boundary is known exactly in every norm."""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain, Kind
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+
+SHAPES: dict[Kind, tuple[int, ...]] = {"image": (3, 6, 6), "signal": (2, 30), "video": (1, 4, 5, 5), "vector": (40,)}
+DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf}
+"""The order of the norm that is dual to each distance."""
+
+
+class LinearTarget:
+    """`logits = W x + b` on flattened inputs; counts the rows that it was shown, whoever asked.
+
+    Args:
+        weight: (classes, features).
+        bias: (classes,).
+        domain: where inputs live.
+        access: the most that it answers with.
+    """
+
+    name = "linear"
+
+    def __init__(self, weight: Tensor, bias: Tensor, domain: Domain, access: Access = Access.GRADIENTS) -> None:
+        self.weight, self.bias, self.domain, self.access = weight, bias, domain, access
+        self.classes = len(weight)
+        self.seen = 0
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) to (n, classes)."""
+        self.seen += len(x)
+        return x.flatten(1) @ self.weight.T + self.bias
+
+    def digest(self) -> str:
+        """Hash of weights and bias."""
+        content = self.weight.numpy().tobytes() + self.bias.numpy().tobytes()
+        return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+    def margin(self, x: Tensor, y: Tensor, distance: str) -> Tensor:
+        """(n,): exact distance to the nearest input of another class, as if there were no bounds.
+
+        The logit difference to class k falls fastest along the dual direction: (z_y - z_k) / ||w_y - w_k||_dual. Any step
+        beyond that changes the class, and no shorter one does.
+        """
+        logits = x.flatten(1) @ self.weight.T + self.bias
+        gaps = logits.gather(1, y[:, None]) - logits
+        slopes = torch.linalg.vector_norm(self.weight[y][:, None] - self.weight[None], ord=DUAL[distance], dim=2)
+        return torch.where(slopes > 0, gaps / slopes, torch.inf).amin(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearProblem:
+    """A linear target with samples that it gets right, all margins well inside the bounds."""
+
+    target: LinearTarget
+    batch: Batch
+    margin: Tensor
+    """(n,): exact margins in the distance asked for."""
+
+
+def linear_problem(kind: Kind, distance: str, *, n: int = 24, classes: int = 5, seed: int = 0) -> LinearProblem:
+    """A random linear problem over inputs of this kind, with `n` samples whose margins are known by construction.
+
+    Each sample lies between two classes, and the others are far below both. So the nearest boundary is also the one that a
+    loss over all classes climbs towards: cross-entropy follows the mixture of all rivals, which need not be the nearest. The
+    margins are small against the room that each value has inside the bounds, so the bounds do not change them.
+    """
+    shape = SHAPES[kind]
+    domain = Domain(kind=kind, shape=shape)
+    draw = Streams.of(seed, torch.arange(1)).fold(f"{kind} {classes}")
+    features = torch.Size(shape).numel()
+    weight = draw.fold("weight").normal(classes, features)[0]
+    bias = torch.full((classes,), -40.0)
+    bias[:2] = 0.0
+    bias -= 0.5 * weight.sum(1)
+    target = LinearTarget(weight, bias, domain)
+    x = 0.45 + 0.1 * draw.fold("x").uniform(n, features)[0]
+    # Move along the difference of the two weights until the signed gap is the wanted one.
+    normal = weight[0] - weight[1]
+    largest = {"linf": 0.02, "l2": 0.1, "l1": 0.2}[distance]
+    margin = largest * (0.25 + 0.75 * draw.fold("margin").uniform(n)[0])
+    side = torch.where(torch.arange(n) % 2 == 0, 1.0, -1.0)
+    wanted = side * margin * torch.linalg.vector_norm(normal, ord=DUAL[distance])
+    gap = x @ normal + bias[0] - bias[1]
+    x = x + ((wanted - gap) / normal.pow(2).sum())[:, None] * normal
+    batch = Batch(ids=torch.arange(n), x=x.reshape(n, *shape), y=(side < 0).long())
+    return LinearProblem(target=target, batch=batch, margin=target.margin(batch.x, batch.y, distance))

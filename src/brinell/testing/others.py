@@ -1,0 +1,101 @@
+"""The rules of distances, data sets and targets."""
+
+import numpy as np
+import torch
+
+from brinell.core.contracts import Dataset
+from brinell.core.errors import ContractError
+from brinell.core.norms import per_sample
+from brinell.core.streams import Streams
+from brinell.core.target import Access, Target
+from brinell.core.threat import Distance
+
+
+def check_distance(distance: Distance) -> None:
+    """Projection, ascent and sampling agree with the norm.
+
+    Raises:
+        ContractError: the first rule that is broken.
+    """
+    name = distance.name
+    streams = Streams.of(0, torch.arange(16))
+    delta = streams.normal(3, 4, 4)
+    size = distance.size(delta)
+
+    def demand(holds: bool, rule: str) -> None:
+        if not holds:
+            raise ContractError(f"distance {name} {rule}")
+
+    demand(size.shape == (16,) and bool((size > 0).all()), "gives no positive size to each perturbation")
+    demand(bool((distance.size(torch.zeros_like(delta)) == 0).all()), "gives the zero perturbation a size")
+    eps = size * torch.linspace(0.1, 1.5, 16)
+    projected = distance.project(delta.clone(), eps)
+    demand(bool((distance.size(projected) <= eps * (1 + 1e-5)).all()), "projects to outside of the ball")
+    demand(torch.allclose(projected[eps >= size], delta[eps >= size]), "moves what is inside the ball already")
+    demand(torch.allclose(distance.project(projected.clone(), eps), projected, atol=1e-6), "moves a projected point again")
+    steepest = distance.ascent(delta)
+    demand(torch.allclose(distance.size(steepest), torch.ones(16), rtol=1e-4), "steps by another length than 1")
+    demand(bool(torch.isfinite(distance.ascent(torch.zeros_like(delta))).all()), "makes no finite step out of a zero gradient")
+    others = [distance.direction(streams.fold(i), (3, 4, 4)) for i in range(8)]
+    rise = (steepest * delta).flatten(1).sum(1)
+    demand(
+        all(bool((rise >= (o * delta).flatten(1).sum(1) - 1e-4).all()) for o in others), "knows a steeper step than its ascent"
+    )
+    sample = distance.sample(streams, (3, 4, 4))
+    demand(bool((distance.size(sample) <= 1 + 1e-5).all()), "samples outside of the unit ball")
+    direction = distance.direction(streams, (3, 4, 4))
+    demand(torch.allclose(distance.size(direction), torch.ones(16), rtol=1e-4), "draws directions of another size than 1")
+    scaled = distance.size(delta * per_sample(torch.full((16,), 2.0), delta))
+    demand(name == "l0" or torch.allclose(scaled, 2 * size, rtol=1e-4), "does not scale with the perturbation")
+
+
+def check_dataset(dataset: Dataset) -> None:
+    """Inputs lie in their bounds and on their levels, labels fit, and reading is repeatable.
+
+    Raises:
+        ContractError: the first rule that is broken.
+    """
+    labels, domain = dataset.labels(), dataset.domain
+
+    def demand(holds: bool, rule: str) -> None:
+        if not holds:
+            raise ContractError(f"data {dataset.name} {rule}")
+
+    demand(len(labels) == len(dataset) > 0 and labels.dtype == np.int64, "has not one int64 label per sample")
+    demand(labels.min() >= 0 and labels.max() < len(dataset.classes), "has labels without a class name")
+    chosen = [0, len(dataset) - 1, len(dataset) // 2]
+    x = dataset.load(chosen)
+    demand(x.dtype == torch.float32 and x.shape == (3, *domain.shape), "loads another type or shape than its domain says")
+    demand(domain.excess(x) <= 1e-6, "leaves its bounds")
+    demand(torch.allclose(domain.round(x), x, atol=1e-6), "is not on its storage levels")
+    demand(torch.equal(dataset.load(chosen[::-1]).flip(0), x), "loads other inputs in another order")
+    demand(dataset.digest() == dataset.digest() and len(dataset.digest()) >= 16, "has no stable digest")
+
+
+def check_target(target: Target) -> None:
+    """Answers are finite logits of the right shape, the same alone as in company, and change nothing.
+
+    Raises:
+        ContractError: the first rule that is broken.
+    """
+
+    def demand(holds: bool, rule: str) -> None:
+        if not holds:
+            raise ContractError(f"target {target.name} {rule}")
+
+    low, high = target.domain.bounds()
+    x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*target.domain.shape)
+    before = target.digest()
+    with torch.no_grad():
+        logits = target.predict(x)
+        again = target.predict(x)
+        alone = torch.cat([target.predict(one[None]) for one in x])
+    demand(logits.shape == (4, target.classes), f"answers {tuple(logits.shape)}, not (4, {target.classes})")
+    demand(bool(torch.isfinite(logits).all()), "answers NaN or infinity")
+    demand(torch.equal(logits, again), "answers differently twice")
+    demand(torch.allclose(logits, alone, rtol=1e-3, atol=1e-4), "answers differently in other company")
+    demand(target.digest() == before, "changes when asked")
+    if target.access == Access.GRADIENTS:
+        leaf = x.clone().requires_grad_()
+        (grad,) = torch.autograd.grad(target.predict(leaf).sum(), leaf)
+        demand(bool(torch.isfinite(grad).all()), "has no finite input gradient")
