@@ -1,0 +1,227 @@
+"""Plain values and arrays out of a pickled file without unpickling it.
+
+CIFAR-10 is published as pickles. This walks their opcodes as `pickletools` lists them, on a stack of its own. It imports
+nothing, calls nothing that the file names, and refuses every opcode and global that lists, dicts, text and NumPy arrays of
+numbers do not need. It reads what Python 2 wrote (text is bytes there, handed on as latin-1) and what Python 3 writes,
+protocols 0 to 5.
+"""
+
+import pickletools
+from collections.abc import Callable
+from typing import IO, Any
+
+import numpy as np
+
+from brinell.core.errors import RequestError
+
+VALUES = frozenset(
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
+    "SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8".split()
+)
+"""Opcodes that push their own argument."""
+IGNORED = frozenset(("PROTO", "FRAME", "STOP"))
+CONSTANTS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_TUPLE": tuple,
+}
+GLOBALS = {
+    "numpy.core.multiarray _reconstruct": "_reconstruct",
+    "numpy._core.multiarray _reconstruct": "_reconstruct",
+    "numpy.core.numeric _frombuffer": "_frombuffer",
+    "numpy._core.numeric _frombuffer": "_frombuffer",
+    "numpy ndarray": "ndarray",
+    "numpy dtype": "dtype",
+    "_codecs encode": "encode",
+}
+"""Every global that may be named, and the one of our own functions that it stands for."""
+BUILDERS = ("_reconstruct", "_frombuffer", "dtype", "encode")
+
+
+class _Refused(ValueError):
+    """Something that no file of plain arrays needs."""
+
+
+class _Global(str):
+    """A global that was named and is allowed."""
+
+
+class _Mark:
+    """The mark of the stack."""
+
+
+class _Type:
+    """A dtype on its way."""
+
+    def __init__(self, text: str) -> None:
+        self.dtype = np.dtype(text)
+        if self.dtype.kind not in "biuf":
+            raise _Refused(f"arrays of type {text!r}")
+
+    def build(self, state: Any) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array:
+    """An array on its way."""
+
+    def __init__(self) -> None:
+        self.value: np.ndarray[Any, Any] = np.empty(0)
+
+    def build(self, state: Any) -> None:
+        _, shape, kind, fortran, data = state
+        self.fill(data, kind, shape, "F" if fortran else "C")
+
+    def fill(self, data: Any, kind: Any, shape: Any, order: str) -> None:
+        if not isinstance(kind, _Type) or order not in ("C", "F"):
+            raise _Refused("an array without a plain type")
+        raw = data.encode("latin-1") if isinstance(data, str) else data
+        self.value = np.frombuffer(raw, kind.dtype).reshape(shape, order="F" if order == "F" else "C")
+
+
+def read_values(file: IO[bytes], what: object) -> Any:
+    """The value in a pickled file: numbers, text, lists, tuples, dicts, arrays. Keys of dicts that are bytes become text.
+
+    Raises:
+        RequestError: a damaged file, or one that asks for anything else.
+    """
+    machine = _Machine()
+    try:
+        for opcode, argument, _ in pickletools.genops(file):
+            machine.step(opcode.name, argument)
+        return _plain(machine.stack.pop())
+    except _Refused as error:
+        raise RequestError(
+            f"{what} asks for {error}, which no published batch holds; pickles are never run: fetch it again"
+        ) from None
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise RequestError(f"{what} is damaged or no pickled batch ({reason}): fetch it again") from None
+
+
+class _Machine:
+    """A stack, a memo, and the opcodes that build data."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def step(self, name: str, argument: Any) -> None:
+        if name in VALUES:
+            self.stack.append(argument)
+        elif name in CONSTANTS:
+            self.stack.append(CONSTANTS[name]())
+        elif name not in IGNORED:
+            method = getattr(self, "op_" + name.lower(), None)
+            if method is None:
+                raise _Refused(f"the opcode {name}")
+            method(argument)
+
+    def since_mark(self) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(top := self.stack.pop(), _Mark):
+            items.append(top)
+        return items[::-1]
+
+    def op_mark(self, _: None) -> None:
+        self.stack.append(_Mark())
+
+    def op_list(self, _: None) -> None:
+        self.stack.append(self.since_mark())
+
+    def op_tuple(self, _: None) -> None:
+        self.stack.append(tuple(self.since_mark()))
+
+    def op_dict(self, _: None) -> None:
+        self.stack.append(_pairs(self.since_mark()))
+
+    def op_tuple1(self, _: None) -> None:
+        self.stack[-1:] = [(self.stack[-1],)]
+
+    def op_tuple2(self, _: None) -> None:
+        self.stack[-2:] = [tuple(self.stack[-2:])]
+
+    def op_tuple3(self, _: None) -> None:
+        self.stack[-3:] = [tuple(self.stack[-3:])]
+
+    def op_append(self, _: None) -> None:
+        item = self.stack.pop()
+        self.stack[-1].append(item)
+
+    def op_appends(self, _: None) -> None:
+        items = self.since_mark()
+        self.stack[-1].extend(items)
+
+    def op_setitem(self, _: None) -> None:
+        pair = [self.stack.pop(), self.stack.pop()][::-1]
+        self.stack[-1].update(_pairs(pair))
+
+    def op_setitems(self, _: None) -> None:
+        items = self.since_mark()
+        self.stack[-1].update(_pairs(items))
+
+    def op_put(self, index: int) -> None:
+        self.memo[index] = self.stack[-1]
+
+    def op_memoize(self, _: None) -> None:
+        self.memo[len(self.memo)] = self.stack[-1]
+
+    def op_get(self, index: int) -> None:
+        self.stack.append(self.memo[index])
+
+    op_binput = op_long_binput = op_put
+    op_binget = op_long_binget = op_get
+
+    def op_global(self, name: str) -> None:
+        if name not in GLOBALS:
+            raise _Refused(f"the global {name.replace(' ', '.')}")
+        self.stack.append(_Global(GLOBALS[name]))
+
+    def op_stack_global(self, _: None) -> None:
+        name, module = self.stack.pop(), self.stack.pop()
+        self.op_global(f"{module} {name}")
+
+    def op_reduce(self, _: None) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if not isinstance(function, _Global) or function not in BUILDERS:
+            raise _Refused(f"a call of {function!r:.60}")
+        self.stack.append(_build(function, arguments))
+
+    def op_build(self, _: None) -> None:
+        state = self.stack.pop()
+        if not isinstance(self.stack[-1], _Array | _Type):
+            raise _Refused(f"a state for a {type(self.stack[-1]).__name__}")
+        self.stack[-1].build(state)
+
+
+def _build(function: str, arguments: tuple[Any, ...]) -> Any:
+    if function == "dtype":
+        return _Type(arguments[0])
+    if function == "encode":
+        text, coding = arguments
+        if coding not in ("latin1", "latin-1"):
+            raise _Refused(f"the coding {coding!r:.40}")
+        return text.encode("latin-1")
+    array = _Array()
+    if function == "_frombuffer":
+        array.fill(*arguments)
+    return array
+
+
+def _pairs(items: list[Any]) -> dict[Any, Any]:
+    keys = (key.decode("latin-1") if isinstance(key, bytes) else key for key in items[::2])
+    return dict(zip(keys, items[1::2], strict=True))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Array):
+        return value.value
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, _Type | _Global | _Mark):
+        raise _Refused(f"a bare {type(value).__name__.strip('_').lower()}")
+    return value

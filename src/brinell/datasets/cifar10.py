@@ -1,0 +1,146 @@
+"""`cifar10:DIR`: CIFAR-10 from the original files, the python batches or the binary version.
+
+Source and format: https://www.cs.toronto.edu/~kriz/cifar.html. The python batches are pickles; they are read opcode by opcode
+and never unpickled. Pixels stay on disk (those of the python batches in a temporary file) and are mapped.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from brinell.core.arrays import Arrangement, Array, StoredArrays, check_labels, class_names
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.datasets._files import existing_folder, mapped, unread
+from brinell.datasets._opcodes import read_values
+
+__all__ = ["Cifar10"]
+
+PARTS = {"test": ("test_batch",), "train": tuple(f"data_batch_{number}" for number in range(1, 6))}
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+"""For a folder that lacks the file of names."""
+PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar10:
+    """CIFAR-10 from its original files."""
+
+    path: str = ""
+    """Folder with test_batch and data_batch_1 to 5 (python version), or the same as .bin (binary version)."""
+    split: Literal["test", "train"] = "test"
+    """Which part."""
+
+    def __call__(self) -> Dataset:
+        """Open the files.
+
+        Raises:
+            RequestError: a file that is missing, damaged, cut short or asks for more than arrays.
+        """
+        folder = existing_folder(self.path, "cifar10:DIR")
+        places = (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin")
+        for place in places:
+            files = [place / part for part in PARTS[self.split]]
+            if files[0].is_file():
+                return self._dataset(*_python(files), _names(place))
+            files = [file.with_suffix(".bin") for file in files]
+            if files[0].is_file():
+                return self._dataset(*_binary(files), _names(place))
+        archives = sorted(folder.glob("*.npz"))
+        hint = f"; for {archives[0].name} write npz:{archives[0]}" if archives else ""
+        raise RequestError(f"{folder} has no {PARTS[self.split][0]} (or .bin): name the folder of the original files{hint}")
+
+    def _dataset(self, x: Array, y: Array, names: Sequence[object]) -> Dataset:
+        labels = check_labels(y, len(x), f"the list of labels of cifar10:{self.path}")
+        return StoredArrays(
+            name=f"cifar10-{self.split}",
+            x=x,
+            y=labels,
+            arrangement=Arrangement(kind="image", shape=(3, 32, 32), axes=(0, 1)),
+            domain=Domain(kind="image", shape=(3, 32, 32), levels=256),
+            classes=class_names(names, labels, f"the file of class names of cifar10:{self.path}"),
+            divisor=255.0,
+        )
+
+
+def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
+    """Records of one byte of label and 3,072 of pixels; several files are joined in a temporary one."""
+    if len(files) == 1:
+        with _open(files[0]) as file:
+            return _records(file, files[0])
+    joined = tempfile.TemporaryFile()
+    for path in files:
+        with _open(path) as file:
+            _append(joined, _records(file, path, whole=True)[0], path)
+    return _records(joined, files[0].parent)
+
+
+def _records(file: IO[bytes], what: Path, whole: bool = False) -> tuple[Array, Array]:
+    size = file.seek(0, 2)
+    if size == 0 or size % (1 + PIXELS):
+        raise RequestError(f"{what} has {size} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again")
+    records = mapped(file, np.dtype(np.uint8), (size // (1 + PIXELS), 1 + PIXELS), 0, what)
+    return (records if whole else records[:, 1:]), np.array(records[:, 0])
+
+
+def _python(files: Sequence[Path]) -> tuple[Array, Array]:
+    """The pixels of the batches one after another in a temporary file, and all labels."""
+    pixels = tempfile.TemporaryFile()
+    labels: list[int] = []
+    for path in files:
+        with _open(path) as file:
+            batch = read_values(file, path)
+        if not isinstance(batch, dict) or "data" not in batch or "labels" not in batch:
+            raise RequestError(f"{path} is no CIFAR-10 batch: it has no data and labels; fetch it again")
+        data, own = batch["data"], batch["labels"]
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (PIXELS,):
+            raise RequestError(
+                f"{path} is no CIFAR-10 batch: its data is no array of bytes with {PIXELS} columns; fetch it again"
+            )
+        if not isinstance(own, list | np.ndarray) or len(own) != len(data):
+            raise RequestError(f"{path} has no list of {len(data)} labels, one for each image: fetch it again")
+        labels += list(own)
+        _append(pixels, data, path)
+    return mapped(pixels, np.dtype(np.uint8), (len(labels), PIXELS), 0, files[0].parent), _integers(labels, files[0])
+
+
+def _integers(labels: list[Any], what: Path) -> Array:
+    try:
+        return np.array([label.__index__() for label in labels])
+    except AttributeError:
+        raise RequestError(f"{what} is no CIFAR-10 batch: its labels are no whole numbers; fetch it again") from None
+
+
+def _append(file: IO[bytes], data: Array, what: Path) -> None:
+    try:
+        file.write(np.ascontiguousarray(data).data)
+        file.flush()
+    except OSError as error:
+        raise unread(what, error) from None
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        raise RequestError(f"there is no file {path}: the folder must hold every batch of the split") from None
+    except OSError as error:
+        raise unread(path, error) from None
+
+
+def _names(folder: Path) -> Sequence[object]:
+    text, pickled = folder / "batches.meta.txt", folder / "batches.meta"
+    if text.is_file():
+        return [line.strip() for line in text.read_text("utf-8", "replace").splitlines() if line.strip()]
+    if not pickled.is_file():
+        return CLASSES
+    with _open(pickled) as file:
+        meta = read_values(file, pickled)
+    if not isinstance(meta, dict) or not isinstance(names := meta.get("label_names"), list):
+        raise RequestError(f"{pickled} has no list label_names: fetch it again")
+    return names

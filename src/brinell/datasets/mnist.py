@@ -1,0 +1,93 @@
+"""`mnist:DIR`: MNIST, or a data set in its form (Fashion-MNIST, ...), from the original idx files, packed by gzip or not.
+
+Format: http://yann.lecun.com/exdb/mnist, "the IDX file format". Files are mapped; packed ones are unpacked to a temporary file first.
+"""
+
+import gzip
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import numpy as np
+
+from brinell.core.arrays import Array, StoredArrays, arrange, check_labels
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.datasets._files import existing_folder, mapped, spill, unread
+
+__all__ = ["Mnist"]
+
+FOLDERS = (".", "raw", "MNIST/raw")
+"""Where the files are below the folder: beside, or as torchvision puts them."""
+PREFIX = {"train": "train", "test": "t10k"}
+BYTES = 0x08
+"""The idx code of unsigned bytes, the only type that MNIST uses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnist:
+    """MNIST from its original files."""
+
+    path: str = ""
+    """Folder with train-images-idx3-ubyte, t10k-images-idx3-ubyte and so on, as they are or as .gz."""
+    split: Literal["test", "train"] = "test"
+    """Which part."""
+
+    def __call__(self) -> Dataset:
+        """Open the files.
+
+        Raises:
+            RequestError: a file that is missing, damaged, cut short or of another kind; another number of labels than images.
+        """
+        folder = existing_folder(self.path, "mnist:DIR")
+        images = _find(folder, f"{PREFIX[self.split]}-images", "idx3-ubyte")
+        labels = _find(folder, f"{PREFIX[self.split]}-labels", "idx1-ubyte")
+        x, y = _idx(images, 3), np.array(_idx(labels, 1))
+        arrangement = arrange(x.shape, kind="image", layout="first")
+        return StoredArrays(
+            name=f"mnist-{self.split}",
+            x=x,
+            y=_ten(check_labels(y, len(x), str(labels)), labels),
+            arrangement=arrangement,
+            domain=Domain(kind="image", shape=arrangement.shape, levels=256),
+            classes=tuple("0123456789"),
+            divisor=255.0,
+        )
+
+
+def _ten(labels: Array, file: Path) -> Array:
+    if labels.max() > 9:
+        raise RequestError(f"{file} holds the label {labels.max()}, but MNIST has the classes 0 to 9: fetch it again")
+    return labels
+
+
+def _find(folder: Path, stem: str, kind: str) -> Path:
+    for place in FOLDERS:
+        for name in (f"{stem}-{kind}", f"{stem}.{kind}"):
+            for suffix in ("", ".gz"):
+                if (found := folder / place / (name + suffix)).is_file():
+                    return found
+    archives = sorted(folder.glob("*.npz"))
+    hint = f"; for {archives[0].name} write npz:{archives[0]}" if archives else ""
+    raise RequestError(f"{folder} has no {stem}-{kind} (or .gz): name the folder of the original files{hint}")
+
+
+def _idx(file: Path, axes: int) -> Array:
+    """The array of unsigned bytes in an idx file with so many axes."""
+    try:
+        if file.suffix == ".gz":
+            with gzip.open(file) as packed:
+                return _map(spill(cast(IO[bytes], packed), file), file, axes)
+        with file.open("rb") as plain:
+            return _map(plain, file, axes)
+    except OSError as error:
+        raise unread(file, error) from None
+
+
+def _map(stream: IO[bytes], file: Path, axes: int) -> Array:
+    head = stream.read(4 + 4 * axes)
+    if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, BYTES, axes)):
+        raise RequestError(f"{file} is no idx file of bytes with {axes} axes (it starts with {head[:4].hex()}): fetch it again")
+    return mapped(stream, np.dtype(np.uint8), struct.unpack(f">{axes}I", head[4:]), 4 + 4 * axes, file)
