@@ -1,6 +1,6 @@
 """`mnist:DIR`: MNIST, or a data set in its form (Fashion-MNIST, ...), from the original idx files, packed by gzip or not.
 
-Format: http://yann.lecun.com/exdb/mnist, "the IDX file format". Files are mapped; packed ones are unpacked to a temporary file first.
+Format: http://yann.lecun.com/exdb/mnist, "the IDX file format". Files are mapped, packed ones after unpacking to a temporary one.
 """
 
 import gzip
