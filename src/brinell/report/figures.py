@@ -1,0 +1,189 @@
+"""Figures as small inline SVG: colours and fonts come from the page's style sheet, so that light, dark and print all fit.
+
+Drawn here and not by a plotting library: a curve or a histogram is a few lines of SVG, the bytes are the same on every machine,
+every mark can carry its exact figures as a tooltip, and nothing has to be imported or patched to follow the reader's theme.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from brinell.analysis.distributions import Histogram
+from brinell.analysis.results import Rate
+from brinell.report.words import count, percent, rate_text, short
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One line of a curve figure."""
+
+    name: str
+    rates: Sequence[Rate]
+    """Rates by ascending eps; those without a value leave a gap."""
+    style: int
+    """Which of the page's series colours; -1 for the muted reference."""
+    band: bool = True
+    """Whether the interval is drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """Size of a figure and the margins around its plot, in user units (pixels at natural size)."""
+
+    width: int
+    height: int
+    left: int
+    bottom: int
+    top: int = 10
+    right: int = 12
+
+    def x(self, share: float) -> float:
+        """Horizontal position of a share (0 to 1) of the plot's width."""
+        return self.left + share * (self.width - self.left - self.right)
+
+    def y(self, share: float) -> float:
+        """Vertical position of a share (0 to 1) of the plot's height, counted from below."""
+        return self.height - self.bottom - share * (self.height - self.bottom - self.top)
+
+
+LARGE = Frame(width=430, height=270, left=46, bottom=46)
+SMALL = Frame(width=170, height=120, left=32, bottom=22, top=8, right=8)
+BARS = Frame(width=330, height=170, left=40, bottom=42)
+
+
+def curve(
+    series: Sequence[Series], labels: Sequence[tuple[float, str]], *, title: str, distance: str = "", small: bool = False
+) -> Markup:
+    """Accuracy over eps, one line per series with its interval as a band.
+
+    Args:
+        series: the lines; the first lies on top.
+        labels: (eps, text) of the ticks that may be written.
+        title: what the figure shows, for readers who do not see it.
+        distance: name of the norm for the axis; none on a small figure.
+        small: one of a grid of small figures.
+    """
+    frame = SMALL if small else LARGE
+    top = max([eps for eps, _ in labels] + [rate.eps for s in series for rate in s.rates] + [1e-12])
+    parts = [_percent_axis(frame, small), _eps_axis(frame, labels, top, distance, small)]
+    for line in reversed(series):
+        parts.append(_line(frame, line, top, dots=not small or line.style >= 0))
+    return _svg(frame, title, parts, "small" if small else "large")
+
+
+def histogram(bars: Histogram, *, title: str, label: str, log: bool, style: int) -> Markup:
+    """Counts as bars; on a logarithmic axis the edges are spaced by ratio."""
+    frame, bins = BARS, len(bars.counts)
+    most = max(int(bars.counts.max()), 1)
+    parts = []
+    for share in (0.0, 0.5, 1.0):
+        if share == 0.5 and most % 2:
+            continue
+        y = frame.y(share)
+        parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="end" x="{frame.left - 6}" y="{y + 4:.1f}">{count(round(share * most))}</text>')
+    width = max(frame.x(1 / bins) - frame.x(0) - 1, 0.5)
+    for i, height in enumerate(bars.counts):
+        x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
+        tip = f"{short(bars.edges[i])} to {short(bars.edges[i + 1])}: {count(int(height))}"
+        place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{frame.y(0) - y:.1f}"'
+        parts.append(f'<rect class="bar s{style}" {place}><title>{escape(tip)}</title></rect>')
+    parts.append(f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
+    steps = range(0, bins + 1, max(bins // 4, 1))
+    for i in steps:
+        anchor = "mid" if 0 < i < bins else ("start" if i == 0 else "end")
+        text = count(round(float(bars.edges[i]))) if log else short(bars.edges[i])
+        parts.append(f'<text class="{anchor}" x="{frame.x(i / bins):.1f}" y="{frame.y(0) + 16:.1f}">{escape(text)}</text>')
+    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
+    return _svg(frame, title, parts, "bars")
+
+
+def trace(lines: Sequence[tuple[str, Sequence[float]]], *, title: str, low: float, high: float) -> Markup:
+    """Signals or feature vectors as thin lines over their index.
+
+    Args:
+        lines: (class of the line, values); drawn in order.
+        title: what is shown.
+        low: value at the lower edge.
+        high: value at the upper edge.
+    """
+    frame = Frame(width=180, height=90, left=4, bottom=4, top=4, right=4)
+    span = (high - low) or 1.0
+    parts = []
+    for style, values in lines:
+        step = max(len(values) // 240, 1)
+        shown = list(values)[::step]
+        points = [
+            f"{frame.x(i / max(len(shown) - 1, 1)):.1f},{frame.y(min(max((v - low) / span, 0.0), 1.0)):.1f}"
+            for i, v in enumerate(shown)
+        ]
+        parts.append(f'<polyline class="line {style}" points="{" ".join(points)}"/>')
+    return _svg(frame, title, parts, "trace")
+
+
+def _svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
+    head = f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{escape(title)}">'
+    return Markup(head + "".join(parts) + "</svg>")
+
+
+def _percent_axis(frame: Frame, small: bool) -> str:
+    parts = []
+    for share in (0.0, 0.5, 1.0) if small else (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = frame.y(share)
+        parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        text = f"{100 * share:.0f}" if small else f"{100 * share:.0f} %"
+        parts.append(f'<text class="end" x="{frame.left - 6}" y="{y + 4:.1f}">{text}</text>')
+    return "".join(parts)
+
+
+def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, distance: str, small: bool) -> str:
+    y = frame.y(0)
+    parts = [f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
+    for x, text in _spaced([(frame.x(eps / top), text) for eps, text in labels], small):
+        # The last label would stick out to the right if it were centred.
+        anchor, at = ("end", min(x + 10, frame.width)) if x > frame.x(1) - 18 and len(text) > 3 else ("mid", x)
+        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
+        parts.append(f'<text class="{anchor}" x="{at:.1f}" y="{y + 17:.1f}">{escape(text)}</text>')
+    if distance:
+        parts.append(
+            f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">budget eps ({escape(distance)})</text>'
+        )
+    return "".join(parts)
+
+
+def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float, str]]:
+    """The ticks that fit beside each other: the ends first, then from the left what still has room."""
+    if not ticks:
+        return []
+    width = 6.0 if small else 8.0
+
+    def collides(a: tuple[float, str], b: tuple[float, str]) -> bool:
+        return abs(a[0] - b[0]) < width * (len(a[1]) + len(b[1])) / 2 + 8
+
+    kept = [ticks[-1]]
+    candidates = [ticks[0]] if small else list(ticks[:-1])
+    for tick in candidates:
+        if not any(collides(tick, other) for other in kept):
+            kept.append(tick)
+    return sorted(kept)
+
+
+def _line(frame: Frame, series: Series, top: float, *, dots: bool) -> str:
+    known = [(rate, frame.x(rate.eps / top)) for rate in series.rates if rate.value is not None]
+    if not known:
+        return ""
+    style = "ref" if series.style < 0 else f"s{series.style}"
+    parts = []
+    if series.band:
+        upper = [f"{x:.1f},{frame.y(rate.high or 0.0):.1f}" for rate, x in known]
+        lower = [f"{x:.1f},{frame.y(rate.low or 0.0):.1f}" for rate, x in reversed(known)]
+        parts.append(f'<polygon class="band {style}" points="{" ".join(upper + lower)}"/>')
+    points = " ".join(f"{x:.1f},{frame.y(rate.value or 0.0):.1f}" for rate, x in known)
+    parts.append(f'<polyline class="line {style}" points="{points}"/>')
+    radius = 2.2 if frame is SMALL else 3.2
+    for rate, x in known if dots else []:
+        tip = f"{series.name}, eps {short(rate.eps)}: {percent(rate.value)} ({rate_text(rate)})"
+        place = f'cx="{x:.1f}" cy="{frame.y(rate.value or 0.0):.1f}" r="{radius}"'
+        parts.append(f'<circle class="dot {style}" {place}><title>{escape(tip)}</title></circle>')
+    return "".join(parts)

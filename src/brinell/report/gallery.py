@@ -1,0 +1,181 @@
+"""Examples of what broke the model: clean input, amplified perturbation, adversarial input, with labels and confidences."""
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+from PIL import Image
+
+from brinell.core.record import Outcome, Records
+from brinell.report.figures import trace
+from brinell.store.run import Run
+
+Array = np.ndarray[Any, Any]
+
+PER_MODEL = 12
+IN_ALL = 36
+"""Examples on the page at most, whatever the number of models."""
+PIXEL_BYTES = 1_000_000
+"""Raw bytes of all pictures on the page, about; perturbations do not compress."""
+THUMBNAIL = 112
+"""Longest side of a picture in pixels; larger inputs are shown smaller."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One adversarial input, ready to be shown."""
+
+    sample_id: int
+    attack: str
+    eps: str
+    """Budget at which it was found, as written."""
+    distance: float | None
+    """Its size in the run's norm."""
+    label: str
+    clean_pred: str
+    clean_confidence: float
+    adv_pred: str
+    adv_confidence: float | None
+    amplification: int
+    """Factor by which the perturbation is enlarged in its picture."""
+    clean: Markup
+    perturbation: Markup
+    adversarial: Markup
+
+
+def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[Example]:
+    """The closest find of each class, closest first; then further ones while there is room.
+
+    Args:
+        run: the run; only the samples whose clean input it keeps can be shown.
+        records: its rows.
+        model: name of the model.
+        models: how many models share the page.
+    """
+    shape = run.manifest["data"]["domain"]["shape"]
+    heavy = 3 * shape[0] * min(shape[-2], THUMBNAIL) * min(shape[-1], THUMBNAIL) if len(shape) > 2 else 1
+    room = min(PER_MODEL, max(min(IN_ALL, PIXEL_BYTES // heavy) // max(models, 1), 3))
+    closest = _closest(records, model, str(run.manifest["distance"]))
+    clean = run.clean(sorted(closest))
+    chosen = _chosen({sample: row for sample, row in closest.items() if sample in clean}, records, room)
+    by_attack: dict[str, list[int]] = {}
+    for row in chosen:
+        by_attack.setdefault(str(records.attack[row]), []).append(int(records.sample_id[row]))
+    found = {attack: run.adversarial(model, attack, ids) for attack, ids in by_attack.items()}
+    examples = []
+    for row in chosen:
+        sample, attack = int(records.sample_id[row]), str(records.attack[row])
+        if sample in found[attack]:
+            examples.append(_example(run.manifest, records, row, clean[sample], found[attack][sample]))
+    return examples
+
+
+def _closest(records: Records, model: str, distance: str) -> dict[int, int]:
+    """For each fooled sample the row of its closest find."""
+    rows = np.flatnonzero((records.model == model) & (records.outcome == Outcome.FOOLED.value))
+    size = _size(records, distance)[rows]
+    order = rows[np.lexsort((records.eps[rows], size))]
+    ids, first = np.unique(records.sample_id[order], return_index=True)
+    return {int(sample): int(order[i]) for sample, i in zip(ids, first, strict=True)}
+
+
+def _size(records: Records, distance: str) -> Array:
+    column = getattr(records, distance, records.eps)
+    return np.asarray(np.ma.filled(np.ma.asarray(column).astype(np.float64), np.inf))
+
+
+def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
+    """Round after round the next find of every class, each round in the order of the closest."""
+    by_class: dict[int, list[int]] = {}
+    order = sorted(rows.values(), key=lambda row: (float(records.eps[row]), int(records.sample_id[row])))
+    for row in order:
+        by_class.setdefault(int(records.label[row]), []).append(row)
+    rounds = max((len(group) for group in by_class.values()), default=0)
+    return [group[i] for i in range(rounds) for group in by_class.values() if i < len(group)][:room]
+
+
+def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array) -> Example:
+    names = manifest["data"]["classes"]
+    size = float(_size(records, str(manifest["distance"]))[row])
+    delta = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
+    low, high = (float(np.mean(manifest["data"]["domain"][end])) for end in ("low", "high"))
+    factor = amplification(delta, high - low)
+    eps = dict(zip(manifest["eps"], manifest["eps_text"], strict=True))
+    confidence = records.adv_confidence[row]
+    kind, middle = str(manifest["data"]["domain"]["kind"]), (low + high) / 2
+    views = {"clean": clean, "perturbation": middle + factor * delta, "adversarial": adversarial}
+    label, pred, adv = (_name(names, int(column[row])) for column in (records.label, records.clean_pred, records.adv_pred))
+    titles = {
+        "clean": f"sample {int(records.sample_id[row])}, clean, {label}",
+        "perturbation": f"perturbation enlarged {factor} times",
+        "adversarial": f"adversarial, taken for {adv}",
+    }
+    shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
+    return Example(
+        sample_id=int(records.sample_id[row]),
+        attack=str(records.attack[row]),
+        eps=str(eps.get(float(records.eps[row]), f"{records.eps[row]:g}")),
+        distance=size if math.isfinite(size) else None,
+        label=label,
+        clean_pred=pred,
+        clean_confidence=float(records.clean_confidence[row]),
+        adv_pred=adv,
+        adv_confidence=None if np.ma.is_masked(confidence) else float(confidence),
+        amplification=factor,
+        **shown,
+    )
+
+
+def amplification(delta: Array, span: float) -> int:
+    """The largest of 1, 2, 5, 10, 20, 50, ... by which `delta` can be enlarged without leaving half the range either way."""
+    largest = float(np.abs(delta).max(initial=0.0))
+    if largest <= 0:
+        return 1
+    room = span / 2 / largest * (1 + 1e-6)
+    steps = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
+    return max([step for step in steps if step <= room], default=1)
+
+
+def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
+    """One input as HTML: a PNG for images and the middle frame of a video, a line for signals and vectors.
+
+    Args:
+        array: (C, H, W), (C, T, H, W), (C, T) or (D,), as `kind` says.
+        kind: image, video, signal or vector.
+        low: lower bound of the values.
+        high: upper bound.
+        title: what is shown.
+    """
+    array = np.asarray(array, np.float64)
+    if kind == "video" and array.ndim == 4:
+        array = array[:, array.shape[1] // 2]
+    if array.ndim == 3:
+        return _image(array, low, high, title)
+    lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)
+    return trace([(f"s{i}", line.tolist()) for i, line in enumerate(lines)], title=title, low=low, high=high)
+
+
+def _image(array: Array, low: float, high: float, title: str) -> Markup:
+    levels = np.clip((array - low) / ((high - low) or 1.0), 0, 1) * 255
+    pixels = np.rint(levels).astype(np.uint8)
+    if len(pixels) == 3:
+        image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    else:
+        # Other numbers of channels have no colours of their own: their mean is shown.
+        image = Image.fromarray(np.rint(levels.mean(0)).astype(np.uint8))
+    if max(image.size) > THUMBNAIL:
+        image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    tiny = " tiny" if max(image.size) < 64 else ""
+    return Markup(f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="data:image/png;base64,{data}">')
+
+
+def _name(names: Sequence[object], index: int) -> str:
+    return str(names[index]) if 0 <= index < len(names) else str(index)

@@ -1,0 +1,86 @@
+"""The report: one HTML file that opens anywhere, and the tables behind it."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import jinja2
+
+from brinell.analysis.compare import Side, compare
+from brinell.analysis.results import AuditResult, CompareResult
+from brinell.analysis.robust_accuracy import summarise
+from brinell.core.record import Records
+from brinell.report import page, words
+from brinell.report.tables import tables
+from brinell.store.files import write_text
+from brinell.store.run import Run
+
+
+def render(run: Path) -> str:
+    """The report of a run, finished or not, as one self-contained HTML document.
+
+    Raises:
+        RequestError: no run there, or a damaged file in it.
+    """
+    opened = Run.open(run)
+    records = opened.records()
+    result = summarise(opened.manifest, records, str(run))
+    return _html(opened, records, result, compare_all(opened, records))
+
+
+def write(run: Path) -> Path:
+    """Write `tables/*.csv` and `report.html` into the run folder, each at once or not at all.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        RequestError: no run there, or a damaged file in it.
+        StoppedError: the folder cannot be written.
+    """
+    opened = Run.open(run)
+    records = opened.records()
+    result = summarise(opened.manifest, records, str(run))
+    comparisons = compare_all(opened, records)
+    html = _html(opened, records, result, comparisons)
+    for name, text in tables(result, comparisons).items():
+        write_text(run / "tables" / name, text)
+    write_text(run / "report.html", html)
+    return run / "report.html"
+
+
+def compare_all(run: Run, records: Records) -> list[CompareResult]:
+    """Every pair of the run's models that share a sample and a budget above 0."""
+    names = [str(model["name"]) for model in run.manifest["models"]]
+    if not len(records) or max(run.manifest["eps"]) <= 0 or not all((records.model == name).any() for name in names):
+        return []
+    sides = [Side(run=str(run.path), manifest=run.manifest, records=records, model=name) for name in names]
+    return [compare(a, b) for a, b in combinations(sides, 2)]
+
+
+def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence[CompareResult]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("brinell.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        name: getattr(words, name)
+        for name in (
+            "percent",
+            "points",
+            "between",
+            "rate_text",
+            "count",
+            "short",
+            "seconds",
+            "p_value",
+            "norm",
+            "named",
+            "half_lost",
+        )
+    }
+    environment.filters["heat"] = page.heat
+    return environment.get_template("report.html").render(page.context(run, records, result, comparisons))

@@ -1,0 +1,196 @@
+"""Numbers and findings as a person reads them."""
+
+import math
+from collections.abc import Sequence
+
+from brinell.analysis.results import ClassResult, ModelResult, PairedRate, Rate
+
+FEW = 10
+"""Below this many samples a class's rate says little; the page warns."""
+NBSP = "\u00a0"
+"""Keeps a number and its unit on one line."""
+NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """`0.713` as `71.3 %`; a dash for no data."""
+    return "–" if value is None else f"{100 * value:.{digits}f}{NBSP}%"
+
+
+def points(value: float | None, digits: int = 1) -> str:
+    """A change of a rate in percentage points, with its sign; a dash for no data."""
+    if value is None:
+        return "–"
+    text = f"{100 * value:+.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "−")
+
+
+def between(low: float | None, high: float | None, digits: int = 1) -> str:
+    """An interval of rates, `68.1–74.3 %`; a dash for no data."""
+    return "–" if low is None or high is None else f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{NBSP}%"
+
+
+def rate_text(rate: Rate) -> str:
+    """Interval and denominator of a rate."""
+    if rate.value is None:
+        return "no sample was judged"
+    return f"{between(rate.low, rate.high)}, {count(rate.k)}{NBSP}of{NBSP}{count(rate.n)}"
+
+
+def count(value: int) -> str:
+    """A whole number with thin spaces between thousands."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def short(value: float | None) -> str:
+    """A number to three significant digits; a dash for none."""
+    if value is None:
+        return "–"
+    return count(round(value)) if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration."""
+    if value is None:
+        return "–"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes = value / 60
+    return f"{minutes:.1f} min" if minutes < 60 else f"{minutes / 60:.1f} h"
+
+
+def p_value(p: float | None) -> str:
+    """A p-value, never rounded to 0."""
+    if p is None:
+        return "–"
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
+def norm(distance: str) -> str:
+    """A distance as it is written."""
+    return NORM_NAMES.get(distance, distance)
+
+
+def telling(model: ModelResult) -> int:
+    """Position of the eps at which classes are best told apart: the largest at which a tenth or more still holds."""
+    above = [i for i, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and (rate.value or 0.0) >= 0.1]
+    positive = [i for i, eps in enumerate(model.eps) if eps > 0]
+    return above[-1] if above else (positive[0] if positive else 0)
+
+
+def ranked(classes: Sequence[ClassResult], at: int) -> list[ClassResult]:
+    """Classes from the worst to the best at one eps; of equal rates the better attested one comes first."""
+    known = [c for c in classes if c.robust[at].value is not None]
+    return sorted(known, key=lambda c: (c.robust[at].value or 0.0, c.robust[at].high or 1.0, c.class_))
+
+
+def what_holds(model: ModelResult) -> str:
+    """Clean and robust accuracy, in a sentence."""
+    clean, last = model.clean_accuracy, model.robust_accuracy[-1]
+    if clean.value is None:
+        return "No sample has been judged yet."
+    text = f"{percent(clean.value)} of the untouched inputs are classified correctly ({rate_text(clean)})."
+    if last.value is None:
+        return f"{text} No attack has been completed, so nothing is known about robustness."
+    if last.eps == 0:
+        return f"{text} No budget above 0 was tested."
+    attacked = f"Under all {norm(model.distance)} perturbations tried up to {model.eps_text[-1]},"
+    if last.k == 0:
+        return f"{text} {attacked} not one of {count(last.n)} holds."
+    return f"{text} {attacked} {percent(last.value)} still hold ({rate_text(last)})."
+
+
+def where_it_breaks(model: ModelResult) -> str:
+    """The budget at which half of the clean accuracy is gone, and the one at which all is."""
+    clean = model.clean_accuracy.value
+    above = [(rate, text) for rate, text in zip(model.robust_accuracy, model.eps_text, strict=True) if rate.eps > 0]
+    known = [(rate, text) for rate, text in above if rate.value is not None]
+    if not clean or not known:
+        return "Not known: no attack has been completed."
+    half = next((pair for pair in known if (pair[0].value or 0.0) < clean / 2), None)
+    gone = next((pair for pair in known if pair[0].k == 0), None)
+    if half is None:
+        rate, text = known[-1]
+        return (
+            f"More than half of its clean accuracy remains over the whole range; at the largest budget, {text}, it has lost "
+            f"{100 * (clean - (rate.value or 0.0)):.1f} of {100 * clean:.1f} points."
+        )
+    if half is known[0]:
+        text = (
+            f"Already at the smallest budget tested, {half[1]}, less than half of its clean accuracy is left "
+            f"({percent(half[0].value)})"
+        )
+    else:
+        before = known[known.index(half) - 1]
+        text = (
+            f"It loses half of its clean accuracy between {before[1]} ({percent(before[0].value)}) and {half[1]} "
+            f"({percent(half[0].value)})"
+        )
+    if gone is not None and gone is not half:
+        return f"{text}; from {gone[1]} on, nothing is left."
+    return f"{text}; there, nothing is left." if gone is not None else f"{text}."
+
+
+def which_classes(model: ModelResult) -> str:
+    """The weakest and the strongest class, where the samples allow to name them."""
+    at = telling(model)
+    order = ranked(model.per_class, at)
+    if len(order) < 2 or model.eps[at] == 0:
+        return "There are no classes to tell apart."
+    worst, best = order[0], order[-1]
+    if (worst.robust[at].value or 0.0) == (best.robust[at].value or 0.0):
+        return f"All {len(order)} classes fare alike at {model.eps_text[at]}: {percent(worst.robust[at].value)}."
+    if max(c.n for c in order) < 5:
+        return (
+            f"With at most {max(c.n for c in order)} samples per class ({len(order)} classes), single classes cannot be told "
+            "apart: test more samples before judging one."
+        )
+    text = (
+        f"At {model.eps_text[at]} the weakest {_group(order, at)}, the strongest {named(best)} with "
+        f"{percent(best.robust[at].value)} ({rate_text(best.robust[at])})."
+    )
+    apart = (worst.robust[at].high or 1.0) < (best.robust[at].low or 0.0)
+    return text if apart else f"{text} Their intervals overlap: the order may be chance."
+
+
+def _group(order: Sequence[ClassResult], at: int) -> str:
+    """The worst class with its rate, or the several that share it."""
+    worst = order[0]
+    tied = [c for c in order if c.robust[at].value == worst.robust[at].value]
+    if len(tied) == 1:
+        return f"is {named(worst)} with {percent(worst.robust[at].value)} ({rate_text(worst.robust[at])})"
+    names = ", ".join(c.name for c in tied[:4]) + (f" and {len(tied) - 4} more" if len(tied) > 4 else "")
+    return f"are {len(tied)} classes with {percent(worst.robust[at].value)} each ({names})"
+
+
+def leader(models: Sequence[ModelResult], at: int) -> list[ModelResult]:
+    """Models from the most to the least robust at one eps."""
+    known = [m for m in models if m.robust_accuracy[at].value is not None]
+    return sorted(known, key=lambda m: -(m.robust_accuracy[at].value or 0.0))
+
+
+def half_lost(model: ModelResult) -> str:
+    """The smallest budget at which less than half of the clean accuracy is left, for a table."""
+    clean = model.clean_accuracy.value
+    known = [(r, t) for r, t in zip(model.robust_accuracy, model.eps_text, strict=True) if r.eps > 0 and r.value is not None]
+    if not clean or not known:
+        return "–"
+    return next((text for rate, text in known if (rate.value or 0.0) < clean / 2), f"beyond {known[-1][1]}")
+
+
+def named(c: ClassResult) -> str:
+    """A class by name, with its number where the name is not the number."""
+    return f"class {c.name}" if c.name == str(c.class_) else f"{c.name} (class {c.class_})"
+
+
+def verdict_of_pair(a: str, b: str, pair: PairedRate, p: float | None, eps_text: str) -> str:
+    """Whether A is better than B at one eps, in a sentence."""
+    if pair.difference is None or p is None:
+        return f"{a} and {b} cannot be compared at {eps_text}: no sample was judged on both."
+    better, worse = (a, b) if pair.difference >= 0 else (b, a)
+    size = f"{100 * abs(pair.difference):.1f} points at {eps_text} (McNemar p {'= ' if p >= 1e-4 else ''}{p_value(p)})"
+    if math.isclose(pair.difference, 0.0):
+        return f"{a} and {b} hold on equally many samples at {eps_text}."
+    if p < 0.05:
+        return f"{better} holds on more samples than {worse}: by {size}."
+    return f"{better} is ahead of {worse} by {size}, which chance explains."
