@@ -6,11 +6,13 @@ that `import brinell` costs nothing.
 
 from typing import TYPE_CHECKING, Any
 
+from brinell.core.version import VERSION
+
 if TYPE_CHECKING:
     from brinell.api import audit
 
 __all__ = ["__version__", "audit"]
-__version__ = "0.1.0.dev0"
+__version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:

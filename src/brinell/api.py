@@ -9,6 +9,7 @@ from torch import nn
 
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
+from brinell.audit.cascade import DEFAULT
 from brinell.audit.engine import Progress
 from brinell.audit.plan import Request, make_plan
 from brinell.core.contracts import Dataset
@@ -90,7 +91,7 @@ def audit(
         model=specs,
         norm=norm,
         eps=eps,
-        **({} if attack is None else {"attack": attack}),
+        attack=(attack,) if isinstance(attack, str) else attack or DEFAULT,
         samples=samples,
         seed=seed,
         batch_size=batch_size,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, cast, get_type_hints
 from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter, ValidationError
@@ -120,8 +120,7 @@ def _only_export(module: ModuleType) -> type[Any]:
     exported = [getattr(module, name) for name in module.__all__]
     if len(exported) != 1 or not dataclasses.is_dataclass(exported[0]):
         raise RequestError(f"{module.__name__} must export exactly one dataclass in __all__")
-    plugin: type[Any] = exported[0]
-    return plugin
+    return cast(type[Any], exported[0])
 
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-import brinell
 from brinell.audit import rows
 from brinell.audit.cascade import Stage
 from brinell.audit.checks import check_answers
@@ -22,6 +21,7 @@ from brinell.audit.plan import ModelSource, Plan
 from brinell.audit.unit import Group, Setting, predict, run_unit
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
 from brinell.core.target import Target
+from brinell.core.version import VERSION
 from brinell.store import tables
 from brinell.store.run import Run, closest_units
 
@@ -242,7 +242,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
     domain = plan.dataset.domain
     return cell(
         schema=SCHEMA_VERSION,
-        brinell=brinell.__version__,
+        brinell=VERSION,
         model=source.facts["digest"],
         name=source.name,
         data=plan.data_digest,

@@ -20,7 +20,7 @@ def build(n: int, **columns: Any) -> Records:
         if name in columns:
             filled[name] = _fill(columns[name], n, dtype, null=column["null"])
         elif column["null"]:
-            filled[name] = np.ma.masked_all(n, dtype)
+            filled[name] = np.ma.MaskedArray(np.zeros(n, dtype), mask=True)
         elif name in _COSTS:
             filled[name] = np.zeros(n, dtype)
         else:

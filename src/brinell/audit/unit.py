@@ -153,7 +153,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
 def predict(target: Target, x: Tensor, batch_size: int) -> Tensor:
     """(n, classes) logits in batches, outside any ledger: the auditor's own look."""
     with torch.no_grad():
-        answers = [target.predict(part) for part in x.split(batch_size)] if len(x) else []
+        answers = [target.predict(part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, target.classes, device=x.device)
 
 

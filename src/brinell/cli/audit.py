@@ -150,9 +150,8 @@ def _show_plan(plan: Any, *, as_json: bool) -> int:
             }
         )
         return 0
-    show(
-        f"{plan.dataset.name}: {len(plan.ids)} of {len(plan.dataset)} samples, {plan.distance.name}, eps {', '.join(plan.budgets.texts)}"
-    )
+    budgets = ", ".join(plan.budgets.texts)
+    show(f"{plan.dataset.name}: {len(plan.ids)} of {len(plan.dataset)} samples, {plan.distance.name}, eps {budgets}")
     for cell in cells:
         cost = f"at most {cell['forwards_at_most']:,} forwards and {cell['backwards_at_most']:,} backwards"
         show(f"  {cell['model']}  {cell['stage']}  " + (f"skipped: {cell['skipped']}" if cell["skipped"] else cost))

@@ -1,12 +1,15 @@
 """`brinell compare`: two models on the same samples."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from brinell.cli.options import Json, percent, show, show_json
 from brinell.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from brinell.analysis.compare import Side
 
 
 def compare(
@@ -32,15 +35,15 @@ def compare(
     show(f"{result.a} against {result.b}, {result.n} common samples")
     for text, pair in [("clean", result.clean), *((f"eps {pair.eps:.4g}", pair) for pair in result.robust)]:
         show(
-            f"  {text:<12} {percent(pair.value_a):>8} {percent(pair.value_b):>8}  difference {percent(pair.difference)} "
-            f"({percent(pair.low)} to {percent(pair.high)}), only A {pair.only_a}, only B {pair.only_b}, McNemar p = {pair.p:.3g}"
+            f"  {text:<12} {percent(pair.a):>8} {percent(pair.b):>8}  difference {percent(pair.difference)} "
+            f"({percent(pair.low)} to {percent(pair.high)}), only A {pair.only_a}, only B {pair.only_b}, McNemar p = {_p(pair.p)}"
         )
     for note in result.notes:
         show(f"  note: {note}")
     return 0
 
 
-def side(folder: Path, model: str | None) -> "Side":  # noqa: F821
+def side(folder: Path, model: str | None) -> "Side":
     """One model of a run, ready to be compared.
 
     Raises:
@@ -58,10 +61,14 @@ def side(folder: Path, model: str | None) -> "Side":  # noqa: F821
     return Side(run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0])
 
 
-def _two_of_one(folder: Path) -> "tuple[Side, Side]":  # noqa: F821
+def _two_of_one(folder: Path) -> "tuple[Side, Side]":
     from brinell.store.run import Run
 
     names = [one["name"] for one in Run.open(folder).manifest["models"]]
     if len(names) != 2:
         raise RequestError(f"{folder} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
     return side(folder, names[0]), side(folder, names[1])
+
+
+def _p(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"

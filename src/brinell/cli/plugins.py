@@ -25,12 +25,13 @@ def plugins(
             plugin = registry.load(one, name)
             summary = (inspect.getdoc(plugin) or "").splitlines()[0]
             settings = {field.name: repr(field.default) for field in dataclasses.fields(plugin)}
-            rows.append({"kind": one, "name": name, "summary": summary, "settings": settings})
+            rows.append((one, name, summary, settings))
     if json:
-        show_json({"plugins": rows})
+        keys = ("kind", "name", "summary", "settings")
+        show_json({"plugins": [dict(zip(keys, row, strict=True)) for row in rows]})
         return 0
-    for row in rows:
-        show(f"{row['kind']:<9} {row['name']:<14} {row['summary']}")
-        if row["settings"]:
-            show(" " * 25 + ", ".join(f"{key}={value}" for key, value in row["settings"].items()))
+    for one, name, summary, settings in rows:
+        show(f"{one:<9} {name:<14} {summary}")
+        if settings:
+            show(" " * 25 + ", ".join(f"{key}={value}" for key, value in settings.items()))
     return 0

@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 
 class LiveProgress:
@@ -17,7 +17,7 @@ class LiveProgress:
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
-        self._task = None
+        self._task: TaskID | None = None
         self._label, self._samples, self._left, self._broken = "", 0, 0, 0
         self._forwards, self._started = 0, time.monotonic()
 

@@ -6,18 +6,20 @@ from torch import Tensor
 
 def linf(delta: Tensor) -> Tensor:
     """Largest absolute change."""
-    low, high = torch.aminmax(delta.flatten(1), dim=1)
-    return torch.maximum(-low, high)
+    # Some twenty times faster on a CPU than vector_norm(ord=inf) or aminmax along rows.
+    return delta.flatten(1).abs().amax(1)
 
 
 def l2(delta: Tensor) -> Tensor:
     """Euclidean length."""
-    return torch.linalg.vector_norm(delta.flatten(1), dim=1)
+    size: Tensor = torch.linalg.vector_norm(delta.flatten(1), dim=1)
+    return size
 
 
 def l1(delta: Tensor) -> Tensor:
     """Sum of absolute changes."""
-    return torch.linalg.vector_norm(delta.flatten(1), ord=1, dim=1)
+    size: Tensor = torch.linalg.vector_norm(delta.flatten(1), ord=1, dim=1)
+    return size
 
 
 def l0(delta: Tensor) -> Tensor:

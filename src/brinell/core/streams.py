@@ -70,7 +70,8 @@ class Streams:
 
     def normal(self, *shape: int) -> Tensor:
         """(n, *shape) float32, standard normal."""
-        return torch.special.ndtri(self.uniform(*shape))
+        normal: Tensor = torch.special.ndtri(self.uniform(*shape))
+        return normal
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """(n, *shape) int64, uniform on 0..high-1; the bias is below high / 2**62."""

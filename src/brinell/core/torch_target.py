@@ -55,7 +55,6 @@ class TorchTarget:
         self._scale, self._shift = _affine(domain, self._preprocessing, bounds)
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._open = 0
-        self._digest = ""
         first = next((p for p in module.parameters() if p.is_floating_point()), None)
         self._dtype = torch.float32 if first is None else first.dtype
         self.classes: int = self.probe() if classes is None else classes
@@ -139,16 +138,14 @@ class TorchTarget:
                 part.training = training
 
     def digest(self) -> str:
-        """Hash of structure, source of the module's classes, every parameter and buffer, and preprocessing. Computed once."""
-        if not self._digest:
-            hashed = hashlib.blake2b(digest_size=16)
-            for text in (_structure(self.module), self._code, repr(self._preprocessing), repr(self._bounds), repr(self.domain)):
-                hashed.update(text.encode() + b"\0")
-            for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
-                hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-                hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-            self._digest = hashed.hexdigest()
-        return self._digest
+        """Hash of structure, source of the module's classes, every parameter and buffer, and preprocessing; always made anew."""
+        hashed = hashlib.blake2b(digest_size=16)
+        for text in (_structure(self.module), self._code, repr(self._preprocessing), repr(self._bounds), repr(self.domain)):
+            hashed.update(text.encode() + b"\0")
+        for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
+            hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+            hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return hashed.hexdigest()
 
 
 def _structure(module: nn.Module) -> str:

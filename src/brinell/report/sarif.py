@@ -5,8 +5,8 @@ import json
 import re
 from urllib.parse import quote
 
-from brinell import __version__
 from brinell.analysis.results import Check, GateResult
+from brinell.core.version import VERSION
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -19,7 +19,7 @@ def sarif(result: GateResult) -> str:
         rules.setdefault(_rule(check), check.name)
     driver = {
         "name": "Brinell",
-        "version": __version__,
+        "version": VERSION,
         "rules": [{"id": rule, "name": rule, "shortDescription": {"text": name}} for rule, name in rules.items()],
     }
     run = {

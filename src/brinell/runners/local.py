@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-import brinell
 from brinell.audit.engine import ModelAudit, Progress, clean_cell, stage_cell
 from brinell.audit.plan import Plan, Request
 from brinell.audit.toml import dump
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, SCHEMA_VERSION
+from brinell.core.version import VERSION
 from brinell.store.files import write_text
 from brinell.store.run import Run
 
@@ -98,7 +98,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
     ]
     return {
         "schema": SCHEMA_VERSION,
-        "brinell": brinell.__version__,
+        "brinell": VERSION,
         "revision": _revision(),
         "state": "running",
         "created": before.get("created", _now()),

@@ -68,13 +68,13 @@ def _column(column: Any, field: Any) -> np.ndarray[Any, Any]:
 def concatenate(parts: list[Records]) -> Records:
     """The rows of all `parts`, in order."""
     return Records(
-        **{
-            name: np.ma.concatenate([getattr(part, name) for part in parts])
-            if column["null"]
-            else np.concatenate([getattr(part, name) for part in parts])
-            for name, column in COLUMNS.items()
-        }
+        **{name: _chain([getattr(part, name) for part in parts], null=column["null"]) for name, column in COLUMNS.items()}
     )
+
+
+def _chain(columns: list[np.ndarray[Any, Any]], *, null: bool) -> np.ndarray[Any, Any]:
+    values = np.concatenate([_values(column) for column in columns])
+    return np.ma.MaskedArray(values, np.concatenate([np.ma.getmaskarray(column) for column in columns])) if null else values
 
 
 def take(records: Records, rows: np.ndarray[Any, Any]) -> Records:
