@@ -201,9 +201,9 @@ class PairedRate(Result):
     """Samples judged on both: the denominator."""
     missing: int
     """Common samples that were not judged on one of the two."""
-    a: float | None
+    value_a: float | None
     """Robust accuracy of A on these samples."""
-    b: float | None
+    value_b: float | None
     """Robust accuracy of B on these samples."""
     difference: float | None
     """A minus B; null without samples."""

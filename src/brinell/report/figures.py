@@ -48,7 +48,7 @@ class Frame:
 
 
 LARGE = Frame(width=430, height=270, left=46, bottom=46)
-SMALL = Frame(width=170, height=120, left=32, bottom=22, top=8, right=8)
+SMALL = Frame(width=170, height=120, left=32, bottom=22, top=8, right=14)
 BARS = Frame(width=330, height=170, left=40, bottom=42)
 
 
@@ -153,20 +153,24 @@ def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, dis
 
 
 def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float, str]]:
-    """The ticks that fit beside each other: the ends first, then from the left what still has room."""
-    if not ticks:
-        return []
-    width = 6.0 if small else 8.0
+    """The ticks that fit beside each other, both ends if possible: every so many, or of uneven budgets whatever has room."""
+    if small:
+        return _fitting([ticks[-1], ticks[0]], 6.0) if len(ticks) > 1 else list(ticks)
+    for step in range(1, len(ticks) + 1):
+        even = ticks[::-1][::step]
+        if len(_fitting(even, 7.0)) == len(even):
+            break
+    greedy = _fitting([*ticks[-1:], *ticks[:-1]], 7.0)  # the ends first: they say what was tested
+    return sorted(greedy if len(greedy) > len(even) + 2 else _fitting([*even, ticks[0]], 7.0))
 
-    def collides(a: tuple[float, str], b: tuple[float, str]) -> bool:
-        return abs(a[0] - b[0]) < width * (len(a[1]) + len(b[1])) / 2 + 8
 
-    kept = [ticks[-1]]
-    candidates = [ticks[0]] if small else list(ticks[:-1])
-    for tick in candidates:
-        if not any(collides(tick, other) for other in kept):
-            kept.append(tick)
-    return sorted(kept)
+def _fitting(ticks: Sequence[tuple[float, str]], width: float) -> list[tuple[float, str]]:
+    """Of `ticks`, in order, those whose text has room beside the ones before; `width` is about that of a digit."""
+    kept: list[tuple[float, str]] = []
+    for x, text in ticks:
+        if all(abs(x - other) >= width * (len(text) + len(longer)) / 2 + 8 for other, longer in kept):
+            kept.append((x, text))
+    return kept
 
 
 def _line(frame: Frame, series: Series, top: float, *, dots: bool) -> str:

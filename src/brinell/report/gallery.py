@@ -60,6 +60,7 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
     shape = run.manifest["data"]["domain"]["shape"]
     heavy = 3 * shape[0] * min(shape[-2], THUMBNAIL) * min(shape[-1], THUMBNAIL) if len(shape) > 2 else 1
     room = min(PER_MODEL, max(min(IN_ALL, PIXEL_BYTES // heavy) // max(models, 1), 3))
+    room -= room % 3  # full rows where the page is wide
     closest = _closest(records, model, str(run.manifest["distance"]))
     clean = run.clean(sorted(closest))
     chosen = _chosen({sample: row for sample, row in closest.items() if sample in clean}, records, room)

@@ -80,6 +80,10 @@ def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence
             "norm",
             "named",
             "half_lost",
+            "clip",
+            "samples",
+            "number",
+            "span",
         )
     }
     environment.filters["heat"] = page.heat

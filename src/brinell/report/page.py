@@ -78,6 +78,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "mean_drop": {c.class_: c.mean_drop for c in result.mean_drop_per_class},
         "mean_of_means": mean([m.mean_drop for m in result.models]),
         "pairs": compared,
+        "ties": ties(compared),
         "lead": lead(result, compared, classes.at),
         "pair_eps": result.models[0].eps_text[classes.at] if result.models else "",
         "distance_figures": distance_figures(run, records, result),
@@ -94,11 +95,12 @@ def heat(rate: Rate) -> str:
 def headline(model: ModelResult) -> list[tuple[str, Rate | None, str]]:
     """Name, rate and remark of the three figures at the top."""
     last = model.eps_text[-1]
-    worst = next(iter(words.ranked(model.per_class, len(model.eps) - 1)), None)
-    tied = [c for c in model.per_class if worst and c.robust[-1].value == worst.robust[-1].value]
-    remark = words.named(worst) if worst else "no class was judged"
+    order = words.ranked(model.per_class, len(model.eps) - 1)
+    worst = order[0] if words.can_rank(order) else None
+    tied = [c for c in order if worst and c.robust[-1].value == worst.robust[-1].value]
+    remark = words.clip(words.plain(worst), 24) if worst else "too few samples per class to name one"
     if len(tied) > 1:
-        remark = f"{remark} and {len(tied) - 1} more" if len(tied) < len(model.per_class) else "all classes alike"
+        remark = f"{remark} and {len(tied) - 1} more" if len(tied) < len(order) else "all classes alike"
     norm = words.norm(model.distance)
     return [
         ("Clean accuracy", model.clean_accuracy, "untouched inputs"),
@@ -142,11 +144,12 @@ def overall_figure(result: AuditResult) -> Markup:
 def class_figures(result: AuditResult, classes: Classes) -> list[tuple[int, str, Markup]]:
     """One small curve per shown class, all models in it."""
     found = []
+    bands = len(result.models) <= 3
     for index in classes.shown:
         lines = []
         for i, m in enumerate(result.models):
             for c in (c for c in m.per_class if c.class_ == index):
-                lines.append(figures.Series(name=m.model, rates=_with_clean(c.clean, c.robust, m), style=i))
+                lines.append(figures.Series(name=m.model, rates=_with_clean(c.clean, c.robust, m), style=i, band=bands))
         if len(result.models) == 1:
             overall = result.models[0]
             rates = _from_clean(overall.clean_accuracy, overall)
@@ -180,6 +183,16 @@ def pairs(result: AuditResult, comparisons: Sequence[CompareResult], at: int) ->
     return found
 
 
+def ties(compared: Sequence[Pair]) -> str:
+    """Which pairs chance may explain, in one sentence."""
+    alike = [f"{p.a} and {p.b}" for p in compared if p.p_holm is None or p.p_holm >= 0.05]
+    if not alike:
+        return f"All {len(compared)} pairs differ by more than chance."
+    return (
+        f"{len(compared) - len(alike)} of {len(compared)} pairs differ by more than chance; not told apart: {'; '.join(alike)}."
+    )
+
+
 def lead(result: AuditResult, compared: Sequence[Pair], at: int) -> str:
     """Which model holds best, and whether its lead over the next is more than chance."""
     order = words.leader(result.models, at)
@@ -189,7 +202,24 @@ def lead(result: AuditResult, compared: Sequence[Pair], at: int) -> str:
     rate = first.robust_accuracy[at]
     text = f"{first.model} holds best at {first.eps_text[at]}: {words.percent(rate.value)} ({words.rate_text(rate)})."
     pair = next((p for p in compared if {p.a, p.b} == {first.model, second.model}), None)
-    return f"{text} {pair.words}" if pair else text
+    text = f"{text} {pair.words}" if pair else text
+    return f"{text} {common_weakness(order, at)}".rstrip()
+
+
+def common_weakness(models: Sequence[ModelResult], at: int) -> str:
+    """The class that is the weakest on most models, where one stands out on two or more."""
+    weakest = []
+    for m in models:
+        order = words.ranked(m.per_class, at)
+        if words.can_rank(order) and len(order) > 1 and order[0].robust[at].value != order[1].robust[at].value:
+            weakest.append(order[0])
+    common = max(weakest, key=lambda c: sum(other.class_ == c.class_ for other in weakest), default=None)
+    times = sum(common is not None and c.class_ == common.class_ for c in weakest)
+    if common is None or times < 2:
+        return ""
+    share = ("both" if times == 2 else f"all {times}") if times == len(models) else f"{times} of the {len(models)}"
+    name = words.named(common)
+    return f"{name[0].upper()}{name[1:]} is the weakest class of {share} models there."
 
 
 def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tuple[str, Markup]]:
@@ -225,9 +255,9 @@ def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple
 
 def stored_notes(models: Sequence[ModelResult]) -> list[str]:
     """How many finds at the largest eps are lost when they are rounded to storage."""
-    notes = []
+    notes, kept = [], []
     for m in models:
-        if m.as_stored is None:
+        if m.as_stored is None or not m.as_stored[-1].n:
             continue
         lost = m.as_stored[-1].k - m.robust_accuracy[-1].k
         rate = f"{words.percent(m.as_stored[-1].value)} ({words.rate_text(m.as_stored[-1])})"
@@ -236,33 +266,42 @@ def stored_notes(models: Sequence[ModelResult]) -> list[str]:
                 f"{m.model}: {words.count(lost)} finds at {m.eps_text[-1]} do not survive rounding; as stored, {rate} hold."
             )
         else:
-            notes.append(f"{m.model}: every find at {m.eps_text[-1]} survives rounding to how inputs are stored.")
+            kept.append(m)
+    if kept:
+        names = ", ".join(m.model for m in kept)
+        notes.append(f"{names}: every find at {kept[0].eps_text[-1]} survives rounding to how inputs are stored.")
     return notes
 
 
 def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
     """What must be read before the figures: (level, text), the gravest first."""
     found = []
-    if run.manifest["state"] != "finished":
-        found.append(("stop", "This run is not finished. The figures are those of the stages that are, and may still fall."))
-    for m in result.models:
-        found += [("stop", f"{m.model}: {text}") for text in _gaps(m)]
+    going = [f"{m.model}: {', '.join(names)}" for m in result.models if (names := _going(m))]
+    if run.manifest["state"] != "finished" or going:
+        left = f" ({'; '.join(going)})" if going else ""
+        found.append(
+            ("stop", f"This run is not finished{left}. The figures are those of the finished attacks and may still fall.")
+        )
+    found += [("stop", text) for m in result.models if not _going(m) for text in _missing(m)]
     found += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in result.warnings]
     for m in result.models:
         found += [("note", f"{m.model}: {s.attack} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
     return found + [("note", text) for text in _small_classes(result)]
 
 
-def _gaps(model: ModelResult) -> list[str]:
-    going = [s.attack for s in model.stages if not s.finished and not s.skipped]
-    found = [f"not finished: {', '.join(going)}."] if going else []
+def _going(model: ModelResult) -> list[str]:
+    """Stages that have work left."""
+    return [s.attack for s in model.stages if not s.finished and not s.skipped]
+
+
+def _missing(model: ModelResult) -> list[str]:
     missing = max(rate.missing for rate in [model.clean_accuracy, *model.robust_accuracy])
-    if missing and not going:
-        found.append(
-            f"{words.count(missing)} of {words.count(model.n)} samples could not be judged; they are in no rate, and each rate "
-            "states its own denominator."
-        )
-    return found
+    if not missing:
+        return []
+    return [
+        f"{model.model}: {words.count(missing)} of {words.count(model.n)} samples could not be judged; they are in no rate, and "
+        "each rate states its own denominator."
+    ]
 
 
 def _small_classes(result: AuditResult) -> list[str]:

@@ -7,14 +7,23 @@ from brinell.analysis.results import ClassResult, ModelResult, PairedRate, Rate
 
 FEW = 10
 """Below this many samples a class's rate says little; the page warns."""
+ENOUGH = 5
+"""With fewer samples in every class, no class is called the worst."""
 NBSP = "\u00a0"
 """Keeps a number and its unit on one line."""
+JOIN = "\u2060"
+"""Keeps the two ends of an interval on one line."""
 NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
 
 def percent(value: float | None, digits: int = 1) -> str:
     """`0.713` as `71.3 %`; a dash for no data."""
     return "–" if value is None else f"{100 * value:.{digits}f}{NBSP}%"
+
+
+def number(value: float | None) -> str:
+    """A rate in percent without the sign, for a table that says so."""
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def points(value: float | None, digits: int = 1) -> str:
@@ -27,7 +36,12 @@ def points(value: float | None, digits: int = 1) -> str:
 
 def between(low: float | None, high: float | None, digits: int = 1) -> str:
     """An interval of rates, `68.1–74.3 %`; a dash for no data."""
-    return "–" if low is None or high is None else f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{NBSP}%"
+    return "–" if low is None or high is None else f"{100 * low:.{digits}f}–{JOIN}{100 * high:.{digits}f}{NBSP}%"
+
+
+def span(low: float | None, high: float | None) -> str:
+    """An interval in whole percent without the sign, for a narrow cell; nothing for no data."""
+    return "" if low is None or high is None else f"{100 * low:.0f}–{100 * high:.0f}"
 
 
 def rate_text(rate: Rate) -> str:
@@ -82,6 +96,21 @@ def ranked(classes: Sequence[ClassResult], at: int) -> list[ClassResult]:
     """Classes from the worst to the best at one eps; of equal rates the better attested one comes first."""
     known = [c for c in classes if c.robust[at].value is not None]
     return sorted(known, key=lambda c: (c.robust[at].value or 0.0, c.robust[at].high or 1.0, c.class_))
+
+
+def can_rank(classes: Sequence[ClassResult]) -> bool:
+    """Whether there are samples enough for a class to be called the worst."""
+    return max((c.n for c in classes), default=0) >= ENOUGH
+
+
+def samples(n: int) -> str:
+    """`1 sample`, `2 samples`."""
+    return f"{count(n)} sample{'' if n == 1 else 's'}"
+
+
+def clip(name: str, length: int = 16) -> str:
+    """A name short enough for the head of a column."""
+    return name if len(name) <= length else name[: length - 1].rstrip(" ,") + "…"
 
 
 def what_holds(model: ModelResult) -> str:
@@ -140,10 +169,10 @@ def which_classes(model: ModelResult) -> str:
     worst, best = order[0], order[-1]
     if (worst.robust[at].value or 0.0) == (best.robust[at].value or 0.0):
         return f"All {len(order)} classes fare alike at {model.eps_text[at]}: {percent(worst.robust[at].value)}."
-    if max(c.n for c in order) < 5:
+    if not can_rank(order):
         return (
-            f"With at most {max(c.n for c in order)} samples per class ({len(order)} classes), single classes cannot be told "
-            "apart: test more samples before judging one."
+            f"{samples(max(c.n for c in order))} per class at most, in {len(order)} classes, are too few to tell classes apart: "
+            "test more before judging one."
         )
     text = (
         f"At {model.eps_text[at]} the weakest {_group(order, at)}, the strongest {named(best)} with "
@@ -178,6 +207,11 @@ def half_lost(model: ModelResult) -> str:
     return next((text for rate, text in known if (rate.value or 0.0) < clean / 2), f"beyond {known[-1][1]}")
 
 
+def plain(c: ClassResult) -> str:
+    """A class by name alone."""
+    return f"class {c.name}" if c.name == str(c.class_) else c.name
+
+
 def named(c: ClassResult) -> str:
     """A class by name, with its number where the name is not the number."""
     return f"class {c.name}" if c.name == str(c.class_) else f"{c.name} (class {c.class_})"
@@ -193,4 +227,4 @@ def verdict_of_pair(a: str, b: str, pair: PairedRate, p: float | None, eps_text:
         return f"{a} and {b} hold on equally many samples at {eps_text}."
     if p < 0.05:
         return f"{better} holds on more samples than {worse}: by {size}."
-    return f"{better} is ahead of {worse} by {size}, which chance explains."
+    return f"{better} is ahead of {worse} by {size}, a lead that may be chance."
