@@ -35,7 +35,7 @@ def compare(
     show(f"{result.a} against {result.b}, {result.n} common samples")
     for text, pair in [("clean", result.clean), *((f"eps {pair.eps:.4g}", pair) for pair in result.robust)]:
         show(
-            f"  {text:<12} {percent(pair.a):>8} {percent(pair.b):>8}  difference {percent(pair.difference)} "
+            f"  {text:<12} {percent(pair.value_a):>8} {percent(pair.value_b):>8}  difference {percent(pair.difference)} "
             f"({percent(pair.low)} to {percent(pair.high)}), only A {pair.only_a}, only B {pair.only_b}, McNemar p = {_p(pair.p)}"
         )
     for note in result.notes:
