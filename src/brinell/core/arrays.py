@@ -246,12 +246,18 @@ class StoredArrays:
     def digest(self) -> str:
         """Hash of domain, inputs (channels first) and labels; the same for the same content in any layout or file format."""
         if not self._digest:
-            hashed = hashlib.blake2b(repr((self.domain, self._divisor)).encode(), digest_size=16)
+            hashed = hashlib.blake2b(f"{space(self.domain)} {self._divisor!r}".encode(), digest_size=16)
             for rows in blocks(self._x):
                 hashed.update(little(self._arrangement(rows)))
             hashed.update(little(self._y))
             self._digest = hashed.hexdigest()
         return self._digest
+
+
+def space(domain: Domain) -> str:
+    """A domain as text for a digest: what it says, not how the class prints it."""
+    low, high = (repr([float(value) for value in bound.flatten()]) for bound in domain.bounds())
+    return f"{domain.kind} {domain.shape} {low} {high} {domain.levels}"
 
 
 def little(x: Array) -> bytes:

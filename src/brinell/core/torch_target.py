@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brinell.core.arrays import space
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.target import Access
@@ -140,7 +141,7 @@ class TorchTarget:
     def digest(self) -> str:
         """Hash of structure, source of the module's classes, every parameter and buffer, and preprocessing; always made anew."""
         hashed = hashlib.blake2b(digest_size=16)
-        for text in (_structure(self.module), self._code, repr(self._preprocessing), repr(self._bounds), repr(self.domain)):
+        for text in (_structure(self.module), self._code, repr(self._preprocessing), repr(self._bounds), space(self.domain)):
             hashed.update(text.encode() + b"\0")
         for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
             hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())

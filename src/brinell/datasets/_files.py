@@ -3,7 +3,9 @@
 import errno
 import shutil
 import tempfile
+import zipfile
 import zlib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -58,13 +60,14 @@ def spill(stream: IO[bytes], what: object) -> IO[bytes]:
     Raises:
         RequestError: a damaged stream, or no space for the file.
     """
-    try:
-        file = tempfile.TemporaryFile()
-        shutil.copyfileobj(stream, file, 1 << 20)
-        file.flush()
-    except (OSError, EOFError, zlib.error, ValueError, RuntimeError) as error:
-        raise unread(what, error) from None
-    file.seek(0)
+    with ExitStack() as undo:
+        try:
+            file = undo.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(stream, file, 1 << 20)
+            file.seek(0)
+        except (OSError, EOFError, zlib.error, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+            raise unread(what, error) from None
+        undo.pop_all()
     return file
 
 

@@ -73,11 +73,11 @@ def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
     if len(files) == 1:
         with _open(files[0]) as file:
             return _records(file, files[0])
-    joined = tempfile.TemporaryFile()
-    for path in files:
-        with _open(path) as file:
-            _append(joined, _records(file, path, whole=True)[0], path)
-    return _records(joined, files[0].parent)
+    with tempfile.TemporaryFile() as joined:
+        for path in files:
+            with _open(path) as file:
+                _append(joined, _records(file, path, whole=True)[0], path)
+        return _records(joined, files[0].parent)
 
 
 def _records(file: IO[bytes], what: Path, whole: bool = False) -> tuple[Array, Array]:
@@ -90,23 +90,28 @@ def _records(file: IO[bytes], what: Path, whole: bool = False) -> tuple[Array, A
 
 def _python(files: Sequence[Path]) -> tuple[Array, Array]:
     """The pixels of the batches one after another in a temporary file, and all labels."""
-    pixels = tempfile.TemporaryFile()
     labels: list[int] = []
-    for path in files:
-        with _open(path) as file:
-            batch = read_values(file, path)
-        if not isinstance(batch, dict) or "data" not in batch or "labels" not in batch:
-            raise RequestError(f"{path} is no CIFAR-10 batch: it has no data and labels; fetch it again")
-        data, own = batch["data"], batch["labels"]
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (PIXELS,):
-            raise RequestError(
-                f"{path} is no CIFAR-10 batch: its data is no array of bytes with {PIXELS} columns; fetch it again"
-            )
-        if not isinstance(own, list | np.ndarray) or len(own) != len(data):
-            raise RequestError(f"{path} has no list of {len(data)} labels, one for each image: fetch it again")
-        labels += list(own)
-        _append(pixels, data, path)
-    return mapped(pixels, np.dtype(np.uint8), (len(labels), PIXELS), 0, files[0].parent), _integers(labels, files[0])
+    with tempfile.TemporaryFile() as pixels:
+        for path in files:
+            data, own = _batch(path)
+            labels += own
+            _append(pixels, data, path)
+        x = mapped(pixels, np.dtype(np.uint8), (len(labels), PIXELS), 0, files[0].parent)
+    return x, _integers(labels, files[0])
+
+
+def _batch(path: Path) -> tuple[Array, list[Any]]:
+    """Pixels (n, 3072) and labels of one python batch."""
+    with _open(path) as file:
+        batch = read_values(file, path)
+    if not isinstance(batch, dict) or "data" not in batch or "labels" not in batch:
+        raise RequestError(f"{path} is no CIFAR-10 batch: it has no data and labels; fetch it again")
+    data, labels = batch["data"], batch["labels"]
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (PIXELS,):
+        raise RequestError(f"{path} is no CIFAR-10 batch: its data is no array of bytes with {PIXELS} columns; fetch it again")
+    if not isinstance(labels, list | np.ndarray) or len(labels) != len(data):
+        raise RequestError(f"{path} has no list of {len(data)} labels, one for each image: fetch it again")
+    return data, list(labels)
 
 
 def _integers(labels: list[Any], what: Path) -> Array:

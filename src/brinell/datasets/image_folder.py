@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.arrays import Array, Labels, class_names, little
+from brinell.core.arrays import Array, Labels, class_names, little, space
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -115,7 +115,7 @@ class Pictures:
     def digest(self) -> str:
         """Hash of the files' bytes, the labels, and how pictures become inputs. File names do not count."""
         if not self._digest:
-            hashed = hashlib.blake2b(repr((self.domain, self._mode, self._resize)).encode(), digest_size=16)
+            hashed = hashlib.blake2b(f"{space(self.domain)} {self._mode} {self._resize}".encode(), digest_size=16)
             hashed.update(little(self._listing.labels))
             for file in self._listing.files:
                 try:

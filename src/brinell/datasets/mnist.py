@@ -78,8 +78,8 @@ def _idx(file: Path, axes: int) -> Array:
     """The array of unsigned bytes in an idx file with so many axes."""
     try:
         if file.suffix == ".gz":
-            with gzip.open(file) as packed:
-                return _map(spill(cast(IO[bytes], packed), file), file, axes)
+            with gzip.open(file) as packed, spill(cast(IO[bytes], packed), file) as unpacked:
+                return _map(unpacked, file, axes)
         with file.open("rb") as plain:
             return _map(plain, file, axes)
     except OSError as error:

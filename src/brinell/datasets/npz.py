@@ -86,7 +86,7 @@ def _pick(asked: str, usual: tuple[str, ...], known: list[str], file: Path, opti
 def _array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
     what = f"array {name} of {file}"
     try:
-        with archive.open(name + ".npy") as member:
-            return map_npy(spill(member, what), what)
+        with archive.open(name + ".npy") as member, spill(member, what) as unpacked:
+            return map_npy(unpacked, what)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise unread(what, error) from None

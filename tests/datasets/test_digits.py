@@ -1,0 +1,41 @@
+"""The built-in digits, and the split that audit and training share."""
+
+import numpy as np
+import pytest
+
+from brinell.core.errors import RequestError
+from brinell.core.splits import stratified
+from brinell.datasets.digits import Digits
+from brinell.testing.others import check_dataset
+
+
+def test_digits() -> None:
+    test, train = Digits()(), Digits(split="train")()
+    check_dataset(test)
+    check_dataset(train)
+    assert (len(test), len(train)) == (539, 1258)
+    assert test.domain.shape == (1, 8, 8) and test.domain.levels == 17 and test.classes == tuple("0123456789")
+    assert np.bincount(test.labels()).min() >= 52, "every class is there"
+
+
+def test_no_image_is_in_both_halves() -> None:
+    def rows(split: str) -> list[bytes]:
+        data = Digits(split=split)()  # type: ignore[arg-type]
+        return [row.numpy().tobytes() for row in data.load(range(len(data)))]
+
+    from sklearn.datasets import load_digits
+
+    everything = sorted((image / 16).astype(np.float32).tobytes() for image in load_digits().images)
+    assert sorted(rows("train") + rows("test")) == everything
+    assert not set(rows("train")) & set(rows("test"))
+
+
+def test_the_split_is_the_same_on_every_machine() -> None:
+    first, second = stratified(np.array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1]), share=0.5, seed=0)
+    assert second.tolist() == [2, 3, 7, 8, 9]
+    assert sorted([*first, *second]) == list(range(10))
+
+
+def test_a_path_is_refused() -> None:
+    with pytest.raises(RequestError, match="digits takes no path"):
+        Digits(path="somewhere")()

@@ -1,0 +1,96 @@
+"""Arrays, tensors and torch Datasets as they are passed in Python."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, TensorDataset
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.datasets._memory import ArrayDataset
+from brinell.testing.others import check_dataset
+
+X = torch.linspace(0, 1, 5 * 3 * 5 * 5).reshape(5, 3, 5, 5)
+Y = torch.tensor([0, 1, 2, 1, 0])
+
+
+class Pairs(Dataset[Any]):
+    """A data set as torchvision's are: one pair at a time."""
+
+    def __init__(self, x: Any = X, y: Any = Y) -> None:
+        self.x, self.y, self.read = x, y, 0
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        self.read += 1
+        return self.x[index], int(self.y[index])
+
+
+@pytest.mark.parametrize(
+    "given", [(X, Y), (X.numpy(), Y.numpy()), (X.numpy(), Y.tolist()), (TensorDataset(X, Y),), (Pairs(),), (X.double(), Y)]
+)
+def test_every_form_holds_the_same(given: tuple[Any, ...]) -> None:
+    data = ArrayDataset(*given)
+    check_dataset(data)
+    assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("image", (3, 5, 5), None)
+    assert data.classes == ("0", "1", "2") and data.name == "arrays"
+    assert torch.equal(data.load([3, 0]), X[[3, 0]])
+    assert torch.equal(torch.from_numpy(data.labels()), Y)
+
+
+def test_items_are_read_when_they_are_asked_for() -> None:
+    pairs = Pairs()
+    data = ArrayDataset(pairs)
+    before = pairs.read
+    data.load([1, 2])
+    assert pairs.read == before + 2
+    assert data.digest() == ArrayDataset(X, Y).digest()
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"), [((2, 7), "vector"), ((2, 1, 9), "signal"), ((2, 3, 5, 5), "image"), ((2, 1, 2, 5, 5), "video")]
+)
+def test_the_kind_follows_from_the_axes(shape: tuple[int, ...], kind: str) -> None:
+    data = ArrayDataset(np.zeros(shape), [0, 1])
+    assert (data.domain.kind, data.domain.shape) == (kind, shape[1:])
+
+
+def test_a_domain_is_taken_at_its_word() -> None:
+    domain = Domain(kind="vector", shape=(2,), low=(-1.0, 0.0), high=(1.0, 9.0))
+    data = ArrayDataset(np.array([[-1.0, 9.0]]), [0], domain=domain, classes=["only"], name="mine")
+    assert (data.domain, data.classes, data.name) == (domain, ("only",), "mine")
+    assert data.load([0]).tolist() == [[-1, 9]]
+    ArrayDataset(np.array([[-1.0, 9.000005]]), [0], domain=domain)
+    with pytest.raises(RequestError, match="from -2 to 3, outside the bounds"):
+        ArrayDataset(np.array([[-2.0, 3.0]]), [0], domain=domain)
+    with pytest.raises(RequestError, match="NaN"):
+        ArrayDataset(np.array([[np.nan, 3.0]]), [0], domain=domain)
+    with pytest.raises(RequestError, match="do not live in a domain"):
+        ArrayDataset(np.zeros((1, 3)), [0], domain=domain)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((X * 2, Y), "from 0 to 2, outside the bounds 0 to 1"),
+        ((X + torch.nan, Y), "NaN"),
+        ((X, Y[:3]), "3 labels for 5"),
+        ((X.permute(0, 2, 3, 1), Y), "channels last"),
+        ((X[:, 0, 0, 0], Y), "samples first"),
+        ((torch.zeros(2, 1, 1, 1, 1, 1), Y[:2]), "give a Domain"),
+        ((X, Y, ["a", "b"]), "2 names"),
+        ((Pairs(X[:0], Y[:0]),), "empty"),
+        ((X[:0], Y[:0]), "empty"),
+        ((Pairs(["picture"], [0]),), "transform to a tensor"),
+        ((X,), "no \\(input, label\\) pair|no data"),
+        ((7,), "is no data"),
+    ],
+)
+def test_bad_data_give_one_line(given: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        ArrayDataset(*given)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,79 @@
+"""idx files written by hand, byte by byte."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from brinell.core.errors import RequestError
+from brinell.datasets.mnist import Mnist
+from brinell.testing.others import check_dataset
+
+# Magic number (two zeros, 08 for unsigned bytes, number of axes), then each length as a big-endian 32-bit number, then the bytes.
+IMAGES = bytes((0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3)) + bytes((0, 51, 102, 153, 204, 255, 1, 2, 3, 4, 5, 6))
+LABELS = bytes((0, 0, 8, 1, 0, 0, 0, 2)) + bytes((7, 2))
+
+
+def write(folder: Path, images: bytes = IMAGES, labels: bytes = LABELS, prefix: str = "t10k", suffix: str = "") -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    pack = gzip.compress if suffix else bytes
+    (folder / f"{prefix}-images-idx3-ubyte{suffix}").write_bytes(pack(images))
+    (folder / f"{prefix}-labels-idx1-ubyte{suffix}").write_bytes(pack(labels))
+    return str(folder)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("below", [".", "raw", "MNIST/raw"])
+def test_idx_files_open(tmp_path: Path, suffix: str, below: str) -> None:
+    write(tmp_path / below, suffix=suffix)
+    data = Mnist(path=str(tmp_path))()
+    check_dataset(data)
+    assert (len(data), data.domain.shape, data.labels().tolist()) == (2, (1, 2, 3), [7, 2])
+    assert torch.allclose(data.load([0]), torch.tensor([[[[0.0, 0.2, 0.4], [0.6, 0.8, 1.0]]]]))
+
+
+def test_the_split_is_in_the_name(tmp_path: Path) -> None:
+    path = write(tmp_path, prefix="train")
+    assert Mnist(path=path, split="train")().name == "mnist-train"
+    with pytest.raises(RequestError, match="has no t10k-images-idx3-ubyte"):
+        Mnist(path=path)()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"images": IMAGES[:-1]}, "27 bytes where 28 are needed"),
+        ({"images": IMAGES[:9]}, "no idx file"),
+        ({"images": LABELS}, "no idx file of bytes with 3 axes"),
+        ({"images": b"\x80\x02}q."}, "no idx file .*starts with 80027d71"),
+        ({"images": IMAGES[:2] + b"\x0d" + IMAGES[3:]}, "no idx file of bytes"),
+        ({"labels": bytes((0, 0, 8, 1, 0, 0, 0, 1, 7))}, "1 labels for 2"),
+        ({"labels": LABELS[:-1] + b"\x0a"}, "label 10"),
+        ({"images": IMAGES[:7] + b"\0" + IMAGES[8:]}, "nothing to audit"),
+    ],
+)
+def test_bad_files_give_one_line(tmp_path: Path, change: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        Mnist(path=write(tmp_path, **change))()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gzip_that_is_cut_short_gives_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path, suffix=".gz")
+    file = tmp_path / "t10k-images-idx3-ubyte.gz"
+    file.write_bytes(file.read_bytes()[:-12])
+    with pytest.raises(RequestError, match="damaged or cut short"):
+        Mnist(path=path)()
+    file.write_bytes(b"not gzip")
+    with pytest.raises(RequestError, match="damaged or cut short"):
+        Mnist(path=path)()
+
+
+def test_a_wrong_folder_gives_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mnist_test.npz").touch()
+    with pytest.raises(RequestError, match=r"for mnist_test.npz write npz:.*mnist_test.npz"):
+        Mnist(path=str(tmp_path))()
+    with pytest.raises(RequestError, match="there is no folder"):
+        Mnist(path=str(tmp_path / "none"))()

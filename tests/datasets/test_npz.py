@@ -1,0 +1,142 @@
+"""Archives of arrays, good and bad."""
+
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from brinell.core.errors import RequestError
+from brinell.datasets.npz import Npz
+from brinell.testing.others import check_dataset
+
+X = np.arange(3 * 6 * 5 * 3, dtype=np.uint16).astype(np.uint8).reshape(3, 6, 5, 3)
+Y = np.array([2, 0, 1])
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("names", [("x", "y"), ("images", "labels"), ("clips", "labels")])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_archive_opens(tmp_path: Path, save: Any, names: tuple[str, str], order: str) -> None:
+    save(tmp_path / "d.npz", **{names[0]: np.asarray(X, order=order), names[1]: Y, "classes": np.array(["a", "b", "c"])})
+    data = Npz(path=str(tmp_path / "d.npz"))()
+    check_dataset(data)
+    assert (data.name, data.classes, data.labels().tolist()) == ("d", ("a", "b", "c"), [2, 0, 1])
+    assert torch.equal(data.load([2, 0]), torch.from_numpy(X[[2, 0]].transpose(0, 3, 1, 2).astype(np.float32)) / 255)
+
+
+def test_arrays_can_be_named_and_bounded(tmp_path: Path) -> None:
+    beats = np.array([[-3, 4], [0, 5]], dtype=np.int16)
+    np.savez(tmp_path / "e.npz", beats_uV=beats, aami=np.array([0, 1]))
+    data = Npz(path=str(tmp_path / "e.npz"), y="aami", kind="signal", low=-10, high=10)()
+    assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("signal", (1, 2), 21)
+    assert data.load([0]).tolist() == [[[-3, 4]]]
+
+
+def test_nothing_is_left_behind_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "d.npz", x=X, y=Y)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    data = Npz(path=str(tmp_path / "d.npz"))()
+    (tmp_path / "d.npz").unlink()
+    assert data.load([0]).shape == (1, 3, 6, 5), "the values stay readable"
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_inputs_are_mapped_not_read(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "d.npz", x=X, y=Y)
+    assert isinstance(Npz(path=str(tmp_path / "d.npz"))()._x, np.memmap)  # type: ignore[attr-defined]
+
+
+def bad(tmp_path: Path, **arrays: Any) -> str:
+    np.savez(tmp_path / "bad.npz", **arrays)
+    return str(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "options", "words"),
+    [
+        ({"x": X}, {}, "no array y or labels; it holds x"),
+        ({"x": X, "y": Y}, {"x": "z"}, "no array 'z'; it holds x, y"),
+        ({"x": X, "y": Y[:2]}, {}, "2 labels for 3 inputs"),
+        ({"x": np.array([{}, [], 1], dtype=object), "y": Y}, {}, "Python objects"),
+        ({"x": X, "y": np.array([1, None, 2])}, {}, "array y .* Python objects"),
+        ({"x": np.array([[0.0, np.nan]]), "y": Y[:1]}, {}, "NaN"),
+        ({"x": np.array([[0.0, 255.0]]), "y": Y[:1]}, {}, "from 0 to 255, outside the bounds 0 to 1"),
+        ({"x": X[:, :3], "y": Y}, {}, "layout="),
+        ({"x": X[:0], "y": Y[:0]}, {}, "nothing to audit"),
+        ({"x": np.float32(1), "y": Y}, {}, "single value"),
+        ({"x": np.array([["a", "b"]]), "y": Y[:1]}, {}, "real numbers"),
+        ({"x": X, "y": Y, "classes": np.array(["a"])}, {}, "1 names"),
+    ],
+)
+def test_bad_arrays_give_one_line(tmp_path: Path, arrays: Any, options: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        Npz(path=bad(tmp_path, **arrays), **options)()
+    assert "\n" not in str(caught.value) and "bad.npz" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda raw: b"no zip at all", "damaged"),
+        (lambda raw: raw[: len(raw) // 2], "damaged"),
+        (lambda raw: b"", "damaged"),
+        (lambda raw: raw[:300] + bytes(byte ^ 255 for byte in raw[300:340]) + raw[340:], "damaged"),
+    ],
+)
+def test_a_damaged_archive_gives_one_line(tmp_path: Path, damage: Any, words: str) -> None:
+    file = tmp_path / "d.npz"
+    np.savez(file, x=np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), np.uint8), y=Y)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(RequestError, match=words):
+        Npz(path=str(file))()
+
+
+def test_an_array_that_is_cut_short_gives_one_line(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as archive:
+        archive.writestr("x.npy", (tmp_path / "x.npy").read_bytes()[:-9])
+        archive.writestr("y.npy", (tmp_path / "x.npy").read_bytes()[:3])
+    with pytest.raises(RequestError, match="array x .*cut short"):
+        Npz(path=str(tmp_path / "d.npz"), y="x")()
+    with pytest.raises(RequestError, match="array y .*damaged"):
+        Npz(path=str(tmp_path / "d.npz"), x="y")()
+
+
+def test_a_missing_file_gives_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="there is no file"):
+        Npz(path=str(tmp_path / "none.npz"))()
+    with pytest.raises(RequestError, match="write npz:FILE"):
+        Npz()()
+
+
+def test_a_full_disk_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+    import shutil
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(RequestError, match="no space left .* TMPDIR"):
+        Npz(path=bad(tmp_path, x=X, y=Y))()
+
+
+@pytest.mark.parametrize(
+    ("file", "shape", "n", "options"),
+    [
+        ("mnist/mnist_test.npz", (1, 28, 28), 10000, {}),
+        ("cifar10/cifar10_test.npz", (3, 32, 32), 10000, {}),
+        ("ecg_mitbih/mitbih_beats_test_ds2.npz", (1, 187), 7958, {"kind": "signal", "low": -5000, "high": 5000}),
+        ("video/asl_gesture_clips.npz", (3, 16, 64, 64), 160, {}),
+    ],
+)
+def test_the_real_files_open_as_they_are(shared: Path, file: str, shape: tuple[int, ...], n: int, options: Any) -> None:
+    data = Npz(path=str(shared / file), **options)()
+    assert (len(data), data.domain.shape) == (n, shape)
+    if data.domain.high == 1:  # microvolts are whole only up to the rounding of float32
+        check_dataset(data)
