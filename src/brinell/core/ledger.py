@@ -7,7 +7,7 @@ wrong class must lead by more than float32 rounding, so that another batch size 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -95,7 +95,9 @@ class Ledger:
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
         n, device = len(batch), batch.x.device
-        self._target, self._batch, self._threat = target, batch, threat
+        # Copies of what is judged by: an attack that writes into its batch or its threat does not move the bar.
+        self._target, self._batch = target, replace(batch, y=batch.y.clone())
+        self._threat, self._untouched = replace(threat, eps=threat.eps.clone()), batch.x._version
         self._access = min(access, target.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
         self._view: _View | None = None
@@ -152,11 +154,11 @@ class Ledger:
             with torch.enable_grad():
                 leaf = x[part].detach().requires_grad_()
                 logits = self._target.predict(leaf)
-                value = loss(logits, view.y[part], *(e[part] for e in extra))
+                answered = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
+                value = loss(logits, view.y[part].clone(), *(e[part] for e in extra))
                 grad = _gradient_or_zero(value, leaf)
-            logits = logits.detach()
-            self._settle(view, part, x[part], logits, before[part], backwards=1)
-            answers.append(Gradient(logits, value.detach(), grad))
+            self._settle(view, part, x[part], answered, before[part], backwards=1)
+            answers.append(Gradient(answered, value.detach(), grad))
         return Gradient(*(_join(list(column)) for column in zip(*answers, strict=True)))
 
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _View:
@@ -165,6 +167,8 @@ class Ledger:
             raise ContractError(f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only")
         if len(ids) == 0 or x.shape != (len(ids), *self._batch.x.shape[1:]):
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
+        if self._batch.x._version != self._untouched:
+            raise ContractError("the attack wrote into the clean inputs; it must clone what it changes")
         view = self._look_up(ids)
         if self._queries is not None and bool((self.forwards[ids] + view.occurrence >= self._queries).any()):
             raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
