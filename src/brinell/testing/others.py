@@ -36,7 +36,11 @@ def check_distance(distance: Distance) -> None:
     steepest = distance.ascent(delta)
     demand(torch.allclose(distance.size(steepest), torch.ones(16), rtol=1e-4), "steps by another length than 1")
     demand(bool(torch.isfinite(distance.ascent(torch.zeros_like(delta))).all()), "makes no finite step out of a zero gradient")
-    others = [distance.direction(streams.fold(i), (3, 4, 4)) for i in range(8)]
+    # One of the first three is the steepest in L2, Linf and L1.
+    flat = delta.flatten(1)
+    single = torch.zeros_like(flat).scatter(1, flat.abs().argmax(1, keepdim=True), 1.0) * flat.sign()
+    others = [one / per_sample(distance.size(one), one) for one in (delta, delta.sign(), single.reshape(delta.shape))]
+    others += [distance.direction(streams.fold(i), (3, 4, 4)) for i in range(8)]
     rise = (steepest * delta).flatten(1).sum(1)
     demand(
         all(bool((rise >= (o * delta).flatten(1).sum(1) - 1e-4).all()) for o in others), "knows a steeper step than its ascent"
@@ -85,9 +89,10 @@ def check_target(target: Target) -> None:
 
     low, high = target.domain.bounds()
     x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*target.domain.shape)
-    before = target.digest()
+    before, shown = target.digest(), x.clone()
     with torch.no_grad():
         logits = target.predict(x)
+        demand(torch.equal(x, shown), "writes into its inputs")
         again = target.predict(x)
         alone = torch.cat([target.predict(one[None]) for one in x])
     demand(logits.shape == (4, target.classes), f"answers {tuple(logits.shape)}, not (4, {target.classes})")
