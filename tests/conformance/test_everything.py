@@ -1,0 +1,72 @@
+"""The shipped checkers over everything that is discovered, with no list of names kept by hand."""
+
+import dataclasses
+
+import pytest
+
+from brinell import plugins
+from brinell.core.domain import Domain
+from brinell.testing import check_attack, check_dataset, check_distance, check_target
+
+# Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
+SHORTER = {"apgd": {"steps": 12}, "pgd": {"steps": 8}}
+VARIANTS = [
+    ("apgd", {"steps": 12, "loss": "dlr"}),
+    ("apgd", {"steps": 6, "loss": "margin", "restarts": 2}),
+    ("apgd", {"steps": 12, "random_start": False}),
+    ("pgd", {"steps": 8, "random_start": False}),
+    ("pgd", {"steps": 4, "restarts": 3, "loss": "margin"}),
+    ("pgd", {"steps": 5, "step_size": 1.0}),
+    ("fgsm", {"loss": "dlr"}),
+]
+
+
+@pytest.mark.parametrize("name", plugins.names("attack"))
+def test_attack(name):
+    check_attack(plugins.load("attack", name), **SHORTER.get(name, {}))
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+def test_attack_with_other_settings(name, settings):
+    check_attack(plugins.load("attack", name), **settings)
+
+
+@pytest.mark.parametrize("name", plugins.names("distance"))
+def test_distance(name):
+    distance = plugins.build("distance", name, {})
+    check_distance(distance)
+    assert distance.name == name
+
+
+def _opens_without_path(kind):
+    return [name for name in plugins.names(kind) if name.startswith("digits")]
+
+
+@pytest.mark.parametrize("name", _opens_without_path("dataset"))
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_dataset(name, split):
+    check_dataset(plugins.build("dataset", name, {"split": split})())
+
+
+@pytest.mark.parametrize("name", _opens_without_path("target"))
+def test_target(name):
+    check_target(plugins.build("target", name, {})(Domain(kind="image", shape=(1, 8, 8), levels=17)))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)])
+def test_form_of_every_plugin(kind, name):
+    """Frozen, keyword-only, built with no arguments, documented, and repeatable from its settings."""
+    plugin = plugins.load(kind, name)
+    one = plugin()
+    assert one == plugin(**{field.name: getattr(one, field.name) for field in dataclasses.fields(plugin)})
+    assert plugin.__dataclass_params__.frozen
+    assert all(field.kw_only for field in dataclasses.fields(plugin))
+    assert plugin.__doc__ and not plugin.__doc__.startswith(plugin.__name__ + "(")
+
+
+def test_the_discovered_are_the_shipped():
+    # A folder that is no longer found would empty the tests above without failing any.
+    assert {"apgd", "fgsm", "pgd"} <= set(plugins.names("attack"))
+    assert {"linf", "l2", "l1"} <= set(plugins.names("distance"))
+    assert {"digits", "npz"} <= set(plugins.names("dataset"))
+    assert {"digits-cnn", "torch"} <= set(plugins.names("target"))
