@@ -197,11 +197,8 @@ def parameter_row(parameter: Any) -> list[str]:
 
 def schema_pages() -> dict[str, str]:
     """The JSON schema of what each verb prints with --json."""
-    schemas = importlib.import_module("brinell.analysis.results").SCHEMAS
-    return {
-        f"docs/schema/{name}.json": json.dumps(model.model_json_schema(mode="serialization"), indent=2) + "\n"
-        for name, model in schemas.items()
-    }
+    schemas = importlib.import_module("brinell.cli.schemas")
+    return {f"docs/schema/{verb}.json": json.dumps(schemas.schema(verb), indent=2) + "\n" for verb in schemas.SCHEMAS}
 
 
 # --- main ------------------------------------------------------------------------------------------------------------

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
-    from brinell.api import audit
+    from brinell.api import audit, verify
 
-__all__ = ["__version__", "audit"]
+__all__ = ["__version__", "audit", "verify"]
 __version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:
-    if name == "audit":
-        from brinell.api import audit
+    if name in ("audit", "verify"):
+        from brinell import api
 
-        return audit
+        return getattr(api, name)
     raise AttributeError(f"module 'brinell' has no attribute {name!r}")

@@ -11,13 +11,19 @@ from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.audit.cascade import DEFAULT
 from brinell.audit.engine import Progress
-from brinell.audit.plan import Request, make_plan
+from brinell.audit.plan import Request, make_plan, open_data
+from brinell.audit.verify import VerifyResult, verify_run
 from brinell.core.contracts import Dataset
+from brinell.core.errors import RequestError
 from brinell.core.target import Target
 from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset
 from brinell.report import html
 from brinell.runners import local
+from brinell.store.run import Run
+
+IN_MEMORY = "in-memory"
+"""What a request says in place of a spec for what was given in Python."""
 
 
 class Silent:
@@ -84,10 +90,10 @@ def audit(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    dataset = open_dataset(data)
-    specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else ("in-memory",)
+    dataset, targets = open_dataset(data), in_memory(model, data, preprocessing)
+    specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else (IN_MEMORY,)
     request = Request(
-        data=data if isinstance(data, str) else f"in-memory:{dataset.name if dataset else ''}",
+        data=data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}",
         model=specs,
         norm=norm,
         eps=eps,
@@ -98,14 +104,47 @@ def audit(
         queries=queries,
         device=device,
     )
-    targets: tuple[Target, ...] = ()
-    if not isinstance(model, str | list):
-        targets = (as_target(model, dataset, preprocessing),)
     plan = make_plan(request, dataset=dataset, targets=targets)
     folder = Path(out) if out is not None else default_out(request)
     run = local.run(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
     html.write(run.path)
     return summarise(run.manifest, run.records(), str(run.path))
+
+
+def verify(
+    run: Path | str,
+    model: nn.Module | Target | None = None,
+    data: Dataset | tuple[Any, Any] | None = None,
+    *,
+    preprocessing: Mapping[str, Any] | None = None,
+) -> VerifyResult:
+    """Check every claim of a run again, as `brinell verify` does.
+
+    Args:
+        run: the run folder.
+        model: the model of a run that was made from one in memory.
+        data: its data, likewise.
+        preprocessing: as it was given to `audit`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    folder = Run.open(run)
+    request = Request(**folder.manifest["request"])
+    if data is None and request.data.startswith(IN_MEMORY):
+        raise RequestError(f"{run} was made from data in memory: pass it to brinell.verify(run, model, data)")
+    if model is None and request.model == (IN_MEMORY,):
+        raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
+    dataset = None if data is None else open_dataset(data)
+    targets = () if model is None else in_memory(model, data or request.data, preprocessing)
+    return verify_run(folder, make_plan(request, dataset=dataset, targets=targets))
+
+
+def in_memory(model: Any, data: Any, preprocessing: Mapping[str, Any] | None) -> tuple[Target, ...]:
+    """A model given in Python as a target; nothing for specs, which the plan opens."""
+    if isinstance(model, str | list):
+        return ()
+    return (as_target(model, open_dataset(data) or open_data(data), preprocessing),)
 
 
 def open_dataset(data: Dataset | tuple[Any, Any] | str) -> Dataset | None:
@@ -117,10 +156,8 @@ def open_dataset(data: Dataset | tuple[Any, Any] | str) -> Dataset | None:
     return data
 
 
-def as_target(model: nn.Module | Target, dataset: Dataset | None, preprocessing: Mapping[str, Any] | None) -> Target:
+def as_target(model: nn.Module | Target, dataset: Dataset, preprocessing: Mapping[str, Any] | None) -> Target:
     """A module wrapped as a target over the domain of the data."""
     if not isinstance(model, nn.Module):
         return model
-    if dataset is None:
-        raise TypeError("a module in memory needs its data in memory too: pass (x, y) or a Dataset")
     return TorchTarget(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)

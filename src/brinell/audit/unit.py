@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,6 +149,12 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     }
     judged = np.full(len(fooled), 1 if setting.domain.levels is None else 2)
     return {name: value.cpu().numpy() for name, value in columns.items()} | {"judge_forwards": judged}
+
+
+def session(target: Target, device: torch.device) -> AbstractContextManager[None]:
+    """The target's own session (evaluation mode, device) where it has one."""
+    own: Callable[[torch.device], AbstractContextManager[None]] | None = getattr(target, "session", None)
+    return nullcontext() if own is None else own(device)
 
 
 def predict(target: Target, x: Tensor, batch_size: int) -> Tensor:

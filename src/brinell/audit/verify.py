@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brinell.audit.engine import clean_cell, stage_cell
 from brinell.audit.plan import ModelSource, Plan
-from brinell.audit.unit import predict
+from brinell.audit.unit import predict, session
 from brinell.core import losses, norms
 from brinell.core.ledger import ROUNDING
 from brinell.core.record import Outcome, Records
@@ -188,6 +188,22 @@ class Verification:
             self.problems.append(Problem(where=where, samples=(), count=0, what=what))
         elif samples:
             self.problems.append(Problem(where=where, samples=tuple(samples[:5]), count=len(samples), what=what))
+
+
+def verify_run(run: Run, plan: Plan) -> VerifyResult:
+    """Check every claim of a run: files, clean predictions, and each stored adversarial input.
+
+    Args:
+        run: the run.
+        plan: its plan, made again from its request, with the data and the models that it names.
+    """
+    verification = Verification(run, plan)
+    verification.files()
+    for source in plan.models:
+        target = source.open()
+        with session(target, plan.device):
+            verification.model(source, target)
+    return verification.result()
 
 
 def _chunks(rows: Array) -> Iterable[Array]:

@@ -85,6 +85,8 @@ def _run(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
 
     folder = out or default_out(plan.request)
     going_on = f"brinell audit --resume --out {shlex.quote(str(folder))}"
+    if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
+        say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
     try:
         with LiveProgress() as progress:
             run = local.run(plan, folder, progress, command=command_of(plan.request), resume=resume)
@@ -105,55 +107,48 @@ def _run(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
 
 def _show_result(result: Any, report: Path) -> None:
     for model in result.models:
-        show(f"{model.model}: {model.n} samples, clean accuracy {_rate(model.clean_accuracy)}")
-        for text, rate in zip(model.eps_text, model.robust_accuracy, strict=True):
-            show(f"  {model.distance} eps {text:>8}  robust accuracy {_rate(rate)}")
-        judged = [one for one in model.per_class if one.robust and one.robust[-1].value is not None]
-        if judged:
-            worst = min(judged, key=lambda one: one.robust[-1].value)
-            show(f"  weakest class at eps {model.eps_text[-1]}: {worst.name}, {_rate(worst.robust[-1])}")
+        show(f"{model.model}: {model.n} samples, {model.distance}, worst case over {', '.join(s.attack for s in model.stages)}")
+        show(f"  {'eps':>9}   accuracy   95 % interval     held    weakest class")
+        names = {one.class_: one.name for one in model.per_class}
+        for at, (text, rate) in enumerate(zip(model.eps_text, model.robust_accuracy, strict=True)):
+            classes = {one.class_: one.robust[at].value for one in model.per_class if one.robust[at].value is not None}
+            worst = min(classes, key=lambda one: classes[one] or 0.0, default=None)
+            weakest = "" if worst is None else f"{percent(classes[worst])} {names[worst]}"
+            interval = f"{percent(rate.low)} to {percent(rate.high)}"
+            show(f"  {text:>9}   {percent(rate.value):>8}   {interval:<18}{rate.k:>4} of {rate.n}   {weakest}")
         for warning in model.warnings:
             show(f"  warning: {warning.text}")
     show(f"report: {report}")
 
 
-def _rate(rate: Any) -> str:
-    if rate.value is None:
-        return "unknown"
-    return f"{percent(rate.value)} ({rate.k} of {rate.n}; 95 % interval {percent(rate.low)} to {percent(rate.high)})"
-
-
 def _show_plan(plan: Any, *, as_json: bool) -> int:
-    cells = []
-    for model in plan.models:
-        for stage in plan.stages:
-            forwards, backwards = plan.cost(model, stage)
-            cells.append(
-                {
-                    "model": model.name,
-                    "stage": stage.name,
-                    "samples": len(plan.ids),
-                    "eps": list(plan.budgets.texts),
-                    "forwards_at_most": forwards,
-                    "backwards_at_most": backwards,
-                    "skipped": model.skipped.get(stage.name),
-                }
+    from brinell.cli.schemas import PlanAnswer, PlannedCell
+
+    pairs = [(model, stage, plan.cost(model, stage)) for model in plan.models for stage in plan.stages]
+    answer = PlanAnswer(
+        data=plan.dataset.name,
+        n=len(plan.ids),
+        total=len(plan.dataset),
+        norm=plan.distance.name,
+        eps=plan.budgets.texts,
+        group_size=plan.group_size,
+        cells=tuple(
+            PlannedCell(
+                model=model.name,
+                stage=stage.name,
+                forwards_at_most=forwards,
+                backwards_at_most=backwards,
+                skipped=model.skipped.get(stage.name),
             )
+            for model, stage, (forwards, backwards) in pairs
+        ),
+    )
     if as_json:
-        show_json(
-            {
-                "data": plan.dataset.name,
-                "n": len(plan.ids),
-                "norm": plan.distance.name,
-                "group_size": plan.group_size,
-                "cells": cells,
-            }
-        )
+        show_json(answer.model_dump(mode="json"))
         return 0
-    budgets = ", ".join(plan.budgets.texts)
-    show(f"{plan.dataset.name}: {len(plan.ids)} of {len(plan.dataset)} samples, {plan.distance.name}, eps {budgets}")
-    for cell in cells:
-        cost = f"at most {cell['forwards_at_most']:,} forwards and {cell['backwards_at_most']:,} backwards"
-        show(f"  {cell['model']}  {cell['stage']}  " + (f"skipped: {cell['skipped']}" if cell["skipped"] else cost))
+    show(f"{answer.data}: {answer.n} of {answer.total} samples, {answer.norm}, eps {', '.join(answer.eps)}")
+    for cell in answer.cells:
+        cost = f"at most {cell.forwards_at_most:,} forwards and {cell.backwards_at_most:,} backwards"
+        show(f"  {cell.model}  {cell.stage}  " + (f"skipped: {cell.skipped}" if cell.skipped else cost))
     show("nothing was computed; leave out --dry-run to run it")
     return 0

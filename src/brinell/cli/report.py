@@ -5,11 +5,12 @@ from brinell.cli.options import Json, RunFolder, show, show_json
 
 def report(run: RunFolder, json: Json = False) -> int:
     """Write report.html and tables/ of a run again, from its records alone."""
+    from brinell.cli.schemas import ReportAnswer
     from brinell.report import html
 
     page = html.write(run)
     if json:
-        show_json({"run": str(run), "report": str(page)})
+        show_json(ReportAnswer(run=str(run), report=str(page)).model_dump())
     else:
         show(str(page))
     return 0

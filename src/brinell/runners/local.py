@@ -15,6 +15,7 @@ import torch
 from brinell.audit.engine import ModelAudit, Progress, clean_cell, stage_cell
 from brinell.audit.plan import Plan, Request
 from brinell.audit.toml import dump
+from brinell.audit.unit import session
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, SCHEMA_VERSION
 from brinell.core.version import VERSION
@@ -60,11 +61,6 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         folder.manifest |= {"state": "finished", "finished": _now(), "files": folder.digests()}
         folder.save_manifest()
     return folder
-
-
-def session(target: Any, device: torch.device) -> Any:
-    """The target's own session (evaluation mode, device) where it has one."""
-    return target.session(device) if hasattr(target, "session") else ExitStack()
 
 
 def _check_same(folder: Run, plan: Plan) -> None:

@@ -1,0 +1,94 @@
+"""What each verb prints with --json, as models; docs/schema holds their JSON Schemas."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from brinell.analysis.results import AuditResult, CompareResult, GateResult, ModelResult
+from brinell.audit.verify import VerifyResult
+
+
+class Answer(BaseModel):
+    """Base: nothing beyond the fields, and none may be missing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PlannedCell(Answer):
+    """One attack on one model, over all budgets."""
+
+    model: str
+    """Name of the model."""
+    stage: str
+    """Name of the attack."""
+    forwards_at_most: int
+    """Forward evaluations if every budget is fought to the end on every sample."""
+    backwards_at_most: int
+    """Backward evaluations, likewise."""
+    skipped: str | None
+    """Why the attack cannot run on this model; null where it can."""
+
+
+class PlanAnswer(Answer):
+    """`brinell audit --dry-run --json`."""
+
+    data: str
+    """Name of the data."""
+    n: int
+    """Samples that would be used."""
+    total: int
+    """Samples that the data holds."""
+    norm: str
+    """Distance in which eps is measured."""
+    eps: tuple[str, ...]
+    """Budgets, as they are written."""
+    group_size: int
+    """Samples that one unit of work holds."""
+    cells: tuple[PlannedCell, ...]
+    """Every attack on every model."""
+
+
+class ReportAnswer(Answer):
+    """`brinell report --json`."""
+
+    run: str
+    """The run folder."""
+    report: str
+    """The page."""
+
+
+class PluginAnswer(Answer):
+    """One plugin."""
+
+    kind: str
+    """attack, distance, dataset or target."""
+    name: str
+    """What to write on the command line."""
+    summary: str
+    """One sentence."""
+    settings: dict[str, str]
+    """Settings and their defaults, as Python writes them."""
+
+
+class PluginsAnswer(Answer):
+    """`brinell plugins --json`."""
+
+    plugins: tuple[PluginAnswer, ...]
+    """All of the kind asked for."""
+
+
+SCHEMAS: dict[str, Any] = {
+    "audit": ModelResult | AuditResult,
+    "compare": CompareResult,
+    "gate": GateResult,
+    "plan": PlanAnswer,
+    "plugins": PluginsAnswer,
+    "report": ReportAnswer,
+    "verify": VerifyResult,
+}
+"""Verb to what it prints; `plan` is `audit --dry-run`."""
+
+
+def schema(verb: str) -> dict[str, Any]:
+    """The JSON Schema of what a verb prints."""
+    return TypeAdapter(SCHEMAS[verb]).json_schema(by_alias=True, mode="serialization")
