@@ -148,7 +148,7 @@ def _attacked(
 ) -> dict[str, np.ndarray]:
     n, e = outcome.shape
     flat = outcome.reshape(-1).astype(object)
-    found = (flat == "fooled") | (flat == "fooled_below")
+    found = flat == "fooled"
     ran = (flat == "fooled") | (flat == "survived")
 
     def wide(values: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         complete=manifest["state"] == "finished" and all_done and gaps == 0,
         clean_accuracy=clean,
         robust_accuracy=robust,
-        as_stored=as_stored(records, cells, worst, unseen) if manifest["data"]["domain"].get("levels") else None,
+        as_stored=as_stored(records, manifest, cells, worst, unseen) if manifest["data"]["domain"].get("levels") else None,
         per_class=classes,
         classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes), 0),
         mean_drop=mean([c.total_drop for c in classes]),
@@ -164,26 +164,41 @@ def mean_drops(total_drops: Sequence[Sequence[float | None]]) -> tuple[list[floa
     return [mean(row) for row in total_drops], [mean(column) for column in zip(*total_drops, strict=True)]
 
 
-def as_stored(records: Records, cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
+def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
     """Robust accuracy when only finds count that survive storage.
 
     A sample counts as broken at an eps when it was wrong from the start, or when an input found at this or a smaller eps
-    is, after rounding to the storage levels, still misclassified and still within its eps. No attack was aimed at rounded
+    is, after rounding to the storage levels, still misclassified and still within this eps. No attack was aimed at rounded
     inputs, so this is what the stored set shows and not a worst case.
 
     Returns:
         One rate per budget, over the same samples as `worst`.
     """
-    mine = records.model == cells.model
-    hit = np.ma.filled(records.stored_pred != records.label, False) & np.ma.filled(records.stored_within, False)
-    fooled = np.isin(records.outcome[mine].astype(str), [Outcome.FOOLED.value, Outcome.FOOLED_BELOW.value])
-    rows = np.flatnonzero(mine)[np.asarray(hit[mine], dtype=bool) & fooled]
+    mine = (records.model == cells.model) & (records.outcome == Outcome.FOOLED.value)
+    rows = np.flatnonzero(mine & np.ma.filled(records.stored_pred != records.label, False))
+    within = np.ma.filled(records.stored_within[rows], False)
+    # A find that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
+    reach = np.where(within, records.eps[rows], _size(records, rows, str(manifest["distance"])) + rounding(manifest))
     smallest = np.full(len(cells.ids), np.inf)
-    np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), records.eps[rows])
+    np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
     survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
     broken = survives | (cells.clean == WRONG)[:, None]
     stored = np.where(worst == UNJUDGED, UNJUDGED, np.where(broken, WRONG, RIGHT))
     return rates(stored, [float(e) for e in cells.eps], unseen)
+
+
+def rounding(manifest: Mapping[str, Any]) -> float:
+    """The most by which rounding to storage can enlarge a perturbation, in the run's norm; infinite where that is not known."""
+    domain = manifest["data"]["domain"]
+    half = float(np.max(np.subtract(domain["high"], domain["low"]))) / (int(domain["levels"]) - 1) / 2
+    values = math.prod(domain["shape"])
+    most: dict[str, float] = {"linf": half, "l2": half * math.sqrt(values), "l1": half * values}
+    return most.get(str(manifest["distance"]), math.inf)
+
+
+def _size(records: Records, rows: Array, distance: str) -> Array:
+    column = np.ma.asarray(getattr(records, distance, records.eps))[rows]
+    return np.asarray(np.ma.filled(column.astype(np.float64), np.inf))
 
 
 def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, unseen: int = 0) -> list[StageResult]:

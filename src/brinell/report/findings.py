@@ -1,0 +1,168 @@
+"""What the page says in words: the headline, who is ahead, what must be known before the figures are read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from brinell.analysis.results import AuditResult, CompareResult, ModelResult, PairedRate, Rate
+from brinell.analysis.stats import holm
+from brinell.report import words
+from brinell.store.run import Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One comparison at the page's eps."""
+
+    a: str
+    b: str
+    at: PairedRate
+    p_holm: float | None
+    words: str
+    every: list[tuple[str, PairedRate]]
+    notes: list[str]
+
+
+def headline(model: ModelResult) -> list[tuple[str, Rate | None, str]]:
+    """Name, rate and remark of the three figures at the top."""
+    last = model.eps_text[-1]
+    order = words.ranked(model.per_class, len(model.eps) - 1)
+    worst = order[0] if words.can_rank(order) else None
+    tied = [c for c in order if worst and c.robust[-1].value == worst.robust[-1].value]
+    remark = words.clip(words.plain(worst), 24) if worst else "too few samples per class to name one"
+    if len(tied) > 1:
+        remark = f"{remark} and {len(tied) - 1} more" if len(tied) < len(order) else "all classes alike"
+    norm = words.norm(model.distance)
+    return [
+        ("Clean accuracy", model.clean_accuracy, "untouched inputs"),
+        (f"Robust accuracy at {last}", model.robust_accuracy[-1], f"{norm}, worst case of all attacks"),
+        (f"Worst class at {last}", worst.robust[-1] if worst else None, remark),
+    ]
+
+
+def pairs(result: AuditResult, comparisons: Sequence[CompareResult], at: int) -> list[Pair]:
+    """The comparisons at one eps, with p-values corrected for their number."""
+    chosen = [next((p for p in c.robust if p.eps == result.models[0].eps[at]), c.robust[-1]) for c in comparisons]
+    known = [pair.p for pair in chosen if pair.p is not None]
+    corrected = iter(holm(known))
+    text = dict(zip(result.models[0].eps, result.models[0].eps_text, strict=True)) if result.models else {}
+    found = []
+    for c, pair in zip(comparisons, chosen, strict=True):
+        p = next(corrected) if pair.p is not None else None
+        found.append(
+            Pair(
+                a=c.a,
+                b=c.b,
+                at=pair,
+                p_holm=p,
+                words=words.verdict_of_pair(c.a, c.b, pair, p, text[pair.eps]),
+                every=[("clean", c.clean)] + [(text[q.eps], q) for q in c.robust if q.eps > 0],
+                notes=c.notes,
+            )
+        )
+    return found
+
+
+def ties(compared: Sequence[Pair]) -> str:
+    """Which pairs chance may explain, in one sentence."""
+    alike = [f"{p.a} and {p.b}" for p in compared if p.p_holm is None or p.p_holm >= 0.05]
+    if not alike:
+        return f"All {len(compared)} pairs differ by more than chance."
+    return (
+        f"{len(compared) - len(alike)} of {len(compared)} pairs differ by more than chance; not told apart: {'; '.join(alike)}."
+    )
+
+
+def lead(result: AuditResult, compared: Sequence[Pair], at: int) -> str:
+    """Which model holds best, and whether its lead over the next is more than chance."""
+    order = words.leader(result.models, at)
+    if len(order) < 2:
+        return ""
+    first, second = order[:2]
+    rate = first.robust_accuracy[at]
+    if not rate.k:
+        return f"No model holds on a single sample at {first.eps_text[at]}."
+    text = f"{first.model} holds best at {first.eps_text[at]}: {words.percent(rate.value)} ({words.rate_text(rate)})."
+    pair = next((p for p in compared if {p.a, p.b} == {first.model, second.model}), None)
+    text = f"{text} {pair.words}" if pair else text
+    return f"{text} {common_weakness(order, at)}".rstrip()
+
+
+def common_weakness(models: Sequence[ModelResult], at: int) -> str:
+    """The class that is the weakest on most models, where one stands out on two or more."""
+    weakest = []
+    for m in models:
+        order = words.ranked(m.per_class, at)
+        if words.can_rank(order) and len(order) > 1 and order[0].robust[at].value != order[1].robust[at].value:
+            weakest.append(order[0])
+    common = max(weakest, key=lambda c: sum(other.class_ == c.class_ for other in weakest), default=None)
+    times = sum(common is not None and c.class_ == common.class_ for c in weakest)
+    if common is None or times < 2:
+        return ""
+    share = ("both" if times == 2 else f"all {times}") if times == len(models) else f"{times} of the {len(models)}"
+    name = words.named(common)
+    return f"{name[0].upper()}{name[1:]} is the weakest class of {share} models there."
+
+
+def stored_notes(models: Sequence[ModelResult]) -> list[str]:
+    """How many finds at the largest eps are lost when they are rounded to storage."""
+    notes, kept = [], []
+    for m in models:
+        if m.as_stored is None or not m.as_stored[-1].n:
+            continue
+        lost = m.as_stored[-1].k - m.robust_accuracy[-1].k
+        rate = f"{words.percent(m.as_stored[-1].value)} ({words.rate_text(m.as_stored[-1])})"
+        if lost:
+            notes.append(
+                f"{m.model}: {words.count(lost)} finds at {m.eps_text[-1]} do not survive rounding; as stored, {rate} hold."
+            )
+        else:
+            kept.append(m)
+    if kept:
+        names = ", ".join(m.model for m in kept)
+        notes.append(f"{names}: every find at {kept[0].eps_text[-1]} survives rounding to how inputs are stored.")
+    return notes
+
+
+def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
+    """What must be read before the figures: (level, text), the gravest first."""
+    found = []
+    going = [f"{m.model}: {', '.join(names)}" for m in result.models if (names := _going(m))]
+    if run.manifest["state"] != "finished" or going:
+        left = f" ({'; '.join(going)})" if going else ""
+        found.append(
+            ("stop", f"This run is not finished{left}. The figures are those of the finished attacks and may still fall.")
+        )
+    found += [("stop", text) for m in result.models if not _going(m) for text in _missing(m)]
+    found += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in result.warnings]
+    for m in result.models:
+        found += [("note", f"{m.model}: {s.attack} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
+    return found + [("note", text) for text in _small_classes(result)]
+
+
+def _going(model: ModelResult) -> list[str]:
+    """Stages that have work left."""
+    return [s.attack for s in model.stages if not s.finished and not s.skipped]
+
+
+def _missing(model: ModelResult) -> list[str]:
+    missing = max(rate.missing for rate in [model.clean_accuracy, *model.robust_accuracy])
+    if not missing:
+        return []
+    return [
+        f"{model.model}: {words.count(missing)} of {words.count(model.n)} samples could not be judged; they are in no rate, and "
+        "each rate states its own denominator."
+    ]
+
+
+def _small_classes(result: AuditResult) -> list[str]:
+    found = []
+    for m in result.models[:1]:
+        few = [c for c in m.per_class if c.n < words.FEW]
+        if few:
+            found.append(
+                f"{len(few)} of {len(m.per_class)} classes have fewer than {words.FEW} samples; their rates are wide open, as "
+                "their intervals show."
+            )
+        if m.classes_without_samples:
+            found.append(f"{words.count(m.classes_without_samples)} classes have no sample; nothing is known about them.")
+    return found

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from brinell.analysis.compare import Side, compare
+from brinell.analysis.stats import mcnemar, paired_difference
+from brinell.core.errors import RequestError
+
+EPS = [0.0, 0.1, 0.2]
+INF = np.inf
+LABELS = np.array([0, 0, 0, 1, 1, 1])
+
+
+@pytest.fixture
+def two(synthetic):
+    """A breaks at 0.1 on the samples 0 and 1 and is wrong on 5; B breaks at 0.1 on 1 and 2, at 0.2 on 3."""
+    a = np.array([[0.05, 0.05, INF, INF, INF, 0]] * 2)
+    b = np.array([[INF, 0.05, 0.05, 0.15, INF, INF]] * 2)
+    rows = synthetic.join(*(synthetic.records(m, LABELS, EPS, x, classes=2) for m, x in (("a", a), ("b", b))))
+    manifest = synthetic.manifest(["a", "b"], EPS, 6, ["zero", "one"])
+    return Side(run="r", manifest=manifest, records=rows, model="a"), Side(run="r", manifest=manifest, records=rows, model="b")
+
+
+def test_counts_by_hand(two):
+    result = compare(*two)
+    assert (result.clean.both, result.clean.only_a, result.clean.only_b, result.clean.neither) == (5, 0, 1, 0)
+    tables = [(p.both, p.only_a, p.only_b, p.neither) for p in result.robust]
+    assert tables == [(5, 0, 1, 0), (2, 1, 2, 1), (1, 2, 2, 1)]
+    at = result.robust[1]
+    assert (at.value_a, at.value_b) == (pytest.approx(3 / 6), pytest.approx(4 / 6))
+    assert at.difference == pytest.approx(-1 / 6)
+    assert (at.low, at.high) == pytest.approx(paired_difference(2, 1, 2, 1))
+    assert at.p == mcnemar(1, 2)
+    assert [c.n for c in result.per_class] == [3, 3]
+    assert result.per_class[1].difference == pytest.approx([-1 / 3, -1 / 3, 0])
+    assert result.notes == []
+
+
+def test_swapping_the_sides_mirrors(two):
+    one, other = compare(*two), compare(*two[::-1])
+    for p, q in zip(one.robust, other.robust, strict=True):
+        assert p.difference == pytest.approx(-q.difference)
+        assert p.low == pytest.approx(-q.high)
+        assert p.p == q.p
+
+
+def test_only_samples_judged_on_both_count(two, synthetic):
+    a, b = two
+    failed = (a.records.model == "a") & (a.records.sample_id == 4) & (a.records.attack == "apgd-dlr")
+    rows = synthetic.change(a.records, failed, outcome="failed")
+    result = compare(Side(run="r", manifest=a.manifest, records=rows, model="a"), b)
+    assert [(p.n, p.missing) for p in result.robust] == [(6, 0), (5, 1), (5, 1)]
+
+
+def test_two_runs_with_other_samples_and_budgets(two, synthetic):
+    a, b = two
+    manifest = synthetic.manifest(["b"], [0.1], 3, ["zero", "one"])
+    rows = synthetic.keep(b.records, (b.records.model == "b") & (b.records.sample_id < 3))
+    result = compare(a, Side(run="s", manifest=manifest, records=rows, model="b"))
+    assert result.n == 3 and [p.eps for p in result.robust] == [0.1]
+    assert any("3 of the 6 samples of r" in note for note in result.notes)
+    assert any("2 of the budgets of r" in note for note in result.notes)
+
+
+def test_other_attacks_are_noted(two, synthetic):
+    a, b = two
+    stages = [stage | {"settings": {"steps": 5}} for stage in b.manifest["stages"]]
+    result = compare(a, Side(run="s", manifest=b.manifest | {"stages": stages}, records=b.records, model="b"))
+    assert any("attacked differently" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"digest": "e" * 32, "spec": "mnist"}}, "different data .digits and mnist"),
+        ({"distance": "l2"}, "same --norm"),
+        ({"eps": [0.0, 0.3], "eps_text": ["0", "0.3"]}, "share no eps above 0"),
+        ({"models": [{"name": "c"}]}, "has no model 'b': it has c"),
+    ],
+)
+def test_what_does_not_fit_is_refused(two, change, message):
+    a, b = two
+    change = change | ({"data": b.manifest["data"] | change["data"]} if "data" in change else {})
+    with pytest.raises(RequestError, match=message) as caught:
+        compare(a, Side(run="s", manifest=b.manifest | change, records=b.records, model="b"))
+    assert "\n" not in str(caught.value)
+
+
+def test_no_common_sample_is_refused(two, synthetic):
+    a, b = two
+    rows = [synthetic.keep(b.records, b.records.sample_id < 3), synthetic.keep(b.records, b.records.sample_id >= 3)]
+    with pytest.raises(RequestError, match="no sample in common"):
+        compare(*(Side(run="r", manifest=b.manifest, records=r, model="b") for r in rows))

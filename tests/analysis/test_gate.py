@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+
+from brinell.analysis.compare import Side, compare
+from brinell.analysis.gate import Baseline, Threshold, against_baseline, against_thresholds, gate
+from brinell.analysis.robust_accuracy import summarise_model
+from brinell.core.errors import RequestError
+
+EPS = [0.0, 0.1]
+LABELS = np.arange(100) % 2
+
+
+def side(synthetic, broken, wrong=0, run="r", **changes):
+    """A run on 100 samples, of which `broken` fall at 0.1 (the classes in turn) and `wrong` from the start."""
+    breaks = np.where(np.arange(100) < broken, 0.05, np.inf)
+    breaks[100 - wrong :] = 0
+    manifest = synthetic.manifest(["m"], EPS, 100, ["zero", "one"], **changes)
+    return Side(run=run, manifest=manifest, records=synthetic.records("m", LABELS, EPS, np.stack([breaks] * 2)), model="m")
+
+
+def result(of):
+    return summarise_model(of.manifest, of.records, of.run, of.model)
+
+
+def test_thresholds_are_tested_against_the_lower_end(synthetic):
+    run = result(side(synthetic, broken=20))
+    rate = run.robust_accuracy[-1]
+    assert rate.value == 0.8 and rate.low == pytest.approx(0.7112, abs=1e-4)
+    for minimum, passed in ((rate.low, True), (rate.low + 1e-9, False), (0.8, False)):
+        (check,) = against_thresholds(run, [Threshold(metric="robust", minimum=minimum)])
+        assert (check.passed, check.observed, check.low) == (passed, 0.8, rate.low)
+
+
+def test_worst_class(synthetic):
+    run = result(side(synthetic, broken=0))
+    lame = run.model_copy(
+        update={
+            "per_class": [
+                run.per_class[0],
+                run.per_class[1].model_copy(
+                    update={
+                        "robust": [
+                            run.per_class[1].robust[0],
+                            run.per_class[1].robust[1].model_copy(update={"value": 0.5, "low": 0.3, "k": 25}),
+                        ]
+                    }
+                ),
+            ]
+        }
+    )
+    (check,) = against_thresholds(lame, [Threshold(metric="worst_class", minimum=0.35, eps=0.1)])
+    assert not check.passed and "(one)" in check.name and check.low == 0.3
+
+
+def test_a_missing_metric_fails(synthetic):
+    run = result(side(synthetic, broken=0))
+    (check,) = against_thresholds(run, [Threshold(metric="robust", minimum=0.0, eps=0.3)])
+    assert not check.passed and "has no eps 0.3" in check.why
+    empty = run.model_copy(update={"per_class": []})
+    (check,) = against_thresholds(empty, [Threshold(metric="worst_class", minimum=0.0)])
+    assert not check.passed
+
+
+def test_the_same_run_is_not_worse_than_itself(synthetic):
+    one = side(synthetic, broken=20, wrong=5)
+    checks = against_baseline(result(one), result(one), compare(one, one))
+    assert [c.passed for c in checks] == [True, True]
+
+
+def test_a_fall_beyond_chance_fails_and_one_within_passes(synthetic):
+    before, little, much = side(synthetic, broken=20), side(synthetic, broken=23), side(synthetic, broken=30)
+    assert [c.passed for c in against_baseline(result(little), result(before), compare(little, before))] == [True, True]
+    checks = against_baseline(result(much), result(before), compare(much, before))
+    assert [c.passed for c in checks] == [True, False]
+    assert "beyond chance" in checks[1].why and "10 lost" in checks[1].why
+    # Compared as if on different samples, ten of a hundred are still chance.
+    assert all(c.passed for c in against_baseline(result(much), result(before)))
+
+
+def test_max_drop_is_a_limit_of_its_own(synthetic):
+    before, little = side(synthetic, broken=20), side(synthetic, broken=23)
+    pair = compare(little, before)
+    checks = against_baseline(result(little), result(before), pair, Baseline(max_drop=0.02))
+    assert [c.passed for c in checks] == [True, False]
+    assert all(c.passed for c in against_baseline(result(little), result(before), pair, Baseline(max_drop=0.03)))
+
+
+def test_improvement_passes(synthetic):
+    before, now = side(synthetic, broken=60), side(synthetic, broken=10)
+    assert all(c.passed for c in against_baseline(result(now), result(before), compare(now, before)))
+
+
+def test_a_budget_that_the_baseline_lacks_fails(synthetic):
+    run = result(side(synthetic, broken=0))
+    older = run.model_copy(update={"robust_accuracy": run.robust_accuracy[:1]})
+    checks = against_baseline(run, older)
+    assert [c.passed for c in checks] == [True, False]
+
+
+def test_incomplete_runs_and_warnings_fail_the_gate(synthetic):
+    passing = [Threshold(metric="clean", minimum=0.5)]
+    run = result(side(synthetic, broken=0))
+    assert gate(run, against_thresholds(run, passing)).passed
+    running = result(side(synthetic, broken=0, state="running"))
+    assert not gate(running, against_thresholds(running, passing)).passed
+    warned = result(side(synthetic, broken=0, warnings=[{"code": "zero-gradients", "model": "m", "text": "look"}]))
+    assert not gate(warned, against_thresholds(warned, passing)).passed
+    assert gate(warned, against_thresholds(warned, passing), allow={"zero-gradients"}).passed
+
+
+def test_a_gate_without_conditions_is_refused(synthetic):
+    with pytest.raises(RequestError, match="nothing to check"):
+        gate(result(side(synthetic, broken=0)), [])
+
+
+@pytest.mark.parametrize("bad", [{"metric": "robust", "minimum": 1.5}, {"metric": "speed", "minimum": 0.5}])
+def test_threshold_refuses(bad):
+    with pytest.raises(ValueError, match="is"):
+        Threshold(**bad)

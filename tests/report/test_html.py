@@ -1,0 +1,239 @@
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brinell.core.errors import RequestError
+from brinell.report import html
+from brinell.store import tables
+from brinell.store.run import Run
+
+INF = np.inf
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+@pytest.fixture
+def make(synthetic, tmp_path):
+    """Writes a run folder from the distances at which samples break, as the store lays it out."""
+
+    def make(
+        breaks: dict[str, np.ndarray],
+        labels: np.ndarray,
+        eps: list[float],
+        classes: list[str],
+        *,
+        keep=lambda rows: None,
+        **changes,
+    ) -> Path:
+        stages = synthetic.SEVERAL
+        manifest = synthetic.manifest(list(breaks), eps, len(labels), classes, **changes)
+        run = Run(tmp_path / "run", manifest)
+        run.path.mkdir()
+        run.save_manifest()
+        shape = tuple(manifest["data"]["domain"]["shape"])
+        rng = np.random.default_rng(0)
+        clean = {i: rng.random(shape, dtype=np.float32) for i in range(0, len(labels), 2)}
+        run.save_clean("c" * 16, clean)
+        for model, distances in breaks.items():
+            rows = synthetic.records(model, labels, eps, distances, classes=len(classes))
+            chosen = keep(rows)
+            rows = rows if chosen is None else synthetic.keep(rows, chosen)
+            for i, stage in enumerate(stages):
+                cell = manifest["stages"][i]["cells"][model]
+                mine = (rows.attack == stage) | ((rows.attack == "clean") & (i == 0))
+                path = run.path / "records" / f"part-{cell}.parquet"
+                path.parent.mkdir(exist_ok=True)
+                tables.write(path, synthetic.keep(rows, mine), cell)
+                fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "fooled")]
+                arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
+                if arrays:
+                    run._save_arrays(f"part-{cell}-0000", arrays)
+        return run.path
+
+    return make
+
+
+def random_breaks(n: int, seed: int, scale: float = 0.1) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    distance = scale * rng.lognormal(size=n)
+    return np.stack([np.where(rng.random(n) < 0.05, 0, distance), distance * 1.1])
+
+
+class Page(HTMLParser):
+    """What a browser would fetch, what a reader would see, and whether the tags are nested properly."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.seen: list[str] = []
+        self.open: list[str] = []
+        self.headers: list[dict[str, str | None]] = []
+        self.images = self.figures = 0
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        self.images += tag == "img"
+        self.figures += tag == "svg"
+        if tag == "th":
+            self.headers.append(values)
+        self.fetched += [values[key] or "" for key in ("src", "href", "srcset", "data", "action") if key in values]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_data(self, data):
+        if "style" not in self.open:
+            self.seen.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.seen).replace("\u2060", ""))
+
+
+def check(text: str) -> Page:
+    """What holds for every page."""
+    page = Page(text)
+    assert all(value.startswith(("data:image/png;base64,", "#")) for value in page.fetched)
+    assert not re.search(r"url\(|@import|<script|https?://", text)
+    assert len(re.sub(r"data:image/png;base64,[^\"]*", "", text)) < 2**20
+    assert all(header.get("scope") in {"col", "row", "rowgroup"} for header in page.headers)
+    assert not re.search(r"\bnan\b|\bNone\b|Undefined|\binf\b", page.text)
+    return page
+
+
+def test_one_model(make):
+    breaks = {"net": random_breaks(200, 0)}
+    run = make(breaks, np.arange(200) % 10, [0.0, 0.05, 0.1, 0.2], list("abcdefghij"))
+    page = check(html.render(run))
+    worst = np.where(breaks["net"][0] == 0, 0, breaks["net"].min(0))
+    k = int((worst > 0.2).sum())
+    assert f"{k} of 200" in page.text
+    assert f"{100 * k / 200:.1f} %" in page.text
+    assert "apgd-dlr" in page.text and "What holds" in page.text and "brinell audit --data digits" in page.text
+    assert "d" * 32 in page.text and "m" * 32 in page.text
+    assert page.images == 36 and page.figures >= 1 + 10 + 1 + 1
+    assert "Model against model" not in page.text
+
+
+def test_several_models_are_compared(make):
+    breaks = {
+        name: random_breaks(200, seed, scale) for name, seed, scale in (("weak", 0, 0.05), ("firm", 1, 0.3), ("mid", 2, 0.12))
+    }
+    run = make(breaks, np.arange(200) % 4, [0.0, 0.1, 0.2], ["cat", "dog", "fox", "hen"])
+    page = check(html.render(run))
+    assert "Model against model" in page.text and "McNemar" in page.text
+    assert "firm holds best at 51/255" in page.text
+    assert "mean over models" in page.text
+
+
+def test_a_thousand_classes(make):
+    names = [f"class {i} with a long name, such as those of ImageNet" for i in range(1000)]
+    run = make({"net": random_breaks(2000, 0)}, np.arange(2000) % 1000, [i / 100 for i in range(20)], names, shape=(3, 16, 16))
+    page = check(html.render(run))
+    assert "The other 985 classes stand in tables/per_class.csv" in page.text
+    assert "1000 of 1000 classes have fewer than 10 samples" in page.text
+    assert "too few to tell classes apart" in page.text
+
+
+def test_nothing_found(make):
+    run = make({"net": np.full((2, 40), INF)}, np.arange(40) % 2, [0.1], ["a", "b"])
+    page = check(html.render(run))
+    assert "No adversarial input was found." in page.text
+    assert "90.6–100.0 %" not in page.text and "91.2–100.0 %" in page.text
+    assert page.images == 0
+
+
+def test_everything_fooled(make):
+    run = make({"net": np.full((2, 40), 0.01), "two": np.full((2, 40), 0.01)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"])
+    page = check(html.render(run))
+    assert "No model holds on a single sample" in page.text
+    assert "not one of 40 holds" in page.text
+
+
+def test_an_unfinished_run_says_so(make):
+    run = make(
+        {"net": random_breaks(60, 0)},
+        np.arange(60) % 3,
+        [0.1, 0.2],
+        ["a", "b", "c"],
+        keep=lambda rows: (rows.attack != "apgd-dlr") | (rows.sample_id < 20),
+        state="running",
+        finished=None,
+    )
+    page = check(html.render(run))
+    assert "This run is not finished (net: apgd-dlr)" in page.text
+    assert "incomplete" in page.text
+
+
+def test_a_run_that_has_only_begun(make):
+    run = make(
+        {"net": random_breaks(60, 0)},
+        np.arange(60) % 3,
+        [0.0, 0.1],
+        ["a", "b", "c"],
+        keep=lambda rows: np.zeros(len(rows), bool),
+        state="running",
+        finished=None,
+    )
+    page = check(html.render(run))
+    assert "No sample has been judged yet." in page.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("image", (3, 224, 224)), ("image", (4, 9, 9)), ("signal", (2, 300)), ("vector", (12,)), ("video", (3, 5, 20, 30))],
+)
+def test_every_kind_of_input(make, kind, shape):
+    run = make({"net": random_breaks(40, 0)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"], kind=kind, shape=shape)
+    page = check(html.render(run))
+    pictures = page.text.count("perturbation×") + page.text.count("perturbation ×")
+    assert pictures >= 3
+    assert (page.images > 0) == (kind in {"image", "video"})
+
+
+def test_names_are_escaped(make):
+    names = ["<script>alert(1)</script>", "a&b"]
+    warning = {"code": "odd", "model": None, "text": "beware of <b>markup</b>"}
+    run = make({'"><img src=x>': random_breaks(40, 0)}, np.arange(40) % 2, [0.1], names, warnings=[warning])
+    page = check(html.render(run))
+    assert "beware of <b>markup</b>" in page.text
+
+
+def test_rendering_is_reproducible(make):
+    run = make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.0, 0.1], ["a", "b", "c"])
+    assert html.render(run) == html.render(run)
+
+
+def test_write_puts_page_and_tables_into_the_run(make):
+    breaks = {name: random_breaks(60, seed) for seed, name in enumerate(("one", "two"))}
+    run = make(breaks, np.arange(60) % 3, [0.0, 0.1], ["a", "b", "c"])
+    assert html.write(run) == run / "report.html"
+    assert (run / "report.html").read_text(encoding="utf-8") == html.render(run)
+    found = {path.name: path.read_text().splitlines() for path in (run / "tables").iterdir()}
+    assert set(found) == {
+        "robust_accuracy.csv",
+        "per_class.csv",
+        "total_drop.csv",
+        "stages.csv",
+        "distributions.csv",
+        "comparison.csv",
+    }
+    assert len(found["per_class.csv"]) == 1 + 2 * 3 * 2
+    assert found["robust_accuracy.csv"][0] == "model,what,eps,eps_text,value,low,high,k,n,missing"
+
+
+def test_no_run_is_one_clear_line(tmp_path):
+    with pytest.raises(RequestError, match="no run folder"):
+        html.render(tmp_path)
