@@ -1,0 +1,98 @@
+"""The networks of examples/models with the weights that were published for them."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
+from brinell.core.imports import import_file
+from brinell.datasets.image_folder import ImageFolder
+from brinell.datasets.npz import Npz
+from brinell.targets.torch import TorchModule
+from brinell.testing.others import check_target
+
+SMALL = [
+    ("mnist", "lenet5", "mnist_weights/lenet5_clean", 0.9889),
+    ("mnist", "lenet5", "mnist_weights/lenet5_advtrained", 0.9864),
+    ("mnist", "cnn4", "mnist_weights/cnn4_pgd", 0.9899),
+    ("cifar10", "resnet20", "cifar10_weights/resnet20", 0.9173),
+    ("cifar10", "resnet32", "cifar10_weights/resnet32", 0.9263),
+    ("cifar10", "resnet44", "cifar10_weights/resnet44", 0.9310),
+    ("cifar10", "captum_cnn", "cifar10_weights/captum_cnn_plain", 0.5907),
+    ("cifar10", "resnet4b", "cifar10_robust_weights/resnet4b", 0.7720),
+    ("cifar10", "resnet2b", "cifar10_robust_weights/resnet2b", 0.6925),
+    ("cifar10", "cnn_wide_kw", "cifar10_robust_weights/cnn_wide_kw", 0.6162),
+]
+LARGE = [("squeezenet1_0", 0.640), ("mobilenet_v1", 0.864), ("mobilenet_v2", 0.868), ("mcunet_144", 0.636)]
+
+
+def accuracy(root: Path, data: Dataset, file: str, factory: str, weights: Path, indices: range) -> float:
+    target = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}", weights=str(weights))(data.domain)
+    check_target(target)
+    labels = torch.from_numpy(data.labels()[indices.start : indices.stop : indices.step])
+    with target.session(), torch.no_grad():
+        return float((target.predict(data.load(indices)).argmax(1) == labels).float().mean())
+
+
+@pytest.mark.parametrize(("data", "factory", "weights", "published"), SMALL)
+def test_small_networks(root: Path, shared: Path, data: str, factory: str, weights: str, published: float) -> None:
+    opened = Npz(path=str(shared / data / f"{data}_test.npz"))()
+    found = accuracy(root, opened, data, factory, shared / f"{weights}.safetensors", range(200))
+    # Three standard errors of 200 samples: a wrong normalisation costs more than that.
+    assert abs(found - published) < 3 * (published * (1 - published) / 200) ** 0.5 + 0.005
+
+
+@pytest.mark.parametrize(("factory", "published"), LARGE)
+def test_large_networks(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, factory: str, published: float) -> None:
+    monkeypatch.setenv("BRINELL_SHARED", str(shared))
+    data = ImageFolder(path=str(shared / "imagenet_samples"))()
+    found = accuracy(root, data, "imagenet", factory, shared / "imagenet_weights" / f"{factory}.safetensors", range(0, 250, 10))
+    assert abs(found - published) < 3 * (published * (1 - published) / 25) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("file", "factory", "shape"),
+    [("mnist", factory, (1, 28, 28)) for factory in ("lenet5", "cnn4")]
+    + [
+        ("cifar10", factory, (3, 32, 32))
+        for factory in ("resnet20", "resnet32", "resnet44", "captum_cnn", "resnet2b", "resnet4b", "cnn_wide_kw")
+    ],
+)
+def test_shapes_without_weights(root: Path, file: str, factory: str, shape: tuple[int, ...]) -> None:
+    domain = Domain(kind="image", shape=shape, levels=256)
+    with torch.random.fork_rng():
+        target = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
+    assert target.classes == 10 and target.name == factory
+
+
+def test_a_graph_is_run_by_hand(root: Path) -> None:
+    module = import_file(root / "examples" / "models" / "imagenet.py")
+    graph = {
+        "input_size": 2,
+        "ops": [
+            {"op": "pad", "input": "x", "output": "p", "pad": [1, 0, 0, 0]},
+            {
+                "op": "conv",
+                "layer": "c",
+                "input": "p",
+                "output": "a",
+                "stride": 1,
+                "pad": [0, 0, 0, 1],
+                "groups": 1,
+                "act": "relu",
+            },
+            {"op": "add", "input": ["a", "a"], "output": "s", "act": "relu6"},
+            {"op": "global_avg_pool", "input": "s", "output": "g"},
+            {"op": "flatten", "input": "g", "output": "logits"},
+        ],
+    }
+    net = module.GraphNet(graph, {"c.weight": (1, 1, 2, 2), "c.bias": (1,)})
+    with torch.no_grad():
+        net.c.weight.copy_(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]))
+        net.c.bias.fill_(0.5)
+        x = torch.tensor([[[[1.0, 0.5], [0.0, 1.0]]]])  # to 2 x - 1: [[1, 0], [-1, 1]]
+        # Padded left and below: [[0, 1, 0], [0, -1, 1], [0, 0, 0]]. Convolved plus a half: [[-1.5, 2.5], [-1.5, 1.5]].
+        # relu, doubled, relu6: [[0, 5], [0, 3]]; mean 2.
+        assert net(x).tolist() == [[2.0]]
