@@ -92,13 +92,12 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
     return Sample(of="queries", attack=stage, values=values, held=len(ids) - max(broken, len(values)))
 
 
-def histogram(values: Array, *, bins: int = 20, log: bool = False, top: float | None = None) -> Histogram | None:
-    """Counts of `values` in even bins, or in bins even in the logarithm for values of 1 and more.
+def histogram(values: Array, *, bins: int = 20, top: float | None = None) -> Histogram | None:
+    """Counts of `values` in even bins from 0.
 
     Args:
         values: (n,) finite values of 0 or more.
         bins: how many, 1 or more.
-        log: whether the edges are spaced by ratio.
         top: upper edge; the largest value where None or smaller than it.
 
     Returns:
@@ -107,14 +106,22 @@ def histogram(values: Array, *, bins: int = 20, log: bool = False, top: float | 
     if not len(values):
         return None
     high = max(float(values.max()), top or 0.0)
-    if log:
-        edges = np.geomspace(1.0, max(high, 2.0) * (1 + 1e-9), bins + 1)
-        values = np.maximum(values, 1.0)
-    else:
-        # float32 distances may exceed an eps by rounding; they belong into the last bin.
-        edges = np.linspace(0.0, high * (1 + 1e-6) or 1.0, bins + 1)
-    counts, _ = np.histogram(values, edges)
-    return Histogram(edges=edges, counts=counts)
+    # float32 distances may exceed an eps by rounding; they belong into the last bin.
+    edges = np.linspace(0.0, high * (1 + 1e-6) or 1.0, bins + 1)
+    return Histogram(edges=edges, counts=np.histogram(values, edges)[0])
+
+
+def histogram_of_counts(values: Array, *, bins: int = 20) -> Histogram | None:
+    """Counts of whole numbers of 1 and more: one bin for each up to 2 x `bins`, else bins even in the logarithm.
+
+    Returns:
+        The histogram; None without values.
+    """
+    if not len(values):
+        return None
+    high = int(values.max())
+    edges = np.arange(high + 1) + 0.5 if high <= 2 * bins else np.geomspace(0.5, high + 0.5, bins + 1)
+    return Histogram(edges=edges, counts=np.histogram(values, edges)[0])
 
 
 def _finite(value: float | None) -> float | None:

@@ -4,6 +4,7 @@ Drawn here and not by a plotting library: a curve or a histogram is a few lines 
 every mark can carry its exact figures as a tooltip, and nothing has to be imported or patched to follow the reader's theme.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ class Frame:
 
 LARGE = Frame(width=430, height=270, left=46, bottom=46)
 SMALL = Frame(width=170, height=120, left=32, bottom=22, top=8, right=14)
-BARS = Frame(width=330, height=170, left=40, bottom=42)
+BARS = Frame(width=330, height=170, left=40, bottom=42, right=20)
 
 
 def curve(
@@ -72,31 +73,48 @@ def curve(
     return _svg(frame, title, parts, "small" if small else "large")
 
 
-def histogram(bars: Histogram, *, title: str, label: str, log: bool, style: int) -> Markup:
-    """Counts as bars; on a logarithmic axis the edges are spaced by ratio."""
+def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Sequence[tuple[float, str]] | None = None) -> Markup:
+    """Counts as bars.
+
+    Args:
+        bars: the counts.
+        title: what is shown, for readers who do not see it.
+        label: text of the horizontal axis.
+        style: which of the page's series colours.
+        ticks: (value, text) of the ticks that may be written; None where the values are whole numbers and the edges lie
+            between them, so that bars are labelled and not edges.
+    """
     frame, bins = BARS, len(bars.counts)
     most = max(int(bars.counts.max()), 1)
     parts = []
-    for share in (0.0, 0.5, 1.0):
-        if share == 0.5 and most % 2:
-            continue
+    for share in (0.0, 1.0) if most % 2 else (0.0, 0.5, 1.0):
         y = frame.y(share)
         parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="end" x="{frame.left - 6}" y="{y + 4:.1f}">{count(round(share * most))}</text>')
     width = max(frame.x(1 / bins) - frame.x(0) - 1, 0.5)
     for i, height in enumerate(bars.counts):
         x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
-        tip = f"{short(bars.edges[i])} to {short(bars.edges[i + 1])}: {count(int(height))}"
         place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{frame.y(0) - y:.1f}"'
+        tip = f"{_bin(bars, i, whole=ticks is None)}: {count(int(height))}"
         parts.append(f'<rect class="bar s{style}" {place}><title>{escape(tip)}</title></rect>')
     parts.append(f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
-    steps = range(0, bins + 1, max(bins // 4, 1))
-    for i in steps:
-        anchor = "mid" if 0 < i < bins else ("start" if i == 0 else "end")
-        text = count(round(float(bars.edges[i]))) if log else short(bars.edges[i])
-        parts.append(f'<text class="{anchor}" x="{frame.x(i / bins):.1f}" y="{frame.y(0) + 16:.1f}">{escape(text)}</text>')
+    if ticks is None:
+        shown = [(frame.x((i + 0.5) / bins), _bin(bars, i, whole=True)) for i in range(bins)]
+    else:
+        shown = [(frame.x(value / float(bars.edges[-1])), text) for value, text in ticks]
+    for x, text in _spaced(shown, small=False):
+        parts.append(f'<text class="mid" x="{x:.1f}" y="{frame.y(0) + 16:.1f}">{escape(text)}</text>')
     parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
     return _svg(frame, title, parts, "bars")
+
+
+def _bin(bars: Histogram, i: int, *, whole: bool) -> str:
+    """What lies in one bin: `3`, `4–7`, or `0.1 to 0.2`."""
+    low, high = float(bars.edges[i]), float(bars.edges[i + 1])
+    if not whole:
+        return f"{short(low)} to {short(high)}"
+    first, last = math.floor(low) + 1, math.floor(high)
+    return count(first) if last <= first else f"{count(first)}–{count(last)}"
 
 
 def trace(lines: Sequence[tuple[str, Sequence[float]]], *, title: str, low: float, high: float) -> Markup:
@@ -158,10 +176,10 @@ def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float
         return _fitting([ticks[-1], ticks[0]], 6.0) if len(ticks) > 1 else list(ticks)
     for step in range(1, len(ticks) + 1):
         even = ticks[::-1][::step]
-        if len(_fitting(even, 7.0)) == len(even):
+        if len(_fitting(even, 8.0)) == len(even):
             break
-    greedy = _fitting([*ticks[-1:], *ticks[:-1]], 7.0)  # the ends first: they say what was tested
-    return sorted(greedy if len(greedy) > len(even) + 2 else _fitting([*even, ticks[0]], 7.0))
+    greedy = _fitting([*ticks[-1:], *ticks[:-1]], 8.0)  # the ends first: they say what was tested
+    return sorted(greedy if len(greedy) > len(even) + 2 else _fitting([*even, ticks[0]], 8.0))
 
 
 def _fitting(ticks: Sequence[tuple[float, str]], width: float) -> list[tuple[float, str]]:

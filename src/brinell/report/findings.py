@@ -26,7 +26,7 @@ def headline(model: ModelResult) -> list[tuple[str, Rate | None, str]]:
     """Name, rate and remark of the three figures at the top."""
     last = model.eps_text[-1]
     order = words.ranked(model.per_class, len(model.eps) - 1)
-    worst = order[0] if words.can_rank(order) else None
+    worst = order[0] if order else None
     tied = [c for c in order if worst and c.robust[-1].value == worst.robust[-1].value]
     remark = words.clip(words.plain(worst), 24) if worst else "too few samples per class to name one"
     if len(tied) > 1:
@@ -92,7 +92,7 @@ def common_weakness(models: Sequence[ModelResult], at: int) -> str:
     weakest = []
     for m in models:
         order = words.ranked(m.per_class, at)
-        if words.can_rank(order) and len(order) > 1 and order[0].robust[at].value != order[1].robust[at].value:
+        if len(order) > 1 and order[0].robust[at].value != order[1].robust[at].value:
             weakest.append(order[0])
     common = max(weakest, key=lambda c: sum(other.class_ == c.class_ for other in weakest), default=None)
     times = sum(common is not None and c.class_ == common.class_ for c in weakest)
@@ -109,11 +109,13 @@ def stored_notes(models: Sequence[ModelResult]) -> list[str]:
     for m in models:
         if m.as_stored is None or not m.as_stored[-1].n:
             continue
-        lost = m.as_stored[-1].k - m.robust_accuracy[-1].k
+        found, lost = m.clean_accuracy.k - m.robust_accuracy[-1].k, m.as_stored[-1].k - m.robust_accuracy[-1].k
         rate = f"{words.percent(m.as_stored[-1].value)} ({words.rate_text(m.as_stored[-1])})"
         if lost:
             notes.append(
-                f"{m.model}: {words.count(lost)} finds at {m.eps_text[-1]} do not survive rounding; as stored, {rate} hold."
+                f"{m.model}: of {words.samples(found)} broken at {m.eps_text[-1]}, {words.count(lost)} are no longer broken once "
+                f"the find is rounded to the levels in which inputs are stored; as stored, {rate} hold. No attack aimed at rounded "
+                "inputs, so this is no bound."
             )
         else:
             kept.append(m)

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from brinell.analysis.distributions import NORMS, distance_at_success, histogram, queries_to_success
+from brinell.analysis.distributions import NORMS, distance_at_success, histogram, histogram_of_counts, queries_to_success
 from brinell.analysis.grid import grid, ran
 from brinell.analysis.results import AuditResult, ClassResult, CompareResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean
@@ -141,7 +141,7 @@ def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tu
         if bars is not None:
             label = f"{words.norm(distance)} distance of the closest find"
             title = f"{m.model}: distances at success of {len(sample.values)} samples"
-            found.append((m.model, figures.histogram(bars, title=title, label=label, log=False, style=i)))
+            found.append((m.model, figures.histogram(bars, title=title, label=label, style=i, ticks=_ticks(m))))
     return found
 
 
@@ -152,10 +152,10 @@ def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple
         cells = grid(records, run.manifest, m.model)
         for stage, active in zip(cells.stages, ran(cells), strict=True):
             sample = queries_to_success(records, cells, stage)
-            bars = histogram(sample.values, bins=20, log=True) if active else None
+            bars = histogram_of_counts(sample.values) if active else None
             if bars is not None:
                 title = f"{m.model}, {stage}: queries to success of {len(sample.values)} samples"
-                picture = figures.histogram(bars, title=title, label="queries to first success", log=True, style=i)
+                picture = figures.histogram(bars, title=title, label="queries to first success", style=i)
                 found.append((f"{m.model} · {stage}" if len(result.models) > 1 else stage, picture))
     return found
 

@@ -8,7 +8,7 @@ from brinell.analysis.results import ClassResult, ModelResult, PairedRate, Rate
 FEW = 10
 """Below this many samples a class's rate says little; the page warns."""
 ENOUGH = 5
-"""With fewer samples in every class, no class is called the worst."""
+"""With fewer samples, a class is not called the worst or the best."""
 NBSP = "\u00a0"
 """Keeps a number and its unit on one line."""
 JOIN = "\u2060"
@@ -93,14 +93,9 @@ def telling(model: ModelResult) -> int:
 
 
 def ranked(classes: Sequence[ClassResult], at: int) -> list[ClassResult]:
-    """Classes from the worst to the best at one eps; of equal rates the better attested one comes first."""
-    known = [c for c in classes if c.robust[at].value is not None]
+    """Classes with samples enough, from the worst to the best at one eps; of equal rates the better attested one is first."""
+    known = [c for c in classes if c.robust[at].value is not None and c.n >= ENOUGH]
     return sorted(known, key=lambda c: (c.robust[at].value or 0.0, c.robust[at].high or 1.0, c.class_))
-
-
-def can_rank(classes: Sequence[ClassResult]) -> bool:
-    """Whether there are samples enough for a class to be called the worst."""
-    return max((c.n for c in classes), default=0) >= ENOUGH
 
 
 def samples(n: int) -> str:
@@ -164,18 +159,19 @@ def which_classes(model: ModelResult) -> str:
     """The weakest and the strongest class, where the samples allow to name them."""
     at = telling(model)
     order = ranked(model.per_class, at)
-    if len(order) < 2 or model.eps[at] == 0:
+    if len(model.per_class) < 2 or model.eps[at] == 0:
         return "There are no classes to tell apart."
+    if len(order) < 2:
+        return (
+            f"{samples(max(c.n for c in model.per_class))} per class at most, in {len(model.per_class)} classes, are too few to "
+            "tell classes apart: test more before judging one."
+        )
     worst, best = order[0], order[-1]
     if (worst.robust[at].value or 0.0) == (best.robust[at].value or 0.0):
         return f"All {len(order)} classes fare alike at {model.eps_text[at]}: {percent(worst.robust[at].value)}."
-    if not can_rank(order):
-        return (
-            f"{samples(max(c.n for c in order))} per class at most, in {len(order)} classes, are too few to tell classes apart: "
-            "test more before judging one."
-        )
+    few = "" if len(order) == len(model.per_class) else f", of the {len(order)} classes with {ENOUGH} samples or more,"
     text = (
-        f"At {model.eps_text[at]} the weakest {_group(order, at)}, the strongest {named(best)} with "
+        f"At {model.eps_text[at]}{few} the weakest {_group(order, at)}, the strongest {named(best)} with "
         f"{percent(best.robust[at].value)} ({rate_text(best.robust[at])})."
     )
     apart = (worst.robust[at].high or 1.0) < (best.robust[at].low or 0.0)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from brinell.analysis.distributions import Histogram, histogram, histogram_of_counts
+from brinell.analysis.results import Rate
+from brinell.analysis.robust_accuracy import rate
+from brinell.report import figures, words
+from brinell.report.gallery import amplification, picture
+
+
+def test_curve_puts_points_where_they_belong():
+    rates = [rate(10, 10, eps=0.0), rate(5, 10, eps=0.1), rate(0, 10, eps=0.2)]
+    svg = figures.curve([figures.Series(name="m", rates=rates, style=0)], [(0.0, "0"), (0.2, "0.2")], title="t <1>")
+    frame = figures.LARGE
+    middle = (frame.x(0.5), frame.y(0.5))
+    assert f'cx="{middle[0]:.1f}" cy="{middle[1]:.1f}"' in svg
+    assert svg.count("<circle") == 3 and svg.count("<polygon") == 1
+    assert 'aria-label="t &lt;1&gt;"' in svg
+
+
+def test_curve_leaves_gaps_where_there_is_no_data():
+    nothing = Rate(eps=0.1, value=None, low=None, high=None, n=0, k=0)
+    svg = figures.curve([figures.Series(name="m", rates=[nothing], style=0)], [(0.1, "0.1")], title="t")
+    assert "<circle" not in svg and "<polyline" not in svg
+
+
+@pytest.mark.parametrize("eps", [[0.1], [i / 20 for i in range(21)], [0.0, 0.001, 0.002, 0.004, 0.5], [0.0, 1 / 255, 64 / 255]])
+def test_ticks_do_not_run_into_each_other(eps):
+    ticks = [(figures.LARGE.x(e / max(eps)), f"{e:.4g}") for e in eps]
+    shown = figures._spaced(ticks, small=False)
+    assert ticks[-1] in shown
+    for (a, left), (b, right) in zip(shown, shown[1:], strict=False):
+        assert b - a > 6.5 * (len(left) + len(right)) / 2
+
+
+def test_evenly_spaced_budgets_get_evenly_spaced_ticks():
+    ticks = [(figures.LARGE.x(i / 8), f"{i * 0.0375:g}") for i in range(9)]
+    assert [text for _, text in figures._spaced(ticks, small=False)] == ["0", "0.075", "0.15", "0.225", "0.3"]
+
+
+def test_histogram_counts_everything():
+    values = np.array([0.0, 0.05, 0.1, 0.1 + 1e-9])
+    bars = histogram(values, bins=4, top=0.1)
+    assert bars.counts.tolist() == [1, 1, 0, 2]
+    assert histogram_of_counts(np.array([1.0, 3.0, 3.0])).counts.tolist() == [1, 0, 2]
+    assert histogram_of_counts(np.array([1.0, 10.0, 100.0, 1000.0]), bins=2).counts.tolist() == [2, 2]
+    assert histogram_of_counts(np.array([])) is None
+    assert histogram(np.array([]), bins=4) is None
+    svg = figures.histogram(
+        Histogram(edges=np.array([0.0, 1, 2]), counts=np.array([3, 1])),
+        title="t",
+        label="l",
+        style=0,
+        ticks=[(0.0, "0"), (2.0, "2")],
+    )
+    assert svg.count("<rect") == 2
+
+
+def test_amplification_is_round_and_fits():
+    assert amplification(np.array([0.025]), 1.0) == 20
+    assert amplification(np.array([-8 / 255]), 1.0) == 10
+    assert amplification(np.array([0.9]), 1.0) == 1
+    assert amplification(np.zeros(3), 1.0) == 1
+    assert amplification(np.array([1e-9]), 1.0) == 50_000
+
+
+def test_large_pictures_shrink_and_tiny_ones_stay_sharp():
+    assert 'class="thumb tiny"' in picture(np.zeros((1, 8, 8)), "image", 0.0, 1.0, title="t")
+    assert 'class="thumb"' in picture(np.zeros((3, 224, 224)), "image", 0.0, 1.0, title="t")
+    assert picture(np.zeros(5), "vector", 0.0, 1.0, title="t").count("<polyline") == 1
+    assert picture(np.zeros((2, 50)), "signal", -1.0, 1.0, title="t").count("<polyline") == 2
+
+
+def test_numbers_as_people_read_them():
+    assert words.percent(0.71349) == "71.3\u00a0%"
+    assert words.percent(None) == words.points(None) == words.p_value(None) == "–"
+    assert (words.points(-0.1234), words.points(0.1), words.points(-0.0001)) == ("−12.3", "+10.0", "0.0")
+    assert (words.p_value(1e-9), words.p_value(0.0312)) == ("< 0.0001", "0.031")
+    assert (words.seconds(3.21), words.seconds(90), words.seconds(7200)) == ("3.2 s", "1.5 min", "2.0 h")
+    assert words.count(1234567) == "1\u202f234\u202f567"
+    assert (words.short(0.031372), words.short(1234.4)) == ("0.0314", "1\u202f234")
+    assert words.clip("a rather long name, indeed", 14) == "a rather long…"
