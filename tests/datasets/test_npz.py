@@ -140,3 +140,20 @@ def test_the_real_files_open_as_they_are(shared: Path, file: str, shape: tuple[i
     assert (len(data), data.domain.shape) == (n, shape)
     if data.domain.high == 1:  # microvolts are whole only up to the rounding of float32
         check_dataset(data)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads its own memory from /proc")
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    # 48 MiB of inputs are opened, hashed and read through; a few blocks of them may be in memory at the end.
+    np.savez(tmp_path / "d.npz", x=np.zeros((1024, 3, 128, 128), np.uint8), y=np.arange(1024) % 10)
+
+    def resident() -> int:
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return sum(int(status[key].split()[0]) for key in ("RssAnon", "RssFile"))
+
+    before = resident()
+    data = Npz(path=str(tmp_path / "d.npz"))()
+    data.digest()
+    for start in range(0, 1024, 16):
+        data.load(range(start, start + 16))
+    assert resident() - before < 24 * 1024, "in KiB"

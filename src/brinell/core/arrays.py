@@ -1,6 +1,7 @@
 """Arrays of inputs as they are stored, read as a data set: order of axes, scale, bounds, and a hash of the content."""
 
 import hashlib
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -119,6 +120,14 @@ def blocks(x: Array) -> Iterator[Array]:
     rows = max(1, BLOCK // max(1, x[:1].nbytes))
     for start in range(0, len(x), rows):
         yield x[start : start + rows]
+        release(x)
+
+
+def release(x: Array) -> None:
+    """Take the pages of a mapped array out of this process; the system reads them again from its cache or the file."""
+    pages = getattr(x, "_mmap", None)
+    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def domain_of(
@@ -240,6 +249,7 @@ class StoredArrays:
     def load(self, indices: Sequence[int]) -> Tensor:
         """(len(indices), *shape) float32 within the bounds."""
         rows = self._arrangement(self._x[np.asarray(indices, dtype=np.int64)])
+        release(self._x)
         x = torch.from_numpy(rows.astype(np.float32, order="C"))
         return x.div_(self._divisor) if self._divisor != 1 else self.domain.clamp(x)
 
