@@ -142,6 +142,15 @@ def test_success_must_survive_storage(small, synthetic):
     assert summarise(manifest | {"data": manifest["data"] | {"domain": levels}}, rows, "x").models[0].as_stored is None
 
 
+def test_a_find_off_the_grid_counts_one_level_up(synthetic):
+    eps = [0.5 / 255, 1 / 255]
+    rows = synthetic.records("m", np.zeros(4, int), eps, np.array([[0.5 / 255] * 3 + [INF]] * 2), classes=2)
+    pushed_out = synthetic.change(rows, rows.outcome == "fooled", stored_within=False)
+    result = summarise(synthetic.manifest(["m"], eps, 4, ["a", "b"]), pushed_out, "x").models[0]
+    assert [r.k for r in result.robust_accuracy] == [1, 1]
+    assert [r.k for r in result.as_stored] == [4, 1]
+
+
 def test_a_run_without_records_has_no_rates(small, synthetic):
     rows, manifest = small
     result = summarise(manifest, synthetic.keep(rows, np.zeros(len(rows), bool)), "x").models[0]

@@ -181,7 +181,8 @@ def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     reach = np.where(within, records.eps[rows], _size(records, rows, str(manifest["distance"])) + rounding(manifest))
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
-    survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
+    # Sizes are float32; 0.5/255 and half a level of 8 bits are within 1/255.
+    survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-6)
     broken = survives | (cells.clean == WRONG)[:, None]
     stored = np.where(worst == UNJUDGED, UNJUDGED, np.where(broken, WRONG, RIGHT))
     return rates(stored, [float(e) for e in cells.eps], unseen)

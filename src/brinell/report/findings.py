@@ -114,8 +114,8 @@ def stored_notes(models: Sequence[ModelResult]) -> list[str]:
         if lost:
             notes.append(
                 f"{m.model}: of {words.samples(found)} broken at {m.eps_text[-1]}, {words.count(lost)} are no longer broken once "
-                f"the find is rounded to the levels in which inputs are stored; as stored, {rate} hold. No attack aimed at rounded "
-                "inputs, so this is no bound."
+                f"the find is rounded to the levels in which inputs are stored; as stored, {rate} hold. No attack aimed at "
+                "rounded inputs, so this is no bound."
             )
         else:
             kept.append(m)

@@ -135,6 +135,8 @@ def where_it_breaks(model: ModelResult) -> str:
     gone = next((pair for pair in known if pair[0].k == 0), None)
     if half is None:
         rate, text = known[-1]
+        if rate.k == model.clean_accuracy.k:
+            return f"Nowhere that was tested: no attack broke a single sample up to {text}. Stronger attacks may."
         return (
             f"More than half of its clean accuracy remains over the whole range; at the largest budget, {text}, it has lost "
             f"{100 * (clean - (rate.value or 0.0)):.1f} of {100 * clean:.1f} points."
