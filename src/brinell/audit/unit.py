@@ -91,7 +91,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
     setting.stage.attack(ledger.desk(), batch, threat, Streams.of(setting.seed, ids).fold(setting.stage.name))
     if not minimal:
         _shrink(ledger, batch, threat, levels)
-    broken = _level_of(ledger.distance, levels).cpu().numpy()
+    broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
     fooled = broken < len(levels)
     found = _judge(setting, group, ledger, np.flatnonzero(fooled), setting.levels[broken[fooled]])
     costs = _costs(ledger, time.perf_counter() - started)
@@ -102,15 +102,15 @@ def run_unit(setting: Setting, group: Group) -> Result:
     return Result(records=records, arrays=arrays, broken=broken, closed=survived | (broken == 0))
 
 
-def _level_of(distance: Tensor, levels: Tensor) -> Tensor:
+def _level_of(size: Tensor, levels: Tensor, threat: Threat) -> Tensor:
     """(n,) index of the smallest level that each distance fits into; the number of levels where none does."""
-    return (distance[:, None] > levels + tolerance(levels)).sum(1)
+    return (size[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
 
 
 def _shrink(ledger: Ledger, batch: Batch, threat: Threat, levels: Tensor) -> None:
     """Move each find towards its clean input, bisecting the levels below it; one forward a step, counted as the attack's."""
     desk = ledger.desk()
-    reached = _level_of(ledger.distance, levels)
+    reached = _level_of(ledger.distance, levels, threat)
     failed = torch.full_like(reached, -1)
     while True:
         open_ = ledger.fooled & (reached - failed > 1) & ledger.affordable(batch.ids)
@@ -120,7 +120,7 @@ def _shrink(ledger: Ledger, batch: Batch, threat: Threat, levels: Tensor) -> Non
         middle = (reached[ids] + failed[ids]) // 2
         smaller = replace(threat, eps=levels[middle])
         desk.labels(ids, smaller.project(ledger.closest[ids], batch.x[ids]))
-        now = _level_of(ledger.distance[ids], levels)
+        now = _level_of(ledger.distance[ids], levels, threat)
         reached[ids] = now
         failed[ids] = torch.where(now > middle, middle, failed[ids])
 
@@ -144,7 +144,9 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "l1": norms.l1(x - x0),
         "l0": norms.l0(x - x0),
         "stored_pred": stored_pred,
-        "stored_within": setting.distance.size(stored - x0) <= limit + tolerance(limit) if len(y) else pred > 0,
+        "stored_within": setting.distance.size(stored - x0) <= limit + tolerance(limit, setting.distance, setting.domain)
+        if len(y)
+        else pred > 0,
         "queries_to_success": ledger.first_success[at],
     }
     judged = np.full(len(fooled), 1 if setting.domain.levels is None else 2)

@@ -167,13 +167,15 @@ class Verification:
             self._note(where, what, ids[~holds.cpu().numpy()].tolist())
 
         low, high = domain.bounds(x)
-        claim(((x >= low - 1e-6) & (x <= high + 1e-6)).flatten(1).all(1), "the stored input leaves the bounds of the data")
+        inside = (x >= low - domain.slack) & (x <= high + domain.slack)
+        claim(inside.flatten(1).all(1), "the stored input leaves the bounds of the data")
         eps = torch.as_tensor(records.eps[rows], dtype=torch.float32, device=x.device)
         size = self.plan.distance.size(x - x0)
-        claim(size <= eps + tolerance(eps), f"the stored input is farther than eps in {self.plan.distance.name}")
+        limit = eps + tolerance(eps, self.plan.distance, domain)
+        claim(size <= limit, f"the stored input is farther than eps in {self.plan.distance.name}")
         for name in ("linf", "l2", "l1", "l0"):
             measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
-            close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=1e-6)
+            close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=domain.slack)
             claim(torch.as_tensor(close), f"the stored input has another {name} than the record says")
         y = torch.as_tensor(records.label[rows], device=x.device).long()
         logits = predict(target, x, self.plan.request.batch_size)

@@ -54,6 +54,18 @@ class Domain:
 
         return expand(self.low), expand(self.high)
 
+    @property
+    def slack(self) -> float:
+        """By how much a value may leave the bounds and still count as inside: a millionth of their width."""
+        low, high = self.bounds()
+        return 1e-6 * float((high - low).max())
+
+    @property
+    def rounding(self) -> float:
+        """The most that float32 can be off at a value within the bounds."""
+        low, high = self.bounds()
+        return 2.0**-24 * float(torch.maximum(low.abs(), high.abs()).max())
+
     def clamp(self, x: Tensor) -> Tensor:
         """`x` moved into the bounds, in place."""
         if isinstance(self.low, tuple) or isinstance(self.high, tuple):
@@ -66,8 +78,9 @@ class Domain:
         if isinstance(self.low, tuple) or isinstance(self.high, tuple):
             low, high = self.bounds(x)
             return float(torch.maximum(low - x, x - high).max())
+        lowest, highest = (float(bound) for bound in self.bounds())  # as float32 has them, which is where clamp stops
         least, most = torch.stack(torch.aminmax(x)).tolist()
-        return float(max(self.low - least, most - self.high)) if least == least and most == most else float("nan")
+        return float(max(lowest - least, most - highest)) if least == least and most == most else float("nan")
 
     def round(self, x: Tensor) -> Tensor:
         """The inputs `x` as they come back from storage: on the nearest of `levels` values, or unchanged without levels."""

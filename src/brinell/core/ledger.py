@@ -98,6 +98,7 @@ class Ledger:
         # Copies of what is judged by: an attack that writes into its batch or its threat does not move the bar.
         self._target, self._batch = target, replace(batch, y=batch.y.clone())
         self._threat, self._untouched = replace(threat, eps=threat.eps.clone()), batch.x._version
+        self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
         self._access = min(access, target.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
         self._view: _View | None = None
@@ -173,7 +174,7 @@ class Ledger:
         if self._queries is not None and bool((self.forwards[ids] + view.occurrence >= self._queries).any()):
             raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
         excess = self._threat.domain.excess(x)
-        if not excess <= 1e-6:
+        if not excess <= self._slack:
             raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
         return view
 
@@ -189,7 +190,7 @@ class Ledger:
                 x0=self._batch.x if everything else self._batch.x[ids],
                 y=self._batch.y[ids],
                 eps=eps,
-                limit=eps + self._threat.tolerance()[ids],
+                limit=self._limit[ids],
                 occurrence=_occurrence(ids) if repeats else torch.zeros_like(ids),
                 repeats=repeats,
             )

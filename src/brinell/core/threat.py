@@ -56,9 +56,14 @@ class Threat:
 
     def tolerance(self) -> Tensor:
         """(n,): by how much float32 rounding may make a legal input look too far away."""
-        return tolerance(self.eps)
+        return tolerance(self.eps, self.distance, self.domain)
 
 
-def tolerance(eps: Tensor) -> Tensor:
-    """Slack for comparing a measured distance with `eps`: one part in 10**5, and at least 10**-6."""
-    return torch.clamp_min(eps * 1e-5, 1e-6)
+def tolerance(eps: Tensor, distance: Distance, domain: Domain) -> Tensor:
+    """Slack for comparing a measured distance with `eps`: one part in 10**5, and at least what rounding can add.
+
+    Adding a perturbation to an input rounds each value by at most `domain.rounding`. No perturbation grows by more than the size
+    of such an error in every value, which is the triangle inequality.
+    """
+    error = distance.size(torch.full((1, *domain.shape), 2 * domain.rounding, device=eps.device))
+    return torch.clamp_min(eps * 1e-5, max(domain.slack, float(error)))
