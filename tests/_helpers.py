@@ -1,0 +1,109 @@
+"""What several test files share: small targets with known answers, and audits in a temporary folder."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.api import Silent
+from brinell.audit.plan import Plan, Request, make_plan
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain
+from brinell.core.record import COLUMNS, Records
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+from brinell.datasets._memory import ArrayDataset
+from brinell.runners import local
+from brinell.store.run import Run
+
+VECTOR = Domain(kind="vector", shape=(2,))
+
+
+class Recorder:
+    """A target that writes down every input that it is shown, and so can be asked what it cost."""
+
+    name = "recorder"
+    access = Access.GRADIENTS
+
+    def __init__(self, function: Any, domain: Domain = VECTOR, classes: int = 2, name: str = "recorder") -> None:
+        self.function, self.domain, self.classes, self.name = function, domain, classes, name
+        self.calls: list[Tensor] = []
+
+    def predict(self, x: Tensor) -> Tensor:
+        self.calls.append(x.detach().clone())
+        return self.function(x)
+
+    def digest(self) -> str:
+        return f"recorder {self.name} of {self.classes} classes"
+
+    @property
+    def seen(self) -> int:
+        return sum(len(x) for x in self.calls)
+
+
+def distance(name: str) -> Any:
+    return plugins.build("distance", name, {})
+
+
+def batch_of(x: Any, y: Any) -> Batch:
+    x = torch.as_tensor(x, dtype=torch.float32)
+    return Batch(ids=torch.arange(len(x)), x=x, y=torch.as_tensor(y))
+
+
+def threat_of(eps: Any, norm: str = "linf", domain: Domain = VECTOR, n: int = 1) -> Threat:
+    eps = torch.as_tensor(eps, dtype=torch.float32)
+    return Threat(distance=distance(norm), eps=eps.expand(n).clone() if eps.ndim == 0 else eps, domain=domain)
+
+
+def threshold(at: float, steep: float = 10.0) -> Any:
+    """Logits of a model that says class 1 where the first value is above `at`: the Linf margin is |x0 - at|."""
+
+    def logits(x: Tensor) -> Tensor:
+        z = steep * (x.flatten(1)[:, 0] - at)
+        return torch.stack([-z, z], 1)
+
+    return logits
+
+
+def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
+    """A small network with weights from a generator of its own."""
+    rng = torch.Generator().manual_seed(seed)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, classes)).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.7)
+    return module
+
+
+def plan_of(targets: Any, x: Any, y: Any, *, domain: Domain | None = None, **request: Any) -> Plan:
+    """A plan over arrays and models in memory."""
+    targets = targets if isinstance(targets, tuple) else (targets,)
+    dataset = ArrayDataset(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or targets[0].domain)
+    return make_plan(Request(data="in-memory:test", model=("in-memory",), **request), dataset=dataset, targets=targets)
+
+
+def carry_out(plan: Plan, out: Any, *, resume: bool = False) -> Run:
+    return local.run(plan, out, Silent(), command="from a test", resume=resume)
+
+
+def audited(out: Any, targets: Any, x: Any, y: Any, *, resume: bool = False, **request: Any) -> Run:
+    return carry_out(plan_of(targets, x, y, **request), out, resume=resume)
+
+
+def rows_of(records: Records, *, without: tuple[str, ...] = ("seconds",)) -> list[tuple[Any, ...]]:
+    """The rows in an order of their own, nulls as None, without what a clock decides."""
+    names = [name for name in COLUMNS if name not in without]
+    columns = [getattr(records, name).tolist() for name in names]
+    return sorted(zip(*columns, strict=True), key=lambda row: tuple((value is None, str(value)) for value in row))
+
+
+def cells_of(records: Records, column: str = "outcome") -> dict[tuple[str, str, int, float], Any]:
+    """(model, attack, sample, eps) to one column. Two rows of one cell are an error."""
+    keys = zip(
+        records.model.tolist(), records.attack.tolist(), records.sample_id.tolist(), records.eps.round(9).tolist(), strict=True
+    )
+    cells = dict(zip(keys, getattr(records, column).tolist(), strict=True))
+    assert len(cells) == len(records), "two rows of one model, attack, sample and eps"
+    return cells

@@ -1,0 +1,156 @@
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from brinell.core.streams import Streams, token
+
+MASK = (1 << 64) - 1
+
+
+def splitmix64(state):
+    """The finaliser in plain integers: Steele, Lea & Flood 2014, as in Java's SplittableRandom."""
+    z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
+    return z ^ (z >> 31)
+
+
+def signed(z):
+    return z - (1 << 64) if z >> 63 else z
+
+
+def test_bits_are_splitmix64_by_counter():
+    # The published first outputs of the generator for seed 0: with a key of 0 the counter starts it as a plain one.
+    bits = Streams(torch.zeros(1, dtype=torch.int64)).bits(3)[0].tolist()
+    assert [b & MASK for b in bits] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    keys = [5, -7, 2**62]
+    bits = Streams(torch.tensor(keys)).bits(2, 3)
+    gamma = 0x9E3779B97F4A7C15
+    expected = [[signed(splitmix64((key + gamma * (i + 1)) & MASK)) for i in range(6)] for key in keys]
+    assert bits.reshape(3, 6).tolist() == expected
+
+
+def test_the_streams_of_a_run_never_change():
+    """Values written down once: another platform or version that gives others makes runs that cannot be repeated."""
+    streams = Streams.of(7, torch.tensor([0, 1, 1000]))
+    assert streams.keys.tolist() == KEYS
+    assert streams.fold("apgd").fold(2).keys.tolist() == FOLDED
+    assert streams.uniform(2).tolist() == UNIFORM
+
+
+KEYS = [7367502847023684456, -6633406501450964464, 8926251265141292936]
+FOLDED = [2216974707750640571, -3105044274802058287, 94597251122125016]
+UNIFORM = [
+    [0.33063405752182007, 0.6361691355705261],
+    [0.055955350399017334, 0.8889724612236023],
+    [0.3073187470436096, 0.7224105000495911],
+]
+
+
+def test_tokens():
+    assert token("a") == token("a") != token("b")
+    assert token(1) != token("1")
+    assert -(2**63) <= token("anything") < 2**63
+
+
+@given(st.integers(0, 2**40), st.lists(st.integers(0, 2**50), min_size=1, max_size=20, unique=True), st.randoms())
+def test_order_and_company_change_nothing(seed, ids, shuffle):
+    whole = Streams.of(seed, torch.tensor(ids)).fold("attack").fold(3).uniform(2, 2)
+    order = list(range(len(ids)))
+    shuffle.shuffle(order)
+    other = Streams.of(seed, torch.tensor([ids[i] for i in order])).fold("attack").fold(3).uniform(2, 2)
+    assert torch.equal(other, whole[order])
+    alone = Streams.of(seed, torch.tensor(ids[-1:])).fold("attack").fold(3).uniform(2, 2)
+    assert torch.equal(alone[0], whole[-1])
+
+
+def test_select_is_the_same_streams():
+    streams = Streams.of(0, torch.arange(6))
+    keep = torch.tensor([True, False, True, False, False, True])
+    assert torch.equal(streams.select(keep).normal(4), streams.normal(4)[keep])
+    assert torch.equal(streams.select(torch.tensor([5, 0])).normal(4), streams.normal(4)[[5, 0]])
+    assert len(streams.select(keep)) == 3
+
+
+def test_drawing_twice_gives_the_same_and_folding_gives_others():
+    streams = Streams.of(0, torch.arange(4))
+    assert torch.equal(streams.uniform(9), streams.uniform(9))
+    assert torch.equal(streams.uniform(3, 3), streams.uniform(9).reshape(4, 3, 3))
+    drawn = [streams.uniform(9)] + [streams.fold(name).uniform(9) for name in (0, 1, "0", "start", "radius")]
+    drawn.append(Streams.of(1, torch.arange(4)).uniform(9))
+    for i, one in enumerate(drawn):
+        assert not any(torch.equal(one, other) for other in drawn[i + 1 :])
+
+
+def test_no_global_generator_is_touched():
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    streams = Streams.of(0, torch.arange(8)).fold("x")
+    for draw in (streams.uniform, streams.normal, streams.bits):
+        draw(5)
+    streams.integers(7, 5)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == random.getstate()
+    assert str(before[2]) == str(np.random.get_state())  # noqa: NPY002
+
+
+MANY = Streams.of(12345, torch.arange(400)).fold("test")
+
+
+def test_uniform():
+    u = MANY.uniform(500).flatten().double().numpy()
+    assert 0 < u.min() and u.max() < 1
+    assert u.mean() == pytest.approx(0.5, abs=4 / np.sqrt(12 * len(u)))
+    assert u.var() == pytest.approx(1 / 12, rel=0.01)
+    assert stats.kstest(u, "uniform").pvalue > 1e-3
+
+
+def test_normal():
+    z = MANY.normal(500).flatten().double().numpy()
+    assert np.isfinite(z).all()
+    assert z.mean() == pytest.approx(0, abs=4 / np.sqrt(len(z)))
+    assert z.var() == pytest.approx(1, rel=0.02)
+    assert stats.kstest(z, "norm").pvalue > 1e-3
+
+
+def test_the_ends_of_the_uniform_are_finite_as_normals():
+    ends = torch.tensor([0.5 * 2.0**-23, 1 - 0.5 * 2.0**-23])
+    assert torch.isfinite(torch.special.ndtri(ends)).all()
+
+
+@pytest.mark.parametrize("high", [1, 2, 7, 10, 1000])
+def test_integers(high):
+    drawn = MANY.integers(high, 50).flatten().numpy()
+    assert drawn.min() >= 0 and drawn.max() == high - 1
+    if 1 < high <= 10:
+        assert stats.chisquare(np.bincount(drawn, minlength=high)).pvalue > 1e-3
+
+
+def test_streams_are_independent():
+    """Across samples, across draws, across folds and across seeds: no correlation beyond chance, which is 1 / sqrt(n)."""
+    u = MANY.uniform(100).double().numpy() - 0.5
+    folded = MANY.fold(1).uniform(100).double().numpy() - 0.5
+    again = MANY.fold(2).uniform(100).double().numpy() - 0.5
+    seeded = Streams.of(12346, torch.arange(400)).fold("test").uniform(100).double().numpy() - 0.5
+    pairs = [(u[:-1], u[1:]), (u[:, :-1], u[:, 1:]), (u, folded), (folded, again), (u, seeded)]
+    for one, other in pairs:
+        correlation = (one * other).mean() * 12
+        assert abs(correlation) < 4.5 / np.sqrt(one.size)
+
+
+def test_neighbouring_samples_share_no_draw():
+    # SplitMix64 steps by a constant: keys that differ by a multiple of it would give the same numbers one step later.
+    bits = Streams.of(0, torch.arange(2000)).bits(50).flatten()
+    assert len(torch.unique(bits)) == len(bits)
+
+
+@pytest.mark.gpu
+def test_the_gpu_draws_the_same():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    here, there = Streams.of(0, torch.arange(50)), Streams.of(0, torch.arange(50, device="cuda"))
+    assert torch.equal(here.fold("a").uniform(99), there.fold("a").uniform(99).cpu())
+    assert torch.equal(here.fold("a").integers(9, 99), there.fold("a").integers(9, 99).cpu())

@@ -1,0 +1,114 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from _helpers import VECTOR, Recorder, batch_of, distance, threat_of
+from brinell.core import norms
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat, tolerance
+
+NORMS = ["linf", "l2", "l1"]
+
+
+def test_tolerance():
+    """One part in 10**5 of eps, and at least a millionth of the bounds or what float32 can be off."""
+    eps = torch.tensor([0.0, 0.01, 1.0, 100.0])
+    assert tolerance(eps, distance("linf"), VECTOR).tolist() == pytest.approx([1e-6, 1e-6, 1e-5, 1e-3])
+    bytes_ = Domain(kind="vector", shape=(2,), high=255.0)
+    assert tolerance(eps, distance("linf"), bytes_).tolist() == pytest.approx([2.55e-4, 2.55e-4, 2.55e-4, 1e-3])
+    wide = Domain(kind="vector", shape=(4096,))
+    assert tolerance(eps[:1], distance("l2"), wide).item() == pytest.approx(64 * 2.0**-23)
+    assert tolerance(eps[:1], distance("l1"), wide).item() == pytest.approx(4096 * 2.0**-23)
+
+
+def test_projects_onto_the_ball_and_into_the_box():
+    threat = threat_of([0.2])
+    x = threat.project(torch.tensor([[1.5, 0.1]]), torch.tensor([[0.9, 0.5]]))
+    torch.testing.assert_close(x, torch.tensor([[1.0, 0.3]]))
+
+
+def test_projecting_writes_into_nothing():
+    threat, x, x0 = threat_of([0.2]), torch.tensor([[1.5, 0.1]]), torch.tensor([[0.9, 0.5]])
+    threat.project(x, x0)
+    assert torch.equal(x, torch.tensor([[1.5, 0.1]])) and torch.equal(x0, torch.tensor([[0.9, 0.5]]))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_eps_zero_gives_the_clean_input_back(norm):
+    x0 = torch.rand(20, 2, generator=torch.Generator().manual_seed(0))
+    threat = threat_of(0.0, norm, n=20)
+    assert torch.equal(threat.project(torch.rand(20, 2, generator=torch.Generator().manual_seed(1)), x0), x0)
+
+
+BOUNDS = [(0.0, 1.0), (0.0, 255.0), (-1.0, 1.0), (-2.5, 3.1), (-5000.3, 5000.3)]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+@given(st.floats(1e-4, 0.3), st.integers(0, 500))
+def test_what_is_projected_may_be_asked(norm, bounds, share, seed):
+    """The ledger takes every input that a threat has projected: rounding at this scale is within the tolerances."""
+    low, high = bounds
+    domain = Domain(kind="image", shape=(3, 5, 5), low=low, high=high)
+    rng = torch.Generator().manual_seed(seed)
+    x0 = domain.clamp(low + (high - low) * torch.rand(4, 3, 5, 5, generator=rng) * 1.1)
+    x = x0 + (high - low) * torch.randn(4, 3, 5, 5, generator=rng)
+    threat = threat_of(share * (high - low), norm, domain=domain, n=4)
+    target = Recorder(lambda x: x.flatten(1)[:, :2], domain=domain)
+    batch = Batch(ids=torch.arange(4), x=x0, y=torch.zeros(4, dtype=torch.int64))
+    Ledger(target, batch, threat).desk().scores(batch.ids, threat.project(x, x0))
+
+
+def test_select():
+    threat = threat_of([0.1, 0.2, 0.3])
+    assert threat.select(torch.tensor([True, False, True])).eps.tolist() == pytest.approx([0.1, 0.3])
+    batch = batch_of([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]], [0, 1, 0])
+    chosen = batch.select(torch.tensor([2, 0]))
+    assert chosen.ids.tolist() == [2, 0] and chosen.y.tolist() == [0, 0] and chosen.x[0, 0] == batch.x[2, 0]
+
+
+# What the distances draw
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_draws_fill_the_ball_evenly(norm):
+    """In d dimensions the share of a ball's volume within radius r is r^d, in any norm; directions point everywhere alike."""
+    n, shape = 4000, (2, 2)
+    streams = Streams.of(3, torch.arange(n))
+    delta = distance(norm).sample(streams, shape)
+    size = distance(norm).size(delta)
+    assert delta.shape == (n, *shape) and size.max() <= 1 + 1e-6
+    for radius in (0.5, 0.8, 0.95):
+        share = radius**4
+        assert (size <= radius).float().mean().item() == pytest.approx(share, abs=4.5 * (share * (1 - share) / n) ** 0.5)
+    direction = distance(norm).direction(streams, shape)
+    torch.testing.assert_close(distance(norm).size(direction), torch.ones(n))
+    assert direction.mean(0).abs().max() < 4.5 * direction.std() / n**0.5
+    assert (direction > 0).float().mean(0).sub(0.5).abs().max() < 4.5 * 0.5 / n**0.5
+    spread = direction.flatten(1).pow(2).mean(0)
+    assert (spread / spread.mean() - 1).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@given(st.integers(0, 1000), st.floats(-25, 4))
+def test_ascent_is_the_steepest_step(norm, seed, magnitude):
+    """By duality the steepest step of size 1 rises by the dual norm of the gradient, at any scale of the gradient."""
+    grad = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(seed)) * 10.0**magnitude
+    step = distance(norm).ascent(grad)
+    torch.testing.assert_close(distance(norm).size(step), torch.ones(3))
+    dual = {"linf": norms.l1, "l2": norms.l2, "l1": norms.linf}[norm]
+    risen = (step.double() * grad.double()).flatten(1).sum(1)
+    torch.testing.assert_close(risen, dual(grad.double()), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_no_step_from_gradient_zero(norm):
+    assert torch.equal(distance(norm).ascent(torch.zeros(2, 3)), torch.zeros(2, 3))
+
+
+def test_threat_of_the_helpers_is_a_threat():
+    assert isinstance(threat_of(0.1), Threat) and threat_of(0.1).domain == VECTOR
