@@ -6,12 +6,13 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,10 @@ from brinell.core.domain import Domain
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
+
+# oneDNN makes a kernel for every new batch size and keeps 1024. Where samples leave, that is too few, and whichever of two works
+# came first would pay for both. With all of them kept, the run that counts passes makes them before anything is timed.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")
 
 
 class Whole(nn.Module):
@@ -109,7 +114,7 @@ SUBJECTS = {
     ),
     "cnn4_pgd": Subject(
         name="MNIST cnn4_pgd",
-        factory="mnist.py:cnn4_pgd",
+        factory="mnist.py:cnn4",
         weights="mnist_weights/cnn4_pgd.safetensors",
         data="mnist/mnist_test.npz",
         shape=(1, 28, 28),
@@ -173,28 +178,99 @@ def replay(module: nn.Module, passes: Passes, x: Tensor, y: Tensor) -> None:
 # --- timing ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass
 class Timing:
-    """One run on two clocks."""
+    """Seconds of one work on two clocks: the wall's, and the processor's for its own thread."""
 
-    wall: float
-    cpu: float
-
-
-def timed(work: Callable[[], object]) -> Timing:
-    """Wall time and processor time of `work`, in seconds."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    work()
-    return Timing(time.perf_counter() - wall, time.process_time() - cpu)
+    wall: float = 0.0
+    cpu: float = 0.0
 
 
-def interleaved(works: dict[str, Callable[[], object]], repetitions: int) -> dict[str, list[Timing]]:
-    """Run all of `works` in turn, `repetitions` times, in an order that alternates, so that no one has the quiet machine."""
+class Work(NamedTuple):
+    """Something to time, and the module whose forward passes mark its steps."""
+
+    module: nn.Module
+    run: Callable[[], object]
+
+
+def in_turns(works: dict[str, Work], threads: int) -> dict[str, Timing]:
+    """Run all works together, one step of each in turn, and time each by itself.
+
+    A step ends where the work's module is called again. Only one work runs at a time and only its clock runs with it, so a
+    machine that is slow for a while is slow for all of them alike.
+    """
+    turns = _Turns(list(works))
+    runners = [threading.Thread(target=turns.take_part, args=(name, work, threads)) for name, work in works.items()]
+    for runner in runners:
+        runner.start()
+    turns.start()
+    for runner in runners:
+        runner.join()
+    if turns.errors:
+        raise turns.errors[0]
+    return turns.timings
+
+
+class _Turns:
+    """Whose turn it is, and what each has spent. Whoever holds the turn alone touches any of this."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.timings = {name: Timing() for name in names}
+        self.errors: list[BaseException] = []
+        self._waiting = list(names)
+        self._signals = {name: threading.Semaphore(0) for name in names}
+        self._began = (0.0, 0.0)
+
+    def start(self) -> None:
+        self._signals[self._waiting[0]].release()
+
+    def take_part(self, name: str, work: Work, threads: int) -> None:
+        torch.set_num_threads(threads)
+        if threads == 1 and hasattr(os, "sched_setaffinity"):
+            # All on one core: two cores of a shared machine need not be equally fast.
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        handle = work.module.register_forward_pre_hook(lambda *_: self._hand_on(name))
+        self._wait(name)
+        try:
+            work.run()
+        except BaseException as error:
+            self.errors.append(error)
+        self._stop(name)
+        handle.remove()
+        following = self._after(name)
+        self._waiting.remove(name)
+        if following != name:
+            self._signals[following].release()
+
+    def _hand_on(self, name: str) -> None:
+        following = self._after(name)
+        if following == name:
+            return
+        self._stop(name)
+        self._signals[following].release()
+        self._wait(name)
+
+    def _after(self, name: str) -> str:
+        return self._waiting[(self._waiting.index(name) + 1) % len(self._waiting)]
+
+    def _wait(self, name: str) -> None:
+        self._signals[name].acquire()
+        self._began = (time.perf_counter(), time.thread_time())
+
+    def _stop(self, name: str) -> None:
+        self.timings[name].wall += time.perf_counter() - self._began[0]
+        self.timings[name].cpu += time.thread_time() - self._began[1]
+
+
+def repeated(works: dict[str, Work], repetitions: int, threads: int) -> dict[str, list[Timing]]:
+    """All works in turns, `repetitions` times, each time another one first."""
     times: dict[str, list[Timing]] = {name: [] for name in works}
     for repetition in range(repetitions):
-        order = list(works) if repetition % 2 == 0 else list(reversed(works))
-        for name in order:
-            times[name].append(timed(works[name]))
+        names = list(works)
+        first = repetition % len(names)
+        found = in_turns({name: works[name] for name in names[first:] + names[:first]}, threads)
+        for name in names:
+            times[name].append(found[name])
     return times
 
 

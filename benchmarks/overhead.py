@@ -1,20 +1,22 @@
 """What an attack costs beyond the passes it makes, and beside the PGD of other libraries.
 
 Bare: the same batches, in the same order, through the same module, with a forward and an input gradient each and nothing
-else. `recorded` on a first run by hooks, checked against the ledger's own count, then timed in turn with the attack.
-`all hold`: a budget so small that nobody is fooled, so that every pass is made. `some fall`: a real budget, where a fooled
-sample leaves at once. The peers run PGD with the same steps, step size and budget from the clean input, in batches of the
-same size, on a module with the same weights whose parameters ask for no gradients (which spares foolbox and ART the weight
-gradients they would take by default). Above 1 means that the peer is slower.
+else; they are recorded by hooks on a first run and checked against the ledger's own count. `all hold`: a budget so small
+that nobody is fooled, so that every pass is made. `some fall`: a real budget, where a fooled sample leaves at once. The peers
+run PGD with the same steps, step size and budget from the clean input, in batches of the same size, on a module with the same
+weights whose parameters ask for no gradients (which spares foolbox and ART the weight gradients they would take by default).
+Above 1 means that the peer is slower. All that is compared runs in turns, pass by pass, so that a machine that is slow for a
+while is slow for all alike; `cpu` is the processor time of the thread itself, and means little with more than one.
 """
 
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import measure
 import numpy as np
 import torch
-from measure import Passes, Subject, Table, counting, interleaved, ratios, replay, spread
+from measure import Passes, Subject, Table, Work, counting, ratios, repeated, replay, spread
 from torch import Tensor, nn
 
 from brinell.attacks.apgd import APGD
@@ -31,7 +33,7 @@ STEPS = 50
 TINY = 1e-5
 """A budget that fools nobody: the smallest that float32 images still feel."""
 
-Work = Callable[[], object]
+Run = Callable[[], object]
 
 
 def ours(subject: Subject, module: nn.Module, attack: Attack, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
@@ -45,7 +47,7 @@ def ours(subject: Subject, module: nn.Module, attack: Attack, x: Tensor, y: Tens
     return ledger
 
 
-def foolbox_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Work:
+def foolbox_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Run:
     """The LinfPGD of foolbox."""
     import foolbox
 
@@ -56,16 +58,15 @@ def foolbox_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size:
     ]
 
 
-def torchattacks_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Work:
+def torchattacks_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Run:
     """The PGD of torchattacks."""
     import torchattacks
 
-    # The library reads the device off the first parameter.
     attack = torchattacks.PGD(module, eps=eps, alpha=2.5 / STEPS * eps, steps=STEPS, random_start=False)
     return lambda: [attack(part, labels) for part, labels in zip(x.split(batch_size), y.split(batch_size), strict=True)]
 
 
-def art_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Work:
+def art_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Run:
     """The PGD of the Adversarial Robustness Toolbox."""
     from art.attacks.evasion import ProjectedGradientDescent
     from art.estimators.classification import PyTorchClassifier
@@ -90,25 +91,22 @@ def art_pgd(module: nn.Module, x: Tensor, y: Tensor, eps: float, batch_size: int
 PEERS = {"foolbox": foolbox_pgd, "torchattacks": torchattacks_pgd, "ART": art_pgd}
 
 
-def against_bare(table: Table, subject: Subject, module: nn.Module, n: int, eps: float, case: str, options) -> None:
+def against_bare(table: Table, subject: Subject, n: int, eps: float, case: str, options: Namespace) -> None:
     """Time our attacks against the bare loop of their own passes."""
+    module, bare = subject.module(), subject.module()
     x, y = subject.samples(n, module)
-    attacks: dict[str, Attack] = {
-        f"PGD-{STEPS}": PGD(steps=STEPS),
-        "APGD-100": APGD(steps=100, loss="ce"),
-    }
+    attacks: dict[str, Attack] = {f"PGD-{STEPS}": PGD(steps=STEPS), "APGD-100": APGD(steps=100, loss="ce")}
     for name, attack in attacks.items():
         run = partial(ours, subject, module, attack, x, y, eps, options.batch_size)
         with counting(module) as passes:
             ledger = run()
         check_count(passes, ledger)
-        works = {"ours": run, "bare": partial(replay, module, passes, x, y)}
-        works["bare"]()
-        times = interleaved(works, options.repetitions)
+        works = {"ours": Work(module, run), "bare": Work(bare, partial(replay, bare, passes, x, y))}
+        times = repeated(works, options.repetitions, options.threads)
         wall, cpu = (ratios(times["ours"], times["bare"], clock) for clock in ("wall", "cpu"))
         seconds = spread([timing.wall for timing in times["bare"]], 2)
-        counts = f"{passes.forwards} / {passes.backwards}"
         standing = f"{n - int(ledger.fooled.sum())} of {n}"
+        counts = f"{passes.forwards} / {passes.backwards}"
         table.add(subject.name, name, case, standing, counts, seconds, spread(wall), spread(cpu), options.repetitions)
 
 
@@ -119,62 +117,56 @@ def check_count(passes: Passes, ledger: Ledger) -> None:
         raise SystemExit(f"the ledger counts {told}, the hooks {(passes.forwards, passes.backwards)}")
 
 
-def against_peers(table: Table, subject: Subject, module: nn.Module, n: int, eps: float, case: str, options) -> None:
+def against_peers(table: Table, subject: Subject, n: int, eps: float, case: str, options: Namespace) -> None:
     """Time our PGD against each peer's."""
+    module = subject.module()
     x, y = subject.samples(n, module)
     attack = PGD(steps=STEPS, step_size=2.5 / STEPS, random_start=False)
-    works: dict[str, Work] = {"Brinell": partial(ours, subject, module, attack, x, y, eps, options.batch_size)}
+    works = {"Brinell": Work(module, partial(ours, subject, module, attack, x, y, eps, options.batch_size))}
     counts, missing = {}, {}
+    with counting(module) as counts["Brinell"]:
+        works["Brinell"].run()
     for name, make in PEERS.items():
+        module = subject.module()
         try:
-            works[name] = make(module, x, y, eps, options.batch_size)
+            work = Work(module, make(module, x, y, eps, options.batch_size))
+            with counting(module) as counts[name]:
+                work.run()
+            works[name] = work
         except Exception as error:  # whatever ails a peer is said in its line
-            missing[name] = error
-    for name in list(works):
-        try:
-            with counting(module) as passes:
-                works[name]()
-            counts[name] = passes
-        except Exception as error:
-            if name == "Brinell":
-                raise
-            missing[name] = error
-            del works[name]
-    module.eval()
-    times = interleaved(works, options.repetitions)
-    for name, passes in counts.items():
+            missing[name] = " ".join(f"{type(error).__name__}: {error}".split())
+    times = repeated(works, options.repetitions, options.threads)
+    for name in works:
         wall, cpu = (ratios(times[name], times["Brinell"], clock) for clock in ("wall", "cpu"))
         seconds = spread([timing.wall for timing in times[name]], 2)
-        counted = f"{passes.forwards} / {passes.backwards}"
-        table.add(subject.name, case, n, name, counted, seconds, spread(wall, 2), spread(cpu, 2), options.repetitions)
-    for name, error in missing.items():
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        counted = f"{counts[name].forwards} / {counts[name].backwards}"
+        table.add(subject.name, case, n, name, counted, seconds, spread(wall), spread(cpu), options.repetitions)
+    for name, reason in missing.items():
         table.add(subject.name, case, n, name, f"did not run: {reason}", "", "", "", "")
 
 
+def every_case(options: Namespace) -> Iterator[tuple[Subject, int, float, str]]:
+    """Each model with many samples that hold, then with some that fall."""
+    for name in options.subjects:
+        subject = measure.SUBJECTS[name]
+        yield subject, options.n_hold, TINY, f"all hold (eps {TINY:g})"
+        yield subject, options.n_fall, subject.eps, f"some fall (eps {subject.eps_text})"
+
+
 def main() -> None:
-    """Both comparisons on every subject."""
+    """Both comparisons on every model."""
     options = measure.arguments(
-        __doc__ or "", subjects=list(measure.SUBJECTS), repetitions=5, batch_size=128, n_hold=128, n_fall=512
+        __doc__ or "", subjects=list(measure.SUBJECTS), repetitions=3, batch_size=128, n_hold=128, n_fall=256
     )
     told = measure.command(options, "subjects", "repetitions", "batch_size", "n_hold", "n_fall")
-    cases = [("all hold", options.n_hold, None), ("some fall", options.n_fall, "eps")]
     columns = "model, attack, case, standing after, forwards / backwards, bare s, ours / bare wall, ours / bare cpu, repetitions"
-    table = Table("Overhead of the attacks over their bare passes", told, columns.split(", "))
-    for name in options.subjects:
-        subject = measure.SUBJECTS[name]
-        module = subject.module()
-        for case, n, real in cases:
-            eps, text = (subject.eps, subject.eps_text) if real else (TINY, f"{TINY:g}")
-            against_bare(table, subject, module, n, eps, f"{case} (eps {text})", options)
+    table = Table("Overhead of the attacks over their bare passes (target on ResNet-20: 1.05)", told, columns.split(", "))
+    for subject, n, eps, case in every_case(options):
+        against_bare(table, subject, n, eps, case, options)
     columns = "model, case, n, library, forwards / backwards, s, wall / ours, cpu / ours, repetitions"
-    table = Table(f"PGD-{STEPS} beside other libraries", told, columns.split(", "))
-    for name in options.subjects:
-        subject = measure.SUBJECTS[name]
-        module = subject.module()
-        for case, n, real in cases:
-            eps, text = (subject.eps, subject.eps_text) if real else (TINY, f"{TINY:g}")
-            against_peers(table, subject, module, n, eps, f"{case} (eps {text})", options)
+    table = Table(f"PGD-{STEPS} beside other libraries (above 1: slower than ours)", told, columns.split(", "))
+    for subject, n, eps, case in every_case(options):
+        against_peers(table, subject, n, eps, case, options)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ columns, docs/cli.md from the command line, docs/schema/*.json from the results 
 import argparse
 import ast
 import dataclasses
-import importlib
 import inspect
 import json
 import sys
@@ -17,7 +16,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from typer.main import get_command
+from typer.testing import CliRunner
+
 from brinell import plugins
+from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,14 +30,13 @@ BEGIN, END = "<!-- plugins:begin -->", "<!-- plugins:end -->"
 
 def pages() -> dict[str, str]:
     """Every generated file, by its path from the root, with what it should hold."""
-    found = {"docs/plugins.md": plugin_page(), "docs/records.md": record_page()}
-    try:
-        found["docs/cli.md"] = cli_page()
-        found |= schema_pages()
-        found["README.md"] = readme((ROOT / "README.md").read_text(encoding="utf-8"))
-    except (ImportError, AttributeError, SystemExit) as error:
-        print(f"left out for now: {error}", file=sys.stderr)
-    return found
+    found = {
+        "README.md": readme((ROOT / "README.md").read_text(encoding="utf-8")),
+        "docs/plugins.md": plugin_page(),
+        "docs/records.md": record_page(),
+        "docs/cli.md": cli_page(),
+    }
+    return found | schema_pages()
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -161,44 +163,23 @@ def counts_as(outcome: Outcome) -> str:
 
 
 def cli_page() -> str:
-    """Every verb of the command line with its arguments and options."""
-    from typer.main import get_command
+    """The help of every verb of the command line, as it is printed."""
+    from brinell.cli import app
 
-    root = get_command(importlib.import_module("brinell.cli").app)
-    return "".join([NOTE, "# Command line\n", *verb_sections(root, "brinell", level=2)])
-
-
-def verb_sections(command: Any, path: str, level: int) -> list[str]:
-    """One section for a command, then one for each of its subcommands."""
-    parts = [f"\n{'#' * level} {path}\n\n", *([inspect.cleandoc(command.help) + "\n"] if command.help else [])]
-    rows = [parameter_row(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
-    if rows:
-        parts.append("\n" + table(["argument or option", "values", "default", "meaning"], rows))
-    for name, child in getattr(command, "commands", {}).items():
-        if not child.hidden:
-            parts += verb_sections(child, f"{path} {name}", level + 1 if level == 2 else level)
-    return parts
-
-
-def parameter_row(parameter: Any) -> list[str]:
-    """How one argument or option is written, what it takes, what it is when left out, and what it does."""
-    if parameter.param_type_name == "argument":
-        spelling = f"`{(parameter.metavar or parameter.name).upper()}`"
-    else:
-        spelling = ", ".join(f"`{option}`" for option in [*parameter.opts, *parameter.secondary_opts])
-    choices = getattr(parameter.type, "choices", None)
-    flag = getattr(parameter, "is_flag", False)
-    values = "" if flag else " or ".join(map(str, choices)) if choices else parameter.metavar or parameter.type.name
-    repeat = " (repeatable)" if getattr(parameter, "multiple", False) or parameter.nargs == -1 else ""
-    blank = parameter.default in (None, False, "") or parameter.default == () or parameter.default == []
-    default = "required" if parameter.required else "" if blank or callable(parameter.default) else f"`{parameter.default}`"
-    return [spelling, values + repeat, default, getattr(parameter, "help", None) or ""]
+    root: Any = get_command(app)
+    parts = [NOTE, "# Command line\n"]
+    for arguments in [[], *([name] for name in root.commands)]:
+        result = CliRunner().invoke(app, [*arguments, "--help"], prog_name="brinell", terminal_width=100, color=False)
+        if result.exit_code:
+            raise SystemExit(f"brinell {' '.join(arguments)} --help ended with {result.exit_code}: {result.output}")
+        text = "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
+        parts.append(f"\n## {' '.join(['brinell', *arguments])}\n\n```text\n{text}\n```\n")
+    return "".join(parts)
 
 
 def schema_pages() -> dict[str, str]:
-    """The JSON schema of what each verb prints with --json."""
-    schemas = importlib.import_module("brinell.cli.schemas")
-    return {f"docs/schema/{verb}.json": json.dumps(schemas.schema(verb), indent=2) + "\n" for verb in schemas.SCHEMAS}
+    """The JSON Schema of what each verb prints with --json."""
+    return {f"docs/schema/{verb}.json": json.dumps(schema(verb), indent=2) + "\n" for verb in SCHEMAS}
 
 
 # --- main ------------------------------------------------------------------------------------------------------------
