@@ -145,7 +145,7 @@ def test_success_must_survive_storage(small, synthetic):
 def test_a_find_off_the_grid_counts_one_level_up(synthetic):
     eps = [0.5 / 255, 1 / 255]
     rows = synthetic.records("m", np.zeros(4, int), eps, np.array([[0.5 / 255] * 3 + [INF]] * 2), classes=2)
-    pushed_out = synthetic.change(rows, rows.outcome == "fooled", stored_within=False)
+    pushed_out = synthetic.change(rows, rows.outcome == "fooled", stored_within=False, linf=0.5 / 255 + 3e-8)
     result = summarise(synthetic.manifest(["m"], eps, 4, ["a", "b"]), pushed_out, "x").models[0]
     assert [r.k for r in result.robust_accuracy] == [1, 1]
     assert [r.k for r in result.as_stored] == [4, 1]

@@ -181,19 +181,21 @@ def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     reach = np.where(within, records.eps[rows], _size(records, rows, str(manifest["distance"])) + rounding(manifest))
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
-    # Sizes are float32; 0.5/255 and half a level of 8 bits are within 1/255.
-    survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-6)
+    survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
     broken = survives | (cells.clean == WRONG)[:, None]
     stored = np.where(worst == UNJUDGED, UNJUDGED, np.where(broken, WRONG, RIGHT))
     return rates(stored, [float(e) for e in cells.eps], unseen)
 
 
 def rounding(manifest: Mapping[str, Any]) -> float:
-    """The most by which rounding to storage can enlarge a perturbation, in the run's norm; infinite where that is not known."""
+    """The most by which rounding to storage can enlarge a perturbation, in the run's norm; infinite where that is not known.
+
+    A millionth of the range is taken off for float32: 0.5/255 and half a level of 8 bits are within 1/255.
+    """
     domain = manifest["data"]["domain"]
-    half = float(np.max(np.subtract(domain["high"], domain["low"]))) / (int(domain["levels"]) - 1) / 2
-    values = math.prod(domain["shape"])
-    most: dict[str, float] = {"linf": half, "l2": half * math.sqrt(values), "l1": half * values}
+    width = float(np.max(np.subtract(domain["high"], domain["low"])))
+    each, values = width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width, math.prod(domain["shape"])
+    most: dict[str, float] = {"linf": each, "l2": each * math.sqrt(values), "l1": each * values}
     return most.get(str(manifest["distance"]), math.inf)
 
 
