@@ -19,7 +19,13 @@ class Normalise(nn.Module):
         self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, channels, h, w) to the same shape."""
+        """(n, channels, h, w) to the same shape.
+
+        Raises:
+            ValueError: another number of channels; grey images would be broadcast to three without a word.
+        """
+        if x.shape[1] != len(self.mean):
+            raise ValueError(f"images have {x.shape[1]} channels, not {len(self.mean)}")
         return (x - self.mean) / self.std
 
 
@@ -123,10 +129,11 @@ class BiasResNet(nn.Module):
 
 
 class Wide(nn.Sequential):
-    """Two strided convolutions and two linear layers, trained for provable robustness."""
+    """Two strided convolutions and two linear layers, trained for provable robustness. The first layer has no weights to load."""
 
     def __init__(self) -> None:
-        super().__init__(
+        super().__init__()
+        layers = (
             nn.Conv2d(3, 16, 4, 2, 1),
             nn.ReLU(),
             nn.Conv2d(16, 32, 4, 2, 1),
@@ -136,11 +143,9 @@ class Wide(nn.Sequential):
             nn.ReLU(),
             nn.Linear(100, 10),
         )
-        self.register_buffer("mean", torch.tensor((0.485, 0.456, 0.406)).reshape(-1, 1, 1), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, 3, 32, 32) in [0, 1] to (n, 10) logits."""
-        return super().forward((x - self.mean) / 0.225)
+        self.add_module("normalise", Normalise((0.485, 0.456, 0.406), (0.225, 0.225, 0.225)))
+        for number, layer in enumerate(layers):
+            self.add_module(str(number), layer)
 
 
 def resnet20() -> nn.Module:

@@ -49,6 +49,8 @@ class SqueezeNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 3, 224, 224) in [0, 1] to (n, 1000) logits."""
+        if x.shape[1] != 3:
+            raise ValueError(f"images have {x.shape[1]} channels, not 3")
         x = _pool(F.relu(self.conv1(x * 255 - self.mean)))
         x = _pool(self.fire4(self.fire3(self.fire2(x))))
         x = _pool(self.fire8(self.fire7(self.fire6(self.fire5(x)))))

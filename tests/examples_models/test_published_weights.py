@@ -7,6 +7,7 @@ import torch
 
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
@@ -96,3 +97,12 @@ def test_a_graph_is_run_by_hand(root: Path) -> None:
         # Padded left and below: [[0, 1, 0], [0, -1, 1], [0, 0, 0]]. Convolved plus a half: [[-1.5, 2.5], [-1.5, 1.5]].
         # relu, doubled, relu6: [[0, 5], [0, 3]]; mean 2.
         assert net(x).tolist() == [[2.0]]
+
+
+@pytest.mark.parametrize(
+    ("file", "factory"), [("cifar10", "resnet20"), ("cifar10", "cnn_wide_kw"), ("imagenet", "squeezenet1_0")]
+)
+def test_grey_images_are_not_taken_for_coloured(root: Path, file: str, factory: str) -> None:
+    domain = Domain(kind="image", shape=(1, 32, 32), levels=256)
+    with torch.random.fork_rng(), pytest.raises(RequestError, match="images have 1 channels, not 3"):
+        TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -99,7 +100,7 @@ class TorchTarget:
         Raises:
             RequestError: the module cannot take the data, or does not answer with one row of logits per input.
         """
-        device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
+        device = next((held.device for held in chain(self.module.parameters(), self.module.buffers())), torch.device("cpu"))
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
         shape = f"{self.domain.kind}s of shape {self.domain.shape}"
         try:
@@ -124,7 +125,7 @@ class TorchTarget:
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
         """The module in eval mode, and on `device` where one is given; afterwards everything is as it was."""
         flags = [(part, part.training) for part in self.module.modules()]
-        home = next((p.device for p in self.module.parameters()), None)
+        home = next((held.device for held in chain(self.module.parameters(), self.module.buffers())), None)
         self._open += 1
         try:
             self.module.eval()
