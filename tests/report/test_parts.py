@@ -45,6 +45,8 @@ def test_histogram_counts_everything():
     assert histogram_of_counts(np.array([1.0, 3.0, 3.0])).counts.tolist() == [1, 0, 2]
     assert histogram_of_counts(np.array([1.0, 10.0, 100.0, 1000.0]), bins=2).counts.tolist() == [2, 2]
     assert histogram_of_counts(np.array([])) is None
+    many = histogram_of_counts(np.arange(1.0, 5001.0))
+    assert many.counts.sum() == 5000 and (np.diff(many.edges) >= 1).all()
     assert histogram(np.array([]), bins=4) is None
     svg = figures.histogram(
         Histogram(edges=np.array([0.0, 1, 2]), counts=np.array([3, 1])),

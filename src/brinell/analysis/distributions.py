@@ -120,7 +120,11 @@ def histogram_of_counts(values: Array, *, bins: int = 20) -> Histogram | None:
     if not len(values):
         return None
     high = int(values.max())
-    edges = np.arange(high + 1) + 0.5 if high <= 2 * bins else np.geomspace(0.5, high + 0.5, bins + 1)
+    if high <= 2 * bins:
+        edges = np.arange(high + 1) + 0.5
+    else:
+        # Between whole numbers, so that no bin is too narrow to hold one.
+        edges = np.unique(np.rint(np.geomspace(1, high + 1, bins + 1))) - 0.5
     return Histogram(edges=edges, counts=np.histogram(values, edges)[0])
 
 

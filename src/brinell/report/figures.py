@@ -48,6 +48,8 @@ class Frame:
         return self.height - self.bottom - share * (self.height - self.bottom - self.top)
 
 
+COLOURS = 5
+"""Series colours of the style sheet; a sixth model starts over."""
 LARGE = Frame(width=430, height=270, left=46, bottom=46)
 SMALL = Frame(width=170, height=120, left=32, bottom=22, top=8, right=14)
 BARS = Frame(width=330, height=170, left=40, bottom=42, right=20)
@@ -96,7 +98,7 @@ def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Seq
         x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
         place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{frame.y(0) - y:.1f}"'
         tip = f"{_bin(bars, i, whole=ticks is None)}: {count(int(height))}"
-        parts.append(f'<rect class="bar s{style}" {place}><title>{escape(tip)}</title></rect>')
+        parts.append(f'<rect class="bar s{style % COLOURS}" {place}><title>{escape(tip)}</title></rect>')
     parts.append(f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
     if ticks is None:
         shown = [(frame.x((i + 0.5) / bins), _bin(bars, i, whole=True)) for i in range(bins)]
@@ -195,7 +197,7 @@ def _line(frame: Frame, series: Series, top: float, *, dots: bool) -> str:
     known = [(rate, frame.x(rate.eps / top)) for rate in series.rates if rate.value is not None]
     if not known:
         return ""
-    style = "ref" if series.style < 0 else f"s{series.style}"
+    style = "ref" if series.style < 0 else f"s{series.style % COLOURS}"
     parts = []
     if series.band:
         upper = [f"{x:.1f},{frame.y(rate.high or 0.0):.1f}" for rate, x in known]
