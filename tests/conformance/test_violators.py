@@ -31,7 +31,8 @@ class Honest:
 
     def __call__(self, ledger, batch, threat, rng):
         x, _ = self.step(ledger, batch, threat)
-        ledger.scores(batch.ids, x)
+        if ledger.standing(batch.ids).any():
+            ledger.scores(batch.ids, x)
 
     def step(self, ledger, batch, threat):
         grad = ledger.gradient(batch.ids, batch.x, margin).grad
@@ -291,7 +292,7 @@ CAUGHT = {
     MindsThePosition: "gave other verdicts when the batch was split or reordered",
     FindsOtherInputsByPosition: "found other inputs when the batch was split or reordered",
     DoesNotRepeat: "gave two results for the same samples and streams",
-    IgnoresTheQueryBudget: "budget of 3 queries is spent",
+    IgnoresTheQueryBudget: "queries is spent",
     CostsMoreForwards: "spent 2 forwards and 1 backwards on a sample and says that it costs 1 and 1",
     CostsMoreBackwards: "spent 2 forwards and 1 backwards on a sample and says that it costs 2 and 0",
     Breaks: "failed on vector inputs in linf with ZeroDivisionError: halved a step",

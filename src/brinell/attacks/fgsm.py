@@ -39,5 +39,10 @@ class FGSM:
     def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Step from the clean input."""
         grad = ledger.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
+        stands = ledger.standing(batch.ids)
+        if not stands.all():  # a budget of one query is spent by now
+            batch, threat, grad = batch.select(stands), threat.select(stands), grad[stands]
+            if not len(batch):
+                return
         step = threat.distance.ascent(grad).mul_(per_sample(threat.eps, grad))
         ledger.scores(batch.ids, threat.project(batch.x + step, batch.x))
