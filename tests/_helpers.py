@@ -11,7 +11,9 @@ from brinell.api import Silent
 from brinell.audit.plan import Plan, Request, make_plan
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
+from brinell.core.ledger import Ledger
 from brinell.core.record import COLUMNS, Records
+from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
@@ -75,6 +77,15 @@ def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.7)
     return module
+
+
+def fight(attack: Any, target: Any, x: Any, y: Any, eps: Any, norm: str = "linf", *, seed: int = 0, **settings: Any) -> Ledger:
+    """One attack on one batch; what came of it stands in the ledger."""
+    batch = batch_of(x, y)
+    threat = threat_of(eps, norm, target.domain, n=len(batch))
+    ledger = Ledger(target, batch, threat, access=attack.access, **settings)
+    attack(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold("test"))
+    return ledger
 
 
 def plan_of(targets: Any, x: Any, y: Any, *, domain: Domain | None = None, **request: Any) -> Plan:

@@ -1,0 +1,304 @@
+"""What each attack must do on targets whose answers are known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import Recorder, fight, mlp, threshold
+from brinell import plugins
+from brinell.attacks.apgd import APGD, _checkpoints
+from brinell.attacks.fgsm import FGSM
+from brinell.attacks.pgd import PGD
+from brinell.core.batch import Batch
+from brinell.core.domain import KINDS, Domain
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.core.torch_target import TorchTarget
+from brinell.testing import linear_problem
+
+THREE = Domain(kind="vector", shape=(3,))
+SLOPE = torch.tensor([3.0, -4.0, 0.0])
+
+
+def sloped(x):
+    """Two classes; the loss of class 0 rises along SLOPE."""
+    z = x.flatten(1) @ SLOPE
+    return torch.stack([5 - z, z - 5], 1)
+
+
+# FGSM
+
+
+@pytest.mark.parametrize("loss", ["ce", "margin", "dlr"])
+def test_fgsm_is_one_step(loss):
+    target = Recorder(sloped, THREE)
+    ledger = fight(FGSM(loss=loss), target, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
+    shown, stepped = target.calls
+    assert shown.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
+    # The sign of the gradient; the third value has none and stays; the second sample meets its upper bound.
+    torch.testing.assert_close(stepped, torch.tensor([[0.6, 0.4, 0.5], [1.0, 0.4, 0.5]]))
+    assert ledger.forwards.tolist() == [2, 2] and ledger.backwards.tolist() == [1, 1]
+
+
+def test_fgsm_in_l2_follows_the_gradient():
+    target = Recorder(sloped, THREE)
+    fight(FGSM(), target, [[0.5, 0.5, 0.5]], [0], 0.1, "l2")
+    torch.testing.assert_close(target.calls[1], torch.tensor([[0.56, 0.42, 0.5]]))
+
+
+def test_fgsm_climbs_away_from_the_label():
+    def falling(x):
+        z = x.flatten(1) @ SLOPE
+        return torch.stack([5 + z, -z - 5], 1)
+
+    target = Recorder(falling, THREE)
+    fight(FGSM(), target, [[0.5, 0.5, 0.5]], [0], 0.1)
+    torch.testing.assert_close(target.calls[1], torch.tensor([[0.4, 0.6, 0.5]]))
+
+
+def test_fgsm_has_one_eps_per_sample():
+    target = Recorder(sloped, THREE)
+    fight(FGSM(), target, [[0.5, 0.5, 0.5]] * 2, [0, 0], [0.1, 0.02])
+    torch.testing.assert_close(target.calls[1], torch.tensor([[0.6, 0.4, 0.5], [0.52, 0.48, 0.5]]))
+
+
+def test_fgsm_goes_on_with_the_others_where_one_is_fooled_already():
+    target = Recorder(threshold(0.5))
+    ledger = fight(FGSM(), target, [[0.6, 0.2], [0.45, 0.8]], [0, 0], 0.1)
+    assert ledger.fooled.tolist() == [True, True] and ledger.forwards.tolist() == [1, 2]
+
+
+# PGD
+
+
+def test_bim_steps_by_hand():
+    target = Recorder(sloped, THREE)
+    fight(PGD(steps=3, step_size=0.6, random_start=False), target, [[0.5, 0.5, 0.5]], [0], 0.1)
+    expected = [[0.5, 0.5, 0.5], [0.56, 0.44, 0.5], [0.6, 0.4, 0.5], [0.6, 0.4, 0.5]]
+    torch.testing.assert_close(torch.cat(target.calls), torch.tensor(expected))
+
+
+def test_pgd_steps_are_two_and_a_half_eps_in_all():
+    target = Recorder(sloped, THREE)
+    fight(PGD(steps=10, random_start=False), target, [[0.5, 0.5, 0.5]], [0], 0.1)
+    assert target.calls[1][0, 0] - 0.5 == pytest.approx(0.025)
+
+
+def test_bim_draws_nothing():
+    targets = [Recorder(sloped, THREE) for _ in range(2)]
+    for seed, target in enumerate(targets):
+        fight(PGD(steps=4, random_start=False), target, [[0.5, 0.5, 0.5]], [0], 0.1, seed=seed)
+    assert torch.equal(torch.cat(targets[0].calls), torch.cat(targets[1].calls))
+
+
+@pytest.mark.parametrize("attack", [PGD(steps=2), APGD(steps=2)])
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_random_starts_differ_by_seed_sample_and_restart(attack, norm):
+    starts = []
+    for seed in (0, 1):
+        target = Recorder(sloped, THREE)
+        twice = type(attack)(steps=2, restarts=2)
+        fight(twice, target, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
+        calls_a_run = 3
+        starts += [*target.calls[0], *target.calls[calls_a_run]]
+    assert len({tuple(start.tolist()) for start in starts}) == len(starts) == 8
+    sizes = torch.stack(starts) - 0.5
+    sizes = sizes.abs().amax(1) if norm == "linf" else sizes.norm(dim=1)
+    assert (sizes <= 0.1 + 1e-6).all()
+    if isinstance(attack, APGD):
+        torch.testing.assert_close(sizes, torch.full((8,), 0.1))
+
+
+@pytest.mark.parametrize("attack", [PGD(steps=4, step_size=0.25, random_start=False), APGD(steps=1, random_start=False), FGSM()])
+def test_the_last_iterate_is_judged(attack):
+    """The boundary lies so near to the rim of the ball that only the last point crosses it."""
+    target = Recorder(threshold(0.4999))
+    ledger = fight(attack, target, [[0.4, 0.5]], [0], 0.1)
+    assert ledger.fooled.all()
+    assert ledger.first_success.tolist() == ledger.forwards.tolist()
+    assert (threshold(0.4999)(torch.cat(target.calls[:-1])).argmax(1) == 0).all()
+
+
+# APGD
+
+
+def test_checkpoints_of_the_paper():
+    assert _checkpoints(100) == [22, 41, 57, 70, 80, 87, 93, 99]
+
+
+@given(st.integers(1, 1000))
+def test_checkpoints_by_the_formula(steps):
+    """Section 3.2: p_(j+1) = p_j + max(p_j - p_(j-1) - 0.03, 0.06), w_j = ceil(p_j N), in hundredths so that nothing rounds."""
+    points = [0, 22]
+    while points[-1] <= 100:
+        points.append(points[-1] + max(points[-1] - points[-2] - 3, 6))
+    expected = sorted({-(-point * steps // 100) for point in points if 0 < point} - {0})
+    assert _checkpoints(steps) == [w for w in expected if w <= steps]
+
+
+def apgd_of_the_paper(function, x0, y, eps, steps):
+    """Algorithm 1 for one sample in Linf, transcribed: every input whose value is asked for, in order."""
+    points = [0, *_checkpoints(steps)]
+
+    def f(x):
+        leaf = x.clone().requires_grad_()
+        loss = torch.nn.functional.cross_entropy(function(leaf), y, reduction="sum")
+        return loss.item(), torch.autograd.grad(loss, leaf)[0]
+
+    def project(x):
+        return torch.minimum(torch.maximum(x, x0 - eps), x0 + eps).clamp(0, 1)
+
+    eta, (loss, grad) = 2 * eps, f(x0)
+    x_old, x = x0, project(x0 + eta * grad.sign())
+    best, best_x, best_grad = loss, x0, grad
+    eta_before, best_before = None, best
+    asked, rises, j = [x0, x], 0, 1
+    for k in range(1, steps):
+        before, (loss, grad) = loss, f(x)
+        rises += loss > before
+        if loss > best:
+            best, best_x, best_grad = loss, x, grad
+        if k == points[j]:
+            stalled = rises <= 0.75 * (points[j] - points[j - 1])
+            stuck = eta_before == eta and best_before == best
+            eta_before, best_before, rises, j = eta, best, 0, min(j + 1, len(points) - 1)
+            if stalled or stuck:
+                eta, x, loss, grad = eta / 2, best_x, best, best_grad
+        z = project(x + eta * grad.sign())
+        x_old, x = x, project(x + 0.75 * (z - x) + 0.25 * (x - x_old))
+        asked.append(x)
+    return torch.cat(asked)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_apgd_in_linf_goes_where_algorithm_1_goes(seed):
+    """On a network that it never fools, since the label's logit is raised out of reach."""
+    module = mlp(6, 3, seed)
+
+    def function(x):
+        return module(x) + torch.tensor([6.0, 0.0, 0.0])
+
+    x0 = torch.rand(1, 6, generator=torch.Generator().manual_seed(seed))
+    target = Recorder(function, Domain(kind="vector", shape=(6,)), classes=3)
+    y = torch.tensor([0])
+    ledger = fight(APGD(steps=40, random_start=False), target, x0, y, 0.02)
+    assert not ledger.fooled.any()
+    torch.testing.assert_close(torch.cat(target.calls), apgd_of_the_paper(function, x0, y, 0.02, 40), atol=1e-6, rtol=0)
+
+
+def run_linear(attack, kind, norm, factor, **problem):
+    problem = linear_problem(kind, norm, **problem)
+    threat = Threat(distance=plugins.build("distance", norm, {}), eps=factor * problem.margin, domain=problem.target.domain)
+    ledger = Ledger(problem.target, problem.batch, threat, access=attack.access)
+    attack(ledger.desk(), problem.batch, threat, Streams.of(problem_seed(problem), problem.batch.ids))
+    return ledger
+
+
+def problem_seed(problem):
+    return int(problem.batch.x.sum() * 1000)
+
+
+GRADIENT = [APGD(steps=15), APGD(steps=15, loss="dlr"), APGD(steps=15, random_start=False), PGD(steps=15), FGSM()]
+
+
+@pytest.mark.parametrize("attack", GRADIENT, ids=str)
+@settings(max_examples=15)
+@given(st.sampled_from(KINDS), st.sampled_from(["linf", "l2"]), st.integers(0, 10**6), st.integers(2, 10))
+def test_exact_margins(attack, kind, norm, seed, classes):
+    """Never a success below the exact margin, always one a little above it: whatever the weights, classes and inputs."""
+    below = run_linear(attack, kind, norm, 0.95, seed=seed, classes=classes, n=8)
+    above = run_linear(attack, kind, norm, 1.05, seed=seed, classes=classes, n=8)
+    assert not below.fooled.any()
+    assert above.fooled.all()
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(KINDS), st.sampled_from(["linf", "l2", "l1"]), st.integers(0, 10**6), st.integers(2, 10))
+def test_the_margins_are_exact(kind, norm, seed, classes):
+    """The straight step along the dual direction wins just above the margin and does not just below it."""
+    problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
+    distance, x, y = plugins.build("distance", norm, {}), problem.batch.x, problem.batch.y
+    rival = problem.target.weight[1 - y] - problem.target.weight[y]
+    step = distance.ascent(rival.reshape(x.shape))
+    for factor, wins in ((0.999, False), (1.001, True)):
+        moved = x + step * (factor * problem.margin).reshape(-1, *[1] * (x.ndim - 1))
+        assert ((problem.target.predict(moved).argmax(1) != y) == wins).all()
+        assert problem.target.domain.excess(moved) <= 0
+    assert (problem.target.predict(x).argmax(1) == y).all()
+
+
+# Survivors only
+
+
+ATTACKS = [
+    PGD(steps=6, random_start=False),
+    PGD(steps=3, restarts=2),
+    APGD(steps=6, random_start=False),
+    APGD(steps=4, restarts=2),
+]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+@pytest.mark.parametrize("batch_size", [3, 100])
+def test_a_fooled_sample_is_never_shown_again(attack, batch_size):
+    """Samples are told apart by their second value, which no attack can move far; their distances to the boundary differ."""
+    n = 12
+    x = torch.stack([torch.linspace(0.3, 0.49, n), torch.linspace(0.05, 0.95, n)], 1)
+    target = Recorder(threshold(0.5))
+    ledger = fight(attack, target, x, [0] * n, 0.03, batch_size=batch_size)
+    fooled = set()
+    shown = np.zeros(n, dtype=int)
+    for call in target.calls:
+        ids = (call[:, 1:2] - x[:, 1]).abs().argmin(1).tolist()
+        assert not fooled & set(ids), "a fooled sample was shown to the model again"
+        fooled |= {one for one, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
+        np.add.at(shown, ids, 1)
+    assert shown.tolist() == ledger.forwards.tolist()
+    assert 0 < len(fooled) < n
+    assert ledger.fooled.nonzero()[:, 0].tolist() == sorted(fooled)
+    most = attack.cost(2)[0]
+    assert [count == most for count in shown] == [one not in fooled for one in range(n)]
+
+
+@pytest.mark.parametrize("attack", [*ATTACKS, FGSM()], ids=str)
+@pytest.mark.parametrize("queries", [1, 2, 5])
+def test_query_budgets(attack, queries):
+    x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
+    ledger = fight(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.03, queries=queries)
+    assert (ledger.forwards <= queries).all() and (ledger.forwards >= 1).all()
+
+
+@pytest.mark.parametrize("attack", [PGD(steps=3), APGD(steps=3), FGSM()])
+def test_clean_inputs_are_left_alone(attack):
+    module = mlp(6, 3)
+    x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
+    y = module(x).argmax(1)
+    batch = Batch(ids=torch.arange(5), x=x.clone(), y=y.clone())
+    domain = Domain(kind="vector", shape=(6,))
+    threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((5,), 0.2), domain=domain)
+    ledger = Ledger(TorchTarget(module, domain), batch, threat)
+    attack(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
+    assert torch.equal(batch.x, x) and torch.equal(batch.y, y) and (threat.eps == 0.2).all()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "settings", "message"),
+    [
+        (PGD, {"steps": 0}, "at least 1"),
+        (PGD, {"restarts": 0}, "at least 1"),
+        (PGD, {"step_size": 0.0}, "a fraction of eps"),
+        (PGD, {"step_size": 2.1}, "a fraction of eps"),
+        (PGD, {"step_size": math.nan}, "a fraction of eps"),
+        (PGD, {"restarts": 2, "random_start": False}, "repeat the same run"),
+        (APGD, {"steps": 0}, "at least 1"),
+        (APGD, {"restarts": 2, "random_start": False}, "repeat the same run"),
+    ],
+)
+def test_settings_out_of_range(plugin, settings, message):
+    with pytest.raises(ValueError, match=message):
+        plugin(**settings)
