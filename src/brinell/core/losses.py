@@ -28,5 +28,26 @@ def dlr(logits: Tensor, y: Tensor) -> Tensor:
     return margin(logits, y) / (top[:, 0] - top[:, 2] + 1e-12)
 
 
+def targeted_margin(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """Logit of the `target` (n,) class minus the true one: positive when the target leads."""
+    return (logits.gather(1, target[:, None]) - logits.gather(1, y[:, None]))[:, 0]
+
+
+def targeted_dlr(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """Targeted difference of logits ratio (Croce & Hein 2020, Reliable evaluation, eq. 7).
+
+    The targeted margin over the largest logit minus the mean of the third and fourth. With three classes the third stands for
+    both; with two, the spread is left out.
+    """
+    lead = targeted_margin(logits, y, target)
+    if logits.shape[1] < 3:
+        return lead
+    top = logits.topk(min(4, logits.shape[1]), dim=1).values
+    return lead / (top[:, 0] - 0.5 * (top[:, 2] + top[:, -1]) + 1e-12)
+
+
 LOSSES = {"ce": cross_entropy, "dlr": dlr, "margin": margin}
 """The losses by the names that settings use."""
+
+TARGETED = {"dlr": targeted_dlr, "margin": targeted_margin}
+"""Their targeted forms, which take the target classes as a third argument."""
