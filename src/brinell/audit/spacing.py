@@ -1,5 +1,6 @@
 """Budgets as people write them: `8/255`, `0.3`, `1/255,2/255`, `0:8/255:9` (from, to, number of points)."""
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -37,7 +38,7 @@ def _expand(item: str) -> list[Fraction]:
     if len(ends) != 3:
         raise RequestError(f"eps range {item!r} has {len(ends)} parts: write from:to:points, such as 0:8/255:9")
     low, high = _number(ends[0]), _number(ends[1])
-    if not ends[2].isdigit() or int(ends[2]) < 2:
+    if not ends[2].isdecimal() or int(ends[2]) < 2:
         raise RequestError(f"eps range {item!r} ends in {ends[2]!r}: the number of points is an integer of at least 2")
     if low >= high:
         raise RequestError(f"eps range {item!r} does not rise: write the smaller budget first")
@@ -48,12 +49,19 @@ def _expand(item: str) -> list[Fraction]:
 def _number(text: str) -> Fraction:
     try:
         top, slash, bottom = text.partition("/")
-        value = Fraction(top.strip()) / Fraction(bottom.strip()) if slash else Fraction(text)
+        value = _exact(top) / _exact(bottom) if slash else _exact(text)
     except (ValueError, ZeroDivisionError):
         raise RequestError(f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9") from None
     if value < 0:
         raise RequestError(f"eps {text!r} is negative: a budget is 0 or more")
     return value
+
+
+def _exact(text: str) -> Fraction:
+    """A decimal number as a fraction; what a float cannot hold is none."""
+    if "/" in text or not math.isfinite(float(text)):
+        raise ValueError(text)
+    return Fraction(text.strip()) if float(text) else Fraction(0)
 
 
 def _denominator(item: str) -> int:
