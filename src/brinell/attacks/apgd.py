@@ -1,7 +1,7 @@
 """APGD: projected gradient ascent that halves its own step size when progress stalls.
 
 Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks, Algorithm 1
-and section 3.
+and section 3. With `targets` it is the targeted attack of section 5: one run against each of the most likely other classes.
 
 Deviations:
 - A sample leaves in the iteration in which it is fooled; the paper runs all iterations and keeps the best point. The verdict
@@ -9,6 +9,7 @@ Deviations:
 - The last iterate is scored but its gradient is not taken: 1 backward less.
 - With `random_start` (the default of the reference code) the first point is at distance eps from the clean input in a random
   direction; the paper leaves the start open.
+- The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken.
 """
 
 import math
@@ -23,7 +24,7 @@ from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
 from brinell.core.ledger import Desk
-from brinell.core.losses import LOSSES
+from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.core.target import Access
@@ -49,6 +50,8 @@ class APGD:
     """Random starting points, tried one after another on what still stands."""
     random_start: bool = True
     """Start at distance eps in a random direction; otherwise at the clean input."""
+    targets: int = 0
+    """Other classes attacked one after another, the most likely first; 0 attacks whichever is nearest (untargeted)."""
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
@@ -60,33 +63,50 @@ class APGD:
             raise ValueError(f"steps is {self.steps} and restarts {self.restarts}; both must be at least 1")
         if self.restarts > 1 and not self.random_start:
             raise ValueError("restarts without random_start repeat the same run; set restarts=1 or random_start=true")
+        if self.targets < 0:
+            raise ValueError(f"targets is {self.targets}; it is 0 for an untargeted attack, or how many classes to target")
+        if self.targets and self.loss not in TARGETED:
+            raise ValueError(f"loss {self.loss} has no targeted form; with targets use {' or '.join(TARGETED)}")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward at the start and at every iterate but the last, which is scored only."""
-        return self.restarts * (self.steps + 1), self.restarts * self.steps
+        runs = self.restarts * (min(self.targets, classes - 1) or 1)
+        return runs * (self.steps + 1) + (self.targets > 0), runs * self.steps
 
     def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the restarts one after another on what still stands."""
-        for restart in range(self.restarts):
-            stands = ledger.standing(batch.ids)
-            if not stands.any():
-                return
-            self._run(ledger, batch.select(stands), threat.select(stands), rng.select(stands).fold(restart))
+        """Run the targets, and for each the restarts, one after another on what still stands."""
+        rivals = self._rivals(ledger, batch)
+        for rank in range(max(1, rivals.shape[1])):
+            target = rivals[:, rank : rank + 1]
+            for restart in range(self.restarts):
+                stands = ledger.standing(batch.ids)
+                if not stands.any():
+                    return
+                streams = rng.select(stands).fold(rank).fold(restart)
+                self._run(ledger, batch.select(stands), threat.select(stands), streams, target[stands])
 
-    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
-        loss = LOSSES[self.loss]
+    def _rivals(self, ledger: Desk, batch: Batch) -> Tensor:
+        """(n, targets): the most likely other classes of the clean inputs; (n, 0) for an untargeted attack."""
+        if not self.targets:
+            return batch.y.new_empty(len(batch), 0)
+        logits = ledger.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
+        return logits.topk(min(self.targets, ledger.classes - 1), dim=1).indices
+
+    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, target: Tensor) -> None:
+        """One run; `target` is (n, 1), or (n, 0) for an untargeted one."""
+        loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
         x = batch.x
         if self.random_start:
             start = threat.distance.direction(rng, tuple(x.shape[1:]))
             x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
-        answer = ledger.gradient(batch.ids, x, loss)
+        answer = ledger.gradient(batch.ids, x, loss, *target.unbind(1))
         state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
         checkpoints = set(_checkpoints(self.steps))
         last = 0
         for k in range(self.steps):
             stands = ledger.standing(batch.ids)
             if not stands.all():
-                batch, threat = batch.select(stands), threat.select(stands)
+                batch, threat, target = batch.select(stands), threat.select(stands), target[stands]
                 state.select(stands)
                 if not len(batch):
                     return
@@ -94,7 +114,7 @@ class APGD:
             if k == self.steps - 1:
                 ledger.scores(batch.ids, x_next)
                 return
-            answer = ledger.gradient(batch.ids, x_next, loss)
+            answer = ledger.gradient(batch.ids, x_next, loss, *target.unbind(1))
             state.arrive(x_next, answer.loss, answer.grad)
             if k + 1 in checkpoints:
                 state.review(k + 1 - last)

@@ -96,7 +96,8 @@ def run_unit(setting: Setting, group: Group) -> Result:
     found = _judge(setting, group, ledger, np.flatnonzero(fooled), setting.levels[broken[fooled]])
     costs = _costs(ledger, time.perf_counter() - started)
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
-    records = _write(setting, group, broken, survived, found, costs)
+    margin = ledger.best_margin.cpu().numpy()
+    records = _write(setting, group, broken, survived, found, costs, margin)
     closest = ledger.closest.cpu().numpy()
     arrays = {int(group.sample_id[row]): closest[row] for row in np.flatnonzero(fooled)}
     return Result(records=records, arrays=arrays, broken=broken, closed=survived | (broken == 0))
@@ -147,6 +148,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "stored_within": setting.distance.size(stored - x0) <= limit + tolerance(limit, setting.distance, setting.domain)
         if len(y)
         else pred > 0,
+        "best_margin": ledger.best_margin[at],
         "queries_to_success": ledger.first_success[at],
     }
     judged = np.full(len(fooled), 1 if setting.domain.levels is None else 2)
@@ -173,7 +175,13 @@ def _costs(ledger: Ledger, seconds: float) -> dict[str, Array]:
 
 
 def _write(
-    setting: Setting, group: Group, broken: Array, survived: Array, found: dict[str, Array], costs: dict[str, Array]
+    setting: Setting,
+    group: Group,
+    broken: Array,
+    survived: Array,
+    found: dict[str, Array],
+    costs: dict[str, Array],
+    margin: Array,
 ) -> Records:
     """The rows that this unit settles.
 
@@ -206,6 +214,7 @@ def _write(
         failed,
         np.minimum(broken[failed] - 1, group.level[failed]),
         Outcome.SURVIVED,
+        best_margin=np.ma.masked_where(free, margin[failed]),
         **{name: np.where(free, 0, cost[failed]) for name, cost in costs.items()},
     )
     return tables.concatenate([finds, put(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])

@@ -110,6 +110,8 @@ class Ledger:
         """(n,): the forward at which the sample was first fooled, counted from 1; 0 for never."""
         self.distance = torch.full((n,), torch.inf, device=device)
         """(n,): distance of the closest adversarial input, inf for none."""
+        self.best_margin = torch.full((n,), -torch.inf, device=device)
+        """(n,): largest lead of a wrong class over the true one in any answer to an input within eps; -inf before the first."""
         self.closest = batch.x
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
 
@@ -206,7 +208,8 @@ class Ledger:
             )
         size = self._threat.distance.size(x - view.x0[part])
         legal = size <= view.limit[part]
-        hit = legal & (losses.margin(logits, view.y[part]) > ROUNDING * logits.abs().amax(1))
+        lead = losses.margin(logits, view.y[part])
+        hit = legal & (lead > ROUNDING * logits.abs().amax(1))
         finite, all_legal, any_hit = torch.stack([torch.isfinite(logits).all(), legal.all(), hit.any()]).tolist()
         if not finite:
             raise TargetError(
@@ -216,6 +219,7 @@ class Ledger:
             over = (size - view.eps[part]).max().item()
             raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")
         spent = before + view.occurrence[part] + 1
+        self.best_margin.scatter_reduce_(0, ids, torch.where(legal, lead, -torch.inf), "amax")
         if any_hit:
             self._note(ids[hit], x[hit], size[hit], spent[hit])
         if view.repeats:

@@ -60,6 +60,11 @@ class Records:
     adv_margin: np.ndarray[Any, Any] = _column(
         "float32", "best other logit minus the true one at the adversarial input, above 0 when fooled", null=True
     )
+    best_margin: np.ndarray[Any, Any] = _column(
+        "float32",
+        "largest lead of a wrong class over the true one that this attack saw within eps, in logits; below 0 when it found nothing",
+        null=True,
+    )
     linf: np.ndarray[Any, Any] = _column("float32", "Linf size of the perturbation", null=True)
     l2: np.ndarray[Any, Any] = _column("float32", "L2 size", null=True)
     l1: np.ndarray[Any, Any] = _column("float32", "L1 size", null=True)
