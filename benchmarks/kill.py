@@ -5,6 +5,7 @@ ends by itself. Its records must then equal those of the undisturbed run in ever
 twice. So must the stored adversarial inputs, byte for byte, and no half-written file may be left behind.
 """
 
+import os
 import random
 import signal
 import subprocess
@@ -37,7 +38,10 @@ def audit(options, out: Path, *extra: str) -> subprocess.Popen[str]:
     tool = Path(sys.executable).with_name("brinell")
     line = [str(tool), "audit", "--data", options.data, "--model", options.model, "--eps", options.eps]
     line += ["--samples", str(options.samples), "--out", str(out), *extra]
-    return subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    environment = os.environ | {"OMP_NUM_THREADS": str(options.threads)}
+    return subprocess.Popen(
+        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> None:
@@ -54,8 +58,9 @@ def killed_and_resumed(options, out: Path, seconds: float, rng: random.Random) -
         resume = ["--resume"] if (out / "manifest.json").exists() else []
         process = audit(options, out, *resume)
         try:
-            # The first attempt never gets its full time, later ones may.
-            output, _ = process.communicate(timeout=rng.uniform(0.05, 0.95 if kills == 0 else 1.2) * seconds)
+            # The first attempt never gets its full time; later ones often do, or a short run would spend its life starting up.
+            moment = rng.uniform(0.05, 0.95) if kills == 0 else rng.uniform(0.2, 1.8)
+            output, _ = process.communicate(timeout=moment * seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
@@ -121,7 +126,7 @@ def trial(options, folder: Path, clean: Path, seconds: float, rng: random.Random
 
 def main() -> None:
     """All trials, and a verdict."""
-    options = measure.arguments(__doc__ or "", data="digits", model="digits-cnn", eps="0:0.3:5", samples=200, trials=20, seed=0)
+    options = measure.arguments(__doc__ or "", data="digits", model="digits-cnn", eps="0:0.2:3", samples=100, trials=20, seed=0)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="brinell-kill-") as temporary:
         clean = Path(temporary) / "clean"

@@ -16,7 +16,7 @@ import measure
 import numpy as np
 from measure import Subject
 
-import brinell
+from brinell import api
 from brinell.audit.spacing import parse_eps
 from brinell.core.record import BROKEN
 from brinell.store.run import Run
@@ -46,7 +46,7 @@ class Outcome:
 def audit(subject: Subject, eps: str, seed: int, samples: int, folder: Path) -> Outcome:
     """One audit with the default stages."""
     begin = time.perf_counter()
-    brinell.audit(subject.model_spec, subject.data_spec, eps=eps, seed=seed, samples=samples, out=folder, device="cpu")
+    api.audit(subject.model_spec, subject.data_spec, eps=eps, seed=seed, samples=samples, out=folder, device="cpu")
     seconds = time.perf_counter() - begin
     rows = Run.open(folder).records()
     attacked = rows.attack != "clean"
