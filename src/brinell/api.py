@@ -53,7 +53,7 @@ def audit(
     data: Dataset | tuple[Any, Any] | str,
     *,
     norm: str = "linf",
-    eps: str = "0:8/255:9",
+    eps: str | None = None,
     attack: tuple[str, ...] | str | None = None,
     samples: int | None = None,
     seed: int = 0,
@@ -70,9 +70,10 @@ def audit(
     Args:
         model: an `nn.Module` that takes inputs within the bounds of the data and answers logits (evaluation mode is set for
             the time of the audit), a `Target`, or one or more specs such as `digits-cnn`.
-        data: `(x, y)`: inputs (n, *shape) in [0, 1] and labels (n,), arrays or tensors; a `Dataset`; or a spec.
+        data: `(x, y)`: inputs (n, *shape) in [0, 1] and labels (n,), arrays or tensors; a `Dataset`; a torch
+            dataset of such pairs; or a spec.
         norm: distance in which eps is measured, `linf` or `l2`.
-        eps: budgets as text: `8/255`, a list, or a range `from:to:points`.
+        eps: budgets as text: `8/255`, a list, or a range `from:to:points`; none means the field's usual ones for images.
         attack: attacks in order; none means APGD on cross-entropy, then on the difference of logits ratio.
         samples: how many samples, from the first; none means 1000, or all where there are fewer.
         seed: seed of every random number.
@@ -153,7 +154,7 @@ def open_dataset(data: Dataset | tuple[Any, Any] | str) -> Dataset | None:
         return None
     if isinstance(data, tuple):
         return ArrayDataset(*data)
-    return data
+    return data if isinstance(data, Dataset) else ArrayDataset(data)
 
 
 def as_target(model: nn.Module | Target, dataset: Dataset, preprocessing: Mapping[str, Any] | None) -> Target:

@@ -15,7 +15,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast, get_type_hints
-from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -56,10 +55,12 @@ def parse(text: str) -> Spec:
         head, rest = body, ""
     if not head:
         raise RequestError(f"{text!r} names nothing: write NAME, NAME:PATH or NAME?option=value")
-    try:
-        options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
-    except ValueError:
-        raise RequestError(f"the options of {text!r} are not key=value pairs joined by &") from None
+    options = {}
+    for pair in query.split("&") if query else []:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise RequestError(f"the options of {text!r} are not key=value pairs joined by &")
+        options[key] = value
     return Spec(head, rest, options)
 
 

@@ -12,6 +12,7 @@ from brinell import plugins
 from brinell.audit.cascade import DEFAULT, Stage, build_stages
 from brinell.audit.spacing import Budgets, parse_eps
 from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
 from brinell.core.target import Target
 from brinell.core.threat import Distance
@@ -33,8 +34,8 @@ class Request(BaseModel):
     """The models, each as NAME:PATH?option=value."""
     norm: str = "linf"
     """The distance in which eps is measured."""
-    eps: str = "0:0.2:9"
-    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points."""
+    eps: str | None = None
+    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points; none means the field's usual ones for images."""
     attack: tuple[str, ...] = DEFAULT
     """The attacks, in order; each runs on what the ones before it left standing."""
     samples: int | None = Field(default=None, ge=1)
@@ -117,11 +118,12 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     Raises:
         RequestError: any part that cannot be carried out.
     """
-    budgets = parse_eps(request.eps)
     stages = build_stages(request.attack)
     distance: Distance = plugins.build("distance", request.norm, {})
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
+    request = request.model_copy(update={"eps": request.eps or usual_eps(dataset.domain, distance.name)})
+    budgets = parse_eps(str(request.eps))
     labels = dataset.labels()
     if not len(labels):
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
@@ -142,6 +144,19 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
         models=_distinct(models),
         device=device,
     )
+
+
+def usual_eps(domain: Domain, distance: str) -> str:
+    """The budgets that the field uses where nobody chose any: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps.
+
+    Raises:
+        RequestError: data for which there is no such custom.
+    """
+    if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
+        raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give --eps, such as 0:0.1:9")
+    if distance == "l2":
+        return "0:1:9"
+    return "0:8/255:9" if domain.levels == 256 else "0:0.2:9"
 
 
 def open_data(spec: str) -> Dataset:

@@ -17,7 +17,9 @@ def audit(
         list[str] | None, typer.Option(help="Model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE. May repeat.")
     ] = None,
     norm: Annotated[str | None, typer.Option(help="Distance in which eps is measured: linf or l2.")] = None,
-    eps: Annotated[str | None, typer.Option(help="Budgets: 8/255, a list 1/255,2/255, or from:to:points as 0:8/255:9.")] = None,
+    eps: Annotated[
+        str | None, typer.Option(help="Budgets: 8/255, a list 1/255,2/255, or from:to:points as 0:8/255:9. Default for images.")
+    ] = None,
     attack: Annotated[
         list[str] | None, typer.Option(help="Attack, in order: apgd-ce, pgd?steps=50&restarts=3. May repeat.")
     ] = None,
