@@ -70,12 +70,14 @@ def threshold(at: float, steep: float = 10.0) -> Any:
 
 
 def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
-    """A small network with weights from a generator of its own."""
+    """A small network with weights from a generator of its own, undecided at the middle of the unit cube."""
     rng = torch.Generator().manual_seed(seed)
     module = nn.Sequential(nn.Flatten(), nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, classes)).eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=rng) * 0.7)
+        module[1].bias.copy_(0.1 - module[1].weight.sum(1) / 2)
+        module[3].bias.copy_(-module[3].weight.sum(1) / 10)
     return module
 
 
@@ -92,7 +94,9 @@ def plan_of(targets: Any, x: Any, y: Any, *, domain: Domain | None = None, **req
     """A plan over arrays and models in memory."""
     targets = targets if isinstance(targets, tuple) else (targets,)
     dataset = ArrayDataset(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or targets[0].domain)
-    return make_plan(Request(data="in-memory:test", model=("in-memory",), **request), dataset=dataset, targets=targets)
+    return make_plan(
+        Request(data="in-memory:test", model=("in-memory",), **({"eps": "0:0.2:3"} | request)), dataset=dataset, targets=targets
+    )
 
 
 def carry_out(plan: Plan, out: Any, *, resume: bool = False) -> Run:
