@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from brinell.audit import rows
@@ -19,6 +20,7 @@ from brinell.audit.checks import check_answers
 from brinell.audit.hashing import cell
 from brinell.audit.plan import ModelSource, Plan
 from brinell.audit.unit import Group, Setting, predict, run_unit
+from brinell.core import losses
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
 from brinell.core.target import Target
 from brinell.core.version import VERSION
@@ -102,6 +104,7 @@ class ModelAudit:
         check_answers(logits, self.target)
         self.progress.passes(len(at), 0)
         confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
+        lead = losses.margin(logits, torch.as_tensor(self.plan.labels[at], device=logits.device))
         return rows.build(
             len(at),
             model=self.source.name,
@@ -113,6 +116,7 @@ class ModelAudit:
             distance=self.plan.distance.name,
             eps=0.0,
             outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
+            best_margin=lead.cpu().numpy(),
             forwards=1,
             seconds=(time.perf_counter() - started) / len(at),
         )

@@ -62,7 +62,7 @@ class Records:
     )
     best_margin: np.ndarray[Any, Any] = _column(
         "float32",
-        "largest lead of a wrong class over the true one that this attack saw within eps, in logits; below 0 where it failed",
+        "largest lead of a wrong class over the true one that was seen within eps, in logits; below 0 where it failed",
         null=True,
     )
     linf: np.ndarray[Any, Any] = _column("float32", "Linf size of the perturbation", null=True)

@@ -1,0 +1,115 @@
+"""The shortest way from a point to a hyperplane inside a box, in Linf, L2 and L1.
+
+The inner step of FAB (Croce & Hein 2020, Minimally distorted adversarial examples with a fast adaptive boundary attack,
+section 3.1 and appendix A): the smallest `delta` with `<w, x + delta> = b` and `low <= x + delta <= high`. The plane is given
+by `w` and by the gap `b - <w, x>` that is left to it, which a linearised model knows directly, and which `b` and `<w, x>`, two
+large numbers of nearly one size, would only give rounded.
+
+Where the box ends before the plane, `delta` goes to the corner nearest to it, as in the paper. Values with `w = 0` stay.
+
+Towards the plane each value has a room `rho` up to the box. In Linf and L2 the answer is a function of one number t per sample,
+
+    Linf: |delta| = min(t, rho)            L2: |delta| = |w| min(t, rho / |w|),
+
+and what it contributes, `sum_i a_i min(t, r_i)` with `a = |w|`, `r = rho` or `a = w^2`, `r = rho / |w|`, is concave, increasing
+and piecewise linear in t. Newton's method from the left therefore never overshoots and ends exactly, as soon as two iterates lie
+on one piece: in a handful of passes, where the paper sorts all values (Newton for the continuous knapsack problem: Cominetti,
+Mascarenhas & Silva 2014, A Newton's method for the continuous quadratic knapsack problem).
+"""
+
+import torch
+from torch import Tensor
+
+from brinell.core.norms import per_sample
+
+
+FIRST = 32
+"""How many values the L1 projection tries first."""
+
+
+def project_linf(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(n, *shape): the perturbation with the smallest largest value that closes the gap.
+
+    Args:
+        x: (n, *shape) points inside the box.
+        w: (n, *shape) normals of the planes.
+        gap: (n,): `b - <w, x>`.
+        low: smallest value, broadcasting against `x`.
+        high: largest value, likewise.
+    """
+    normal, distance = _scaled(w, gap)
+    side = normal.sign()
+    room = _room(x, side, low, high)
+    t = _solve(normal.abs_(), room, distance)
+    return torch.minimum(room, per_sample(t, x), out=room).mul_(side)
+
+
+def project_l2(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(n, *shape): the shortest perturbation that closes the gap; arguments as in `project_linf`."""
+    normal, distance = _scaled(w, gap)
+    room = _room(x, normal.sign(), low, high)
+    # Below 1e-15 of the largest a value has no say in float32, and its square would vanish.
+    steepness = normal.abs().clamp_min_(1e-15)
+    t = _solve(normal.square(), room.div_(steepness), distance)
+    return torch.minimum(room, per_sample(t, x), out=room).mul_(normal)
+
+
+def project_l1(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(n, *shape): the perturbation with the smallest absolute sum; arguments as in `project_linf`.
+
+    A value with a larger `|w|` closes more of the gap per unit, so they are used up in that order. As a rule few are needed; the
+    largest 32 are tried first.
+    """
+    normal, distance = _scaled(w, gap)
+    side = normal.sign()
+    room = _room(x, side, low, high).flatten(1)
+    steepness = normal.abs_().flatten(1).mul_(room.sign())
+    delta = torch.zeros_like(room)
+    rows, count = torch.arange(len(x), device=x.device), min(FIRST, room.shape[1])
+    while len(rows):
+        top, at = steepness[rows].topk(count, dim=1)
+        rooms, missing = room[rows].gather(1, at), distance[rows, None]
+        gains = top * rooms
+        reached = gains.cumsum(1)
+        filled = torch.minimum((missing - reached + gains).clamp_min_(0).div_(top.clamp_min(1e-30)), rooms)
+        delta[rows] = torch.zeros_like(delta[rows]).scatter_(1, at, filled.mul_(top.sign()))
+        if count == room.shape[1]:
+            break
+        rows, count = rows[reached[:, -1] < distance[rows]], min(8 * count, room.shape[1])
+    return delta.reshape(x.shape).mul_(side)
+
+
+PROJECT = {"linf": project_linf, "l2": project_l2, "l1": project_l1}
+"""The projections by the names of the distances."""
+
+
+def _scaled(w: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
+    """Normal and gap divided by the largest `|w|`, and turned so that the gap is positive; zeros where `w` is zero."""
+    largest = w.flatten(1).abs().amax(1).clamp_min(1e-38)
+    sign = torch.where(gap < 0, -1.0, 1.0)
+    return w * per_sample(sign / largest, w), gap.abs() / largest
+
+
+def _room(x: Tensor, side: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """How far each value can go towards `side` (1 or -1) before the box ends: `high - x` or `x - low`."""
+    # Some thirty times faster on a CPU than torch.where on signs that alternate.
+    middle = (low + high) / 2
+    return (x - middle).mul_(side).sub_((high - low) / 2).neg_().clamp_min_(0)
+
+
+def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:
+    """(n,): the t with `sum_i a_i min(t, r_i) = c`, infinite where the sum never gets there; `a`, `r` >= 0, (n, *shape)."""
+    a, r = a.flatten(1), r.flatten(1)
+    gains = a * r
+    total = a.sum(1)
+    t = torch.where(gains.sum(1) > c, c / total.clamp_min(1e-38), torch.inf)
+    full, part = torch.empty_like(a), torch.empty_like(a)
+    for _ in range(a.shape[1]):
+        torch.le(r, t[:, None], out=full)
+        there = torch.mul(gains, full, out=part).sum(1)
+        slope = total - torch.mul(a, full, out=part).sum(1)
+        following = torch.where(slope > 0, (c - there) / slope.clamp_min(1e-38), t)
+        if not (following > t).any():
+            break
+        t = torch.maximum(t, following)
+    return t
