@@ -57,6 +57,10 @@ class State:
     correct: Array
     broken: Array
     """Index of the smallest level that any attack so far broke the sample at; the number of levels for none."""
+    clean_margin: Array
+    """Lead of the true class on the clean input, in logits."""
+    nearest: Array
+    """Largest lead of a wrong class that an attack which failed came to; minus the clean margin before the first."""
 
 
 class ModelAudit:
@@ -96,6 +100,8 @@ class ModelAudit:
             clean_confidence=records.clean_confidence,
             correct=records.outcome == Outcome.CORRECT,
             broken=np.full(len(records), len(self.plan.levels)),
+            clean_margin=-np.ma.getdata(records.best_margin),
+            nearest=np.ma.getdata(records.best_margin).copy(),
         )
 
     def _check(self, at: Array) -> Records:
@@ -130,13 +136,15 @@ class ModelAudit:
         key = stage_cell(self.plan, self.source, stage)
         if not self.run.has_part(key):
             if stage.name in self.source.skipped:
-                self.run.save_part(key, self._implied(stage, state, state.broken, skipped=True), {})
+                self.run.save_part(key, self._implied(stage, state, state.broken, None), {})
             else:
                 self._descend(key, stage, state)
         self.run.drop_units(key)
         records = self.run.part(key)
-        found = records.outcome == Outcome.FOOLED
-        self._lower(state.broken, records, found)
+        self._lower(state.broken, records, records.outcome == Outcome.FOOLED)
+        failed = (records.outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(records.best_margin)
+        at = np.searchsorted(self.plan.ids, records.sample_id[failed])
+        np.maximum.at(state.nearest, at, np.ma.getdata(records.best_margin)[failed])
 
     def _lower(self, broken: Array, records: Records, chosen: Array) -> None:
         """Note in `broken` the levels of the chosen rows, where they are smaller."""
@@ -152,7 +160,8 @@ class ModelAudit:
             ended = records.outcome == Outcome.SURVIVED
             closed[np.searchsorted(plan.ids, records.sample_id[ended])] = True
         setting = self._setting(stage)
-        queue = deque(np.flatnonzero(~closed & (broken > 0)).tolist())
+        spared = self._spared(stage, state)
+        queue = deque(np.flatnonzero(~closed & ~spared & (broken > 0)).tolist())
         self.progress.stage(self.source.name, stage.name, len(queue), self._worst_case(stage, len(queue)))
         while queue:
             at = np.array([queue.popleft() for _ in range(min(plan.group_size, len(queue)))])
@@ -163,8 +172,14 @@ class ModelAudit:
             broken[at] = np.minimum(broken[at], result.broken)
             queue.extend(at[~result.closed].tolist())
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
-        done = [*units.values(), self._implied(stage, state, broken)]
+        done = [*units.values(), self._implied(stage, state, broken, spared)]
         self.run.save_part(key, _sorted(done), closest_units(units))
+
+    def _spared(self, stage: Stage, state: State) -> Array:
+        """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
+        if stage.within is None:
+            return np.zeros(len(self.plan.ids), dtype=bool)
+        return np.asarray(state.nearest < -stage.within * state.clean_margin)
 
     def _worst_case(self, stage: Stage, samples: int) -> int:
         return self.plan.cost(self.source, stage)[0] * samples // max(1, len(self.plan.ids))
@@ -193,17 +208,18 @@ class ModelAudit:
             x=self._load(self.plan.ids[at]),
         )
 
-    def _implied(self, stage: Stage, state: State, broken: Array, *, skipped: bool = False) -> Records:
-        """The rows that follow from others: at budgets that this stage did not have to attack."""
+    def _implied(self, stage: Stage, state: State, broken: Array, spared: Array | None) -> Records:
+        """The rows that follow from others, at budgets that this stage did not have to attack; no `spared` means it cannot run."""
         plan, count = self.plan, len(self.plan.levels)
         level = np.tile(np.arange(count), len(plan.ids))
         at = np.repeat(np.arange(len(plan.ids)), count)
         outcome = np.full(len(at), "", dtype=object)
-        if skipped:
+        if spared is None:
             outcome[:] = str(Outcome.SKIPPED)
         else:
-            outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
             outcome[level < broken[at] - 1] = str(Outcome.SURVIVED_ABOVE)
+            outcome[spared[at]] = str(Outcome.SPARED)
+            outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
         outcome[~state.correct[at]] = str(Outcome.MISCLASSIFIED)
         chosen = outcome != ""
         at, level, outcome = at[chosen], level[chosen], outcome[chosen]
@@ -267,7 +283,7 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
     return _cell(
         plan,
         source,
-        stages=[[one.name, one.plugin, one.settings()] for one in before],
+        stages=[[one.name, one.plugin, one.settings(), one.within] for one in before],
         distance=plan.distance.name,
         eps=plan.levels.tolist(),
         seed=plan.request.seed,

@@ -28,6 +28,8 @@ class Outcome(StrEnum):
     """This attack ran at this eps and found nothing."""
     SURVIVED_ABOVE = "survived_above"
     """This attack found nothing at a larger eps, whose inputs include these."""
+    SPARED = "spared"
+    """Earlier attacks left the sample so far from the boundary that this one was not run (the stage's `within`)."""
     SKIPPED = "skipped"
     """The attack cannot run on this model, distance or domain; the reason stands in the manifest."""
     FAILED = "failed"
@@ -35,7 +37,7 @@ class Outcome(StrEnum):
 
 
 BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.FOOLED_BEFORE})
-HELD = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE})
+HELD = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE, Outcome.SPARED})
 
 
 def _column(kind: str, doc: str, *, null: bool = False) -> Any:

@@ -86,6 +86,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
             "name": stage.name,
             "attack": stage.plugin,
             "settings": stage.settings(),
+            "within": stage.within,
             "family": stage.attack.family,
             "access": stage.attack.access.name.lower(),
             "cells": {model.name: stage_cell(plan, model, stage) for model in plan.models},
