@@ -209,7 +209,7 @@ class ModelAudit:
         )
 
     def _implied(self, stage: Stage, state: State, broken: Array, spared: Array | None) -> Records:
-        """The rows that follow from others, at budgets that this stage did not have to attack; no `spared` means it cannot run."""
+        """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run."""
         plan, count = self.plan, len(self.plan.levels)
         level = np.tile(np.arange(count), len(plan.ids))
         at = np.repeat(np.arange(len(plan.ids)), count)
