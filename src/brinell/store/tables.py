@@ -47,7 +47,7 @@ def read(paths: list[Path]) -> Records:
             raise RequestError(f"{path} is damaged ({_first_line(error)}): delete it and go on with --resume") from error
         version = (table.schema.metadata or {}).get(b"brinell.schema", b"none").decode()
         if version != str(SCHEMA_VERSION) or table.schema.names != SCHEMA.names:
-            raise RequestError(f"{path} has schema {version}, and this version of brinell reads {SCHEMA_VERSION}")
+            raise RequestError(f"{path} was written by another version of brinell (schema {version}): read it with that one")
         tables.append(table.replace_schema_metadata(None))
     table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
     return Records(**{field.name: _column(table[field.name].combine_chunks(), field) for field in SCHEMA})
