@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from _helpers import Recorder, fight, mlp, threshold
 from brinell import plugins
-from brinell.attacks.apgd import APGD, _checkpoints
+from brinell.attacks.apgd import APGD, _checkpoints, _State
 from brinell.attacks.fgsm import FGSM
 from brinell.attacks.pgd import PGD
 from brinell.core.batch import Batch
@@ -175,20 +175,33 @@ def apgd_of_the_paper(function, x0, y, eps, steps):
     return torch.cat(asked)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_apgd_in_linf_goes_where_algorithm_1_goes(seed):
     """On a network that it never fools, since the label's logit is raised out of reach."""
-    module = mlp(6, 3, seed)
+    module = mlp(12, 3, seed)
 
     def function(x):
-        return module(x) + torch.tensor([6.0, 0.0, 0.0])
+        return module(x) + torch.tensor([12.0, 0.0, 0.0])
 
-    x0 = torch.rand(1, 6, generator=torch.Generator().manual_seed(seed))
-    target = Recorder(function, Domain(kind="vector", shape=(6,)), classes=3)
+    x0 = torch.rand(1, 12, generator=torch.Generator().manual_seed(seed))
+    target = Recorder(function, Domain(kind="vector", shape=(12,)), classes=3)
     y = torch.tensor([0])
-    ledger = fight(APGD(steps=40, random_start=False), target, x0, y, 0.02)
+    ledger = fight(APGD(steps=100, random_start=False), target, x0, y, 0.2)
     assert not ledger.fooled.any()
-    torch.testing.assert_close(torch.cat(target.calls), apgd_of_the_paper(function, x0, y, 0.02, 40), atol=1e-6, rtol=0)
+    torch.testing.assert_close(torch.cat(target.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0)
+
+
+def test_apgd_halves_where_at_most_three_quarters_of_the_steps_rose():
+    """Condition 1 of section 3.1, over the first 22 steps, of which 16.5 would be three quarters; condition 2 is kept out."""
+    zeros = torch.zeros(4)
+    state = _State(zeros[:, None], zeros, zeros[:, None], step_size=torch.full((4,), 0.2))
+    state.rises, state.loss_max = torch.tensor([0.0, 16.0, 17.0, 22.0]), torch.ones(4)
+    state.review(22)
+    assert state.step_size.tolist() == pytest.approx([0.1, 0.1, 0.2, 0.2])
+    # Condition 2: neither the step nor the best value has changed since the checkpoint before.
+    state.rises = torch.full((4,), 19.0)
+    state.review(19)
+    assert state.step_size.tolist() == pytest.approx([0.1, 0.1, 0.1, 0.1])
 
 
 def run_linear(attack, kind, norm, factor, **problem):

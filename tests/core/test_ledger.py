@@ -74,10 +74,11 @@ def test_cuts_queries_into_batches_of_the_model():
     assert [len(x) for x in target.calls] == [4, 4, 2]
 
 
-def test_the_attack_gets_four_functions_and_the_classes():
-    ledger, _, _ = ledger_of()
-    assert set(Desk.__dataclass_fields__) == {"scores", "labels", "gradient", "standing", "classes"}
-    assert ledger.desk().classes == 2
+def test_the_desk_is_functions_and_the_number_of_classes():
+    desk = ledger_of()[0].desk()
+    assert {"scores", "labels", "gradient", "standing", "classes"} <= set(Desk.__dataclass_fields__)
+    assert all(callable(getattr(desk, name)) != (name == "classes") for name in Desk.__dataclass_fields__)
+    assert desk.classes == 2
 
 
 # Success
@@ -350,12 +351,13 @@ def test_a_loss_that_writes_into_the_logits_changes_no_verdict():
 
 def test_writing_into_the_ids_is_noticed():
     """The ledger remembers the last ids it was given; other numbers in the same tensor are another query."""
-    ledger, batch, _ = ledger_of(2)
+    batch = batch_of([[0.4, 0.4], [0.6, 0.4]], [0, 1])
+    ledger = Ledger(Recorder(threshold(0.5)), batch, threat_of(0.05, n=2))
     ids = torch.tensor([0])
     ledger.desk().scores(ids, batch.x[:1])
     ids += 1
     ledger.desk().scores(ids, batch.x[1:])
-    assert ledger.forwards.tolist() == [1, 1]
+    assert ledger.forwards.tolist() == [1, 1] and not ledger.fooled.any()
 
 
 def test_what_was_found_does_not_change_with_the_attacks_tensors():
