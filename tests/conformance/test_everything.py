@@ -9,7 +9,12 @@ from brinell.core.domain import Domain
 from brinell.testing import check_attack, check_dataset, check_distance, check_target
 
 # Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
-SHORTER = {"apgd": {"steps": 12}, "pgd": {"steps": 8}}
+SHORTER = {
+    "apgd": {"steps": 12},
+    "pgd": {"steps": 8},
+    "fab": {"steps": 6, "targets": 1},
+    "fmn": {"steps": 10},
+}
 VARIANTS = [
     ("apgd", {"steps": 12, "loss": "dlr"}),
     ("apgd", {"steps": 6, "loss": "margin", "restarts": 2}),
@@ -18,6 +23,8 @@ VARIANTS = [
     ("pgd", {"steps": 4, "restarts": 3, "loss": "margin"}),
     ("pgd", {"steps": 5, "step_size": 1.0}),
     ("fgsm", {"loss": "dlr"}),
+    ("fab", {"steps": 4, "targets": 0}),
+    ("fab", {"steps": 4, "targets": 2, "restarts": 2, "stop_at_eps": True}),
 ]
 
 

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from brinell.core.norms import per_sample
 
-
 FIRST = 32
 """How many values the L1 projection tries first."""
 

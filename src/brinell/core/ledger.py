@@ -25,6 +25,9 @@ ROUNDING = 1e-5
 Loss = Callable[..., Tensor]
 """(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
 
+Differentiate = Callable[[Tensor, Tensor, Tensor, slice], tuple[Tensor, Tensor]]
+"""Logits, labels and inputs of one batch, and which rows of the query it is, to values and input gradients."""
+
 
 class Gradient(NamedTuple):
     """Answer to a gradient query, every tensor detached."""
@@ -35,6 +38,17 @@ class Gradient(NamedTuple):
     """(n,)."""
     grad: Tensor
     """(n, *shape): the gradient of each sample's loss to its own input."""
+
+
+class Differences(NamedTuple):
+    """Answer to a query for differences of logits, every tensor detached."""
+
+    logits: Tensor
+    """(n, classes)."""
+    lead: Tensor
+    """(n, k): logit of each class asked about minus the true one."""
+    grad: Tensor
+    """(n, k, *shape): the gradient of each difference to the sample's own input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +62,12 @@ class Desk:
     gradient: Callable[..., Gradient]
     """`gradient(ids, x, loss, *extra)`: value and input gradient of `loss(logits, y, *extra)`, where `extra` are per-sample
     tensors. One forward and one backward each. Needs access GRADIENTS."""
-    standing: Callable[[Tensor], Tensor]
-    """`standing(ids)`: (n,) bool, which samples are still worth a query: not yet fooled, and with budget left."""
+    differences: Callable[[Tensor, Tensor, Tensor], Differences]
+    """`differences(ids, x, classes)`: logits of `classes` (n, k) minus the true one, with their input gradients. One forward
+    and k backwards each. Needs access GRADIENTS."""
+    standing: Callable[..., Tensor]
+    """`standing(ids, stop_at_eps=False)`: (n,) bool, which samples are still worth a query: with budget left and not yet fooled.
+    A minimal attack goes on with the fooled ones, to come closer, unless it says that it stops at eps."""
     classes: int
     """How many classes the model tells apart."""
 
@@ -132,13 +150,14 @@ class Ledger:
             scores=lambda ids, x: self._forward(ids, x, Access.SCORES),
             labels=lambda ids, x: self._forward(ids, x, Access.LABELS).argmax(1),
             gradient=lambda ids, x, loss, *extra: self._gradient(ids, x, loss, *extra),
-            standing=lambda ids: self._standing(ids),
+            differences=lambda ids, x, classes: self._differences(ids, x, classes),
+            standing=lambda ids, stop_at_eps=False: self._standing(ids, stop_at_eps),
             classes=self._target.classes,
         )
 
-    def _standing(self, ids: Tensor) -> Tensor:
+    def _standing(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
         stands = self.affordable(ids)
-        return stands if self._minimal else stands & (self.first_success[ids] == 0)
+        return stands if self._minimal and not stop_at_eps else stands & (self.first_success[ids] == 0)
 
     def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
         view, before = self._admit(ids, x, access), self.forwards[ids]
@@ -151,6 +170,24 @@ class Ledger:
         return _join(answers)
 
     def _gradient(self, ids: Tensor, x: Tensor, loss: Loss, *extra: Tensor) -> Gradient:
+        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+            value = loss(logits, y, *(e[part] for e in extra))
+            return value.detach(), _gradient_or_zero(value, leaf)
+
+        return Gradient(*self._backward(ids, x, differentiate, backwards=1))
+
+    def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
+        k = classes.shape[1]
+
+        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+            lead = logits.gather(1, classes[part]) - logits.gather(1, y[:, None])
+            grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
+            return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
+
+        return Differences(*self._backward(ids, x, differentiate, backwards=k))
+
+    def _backward(self, ids: Tensor, x: Tensor, differentiate: Differentiate, *, backwards: int) -> list[Tensor]:
+        """The logits, then the values and input gradients that `differentiate` makes of them in as many backward passes."""
         view, before = self._admit(ids, x, Access.GRADIENTS), self.forwards[ids]
         answers = []
         for part in _parts(len(ids), self._batch_size):
@@ -158,11 +195,10 @@ class Ledger:
                 leaf = x[part].detach().requires_grad_()
                 logits = self._target.predict(leaf)
                 answered = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
-                value = loss(logits, view.y[part].clone(), *(e[part] for e in extra))
-                grad = _gradient_or_zero(value, leaf)
-            self._settle(view, part, x[part], answered, before[part], backwards=1)
-            answers.append(Gradient(answered, value.detach(), grad))
-        return Gradient(*(_join(list(column)) for column in zip(*answers, strict=True)))
+                value, grad = differentiate(logits, view.y[part].clone(), leaf, part)
+            self._settle(view, part, x[part], answered, before[part], backwards=backwards)
+            answers.append((answered, value, grad))
+        return [_join(list(column)) for column in zip(*answers, strict=True)]
 
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _View:
         """Refuse a query that the attack may not make, before the model sees it."""
@@ -229,7 +265,7 @@ class Ledger:
         else:
             self.forwards[ids] = spent
             if backwards:
-                self.backwards[ids] += 1
+                self.backwards[ids] += backwards
         if self._on_pass is not None:
             self._on_pass(len(ids), len(ids) * backwards)
 
@@ -247,11 +283,11 @@ class Ledger:
         self.closest[ids[better]] = x[better]
 
 
-def _gradient_or_zero(value: Tensor, leaf: Tensor) -> Tensor:
+def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
     """The gradient of the summed losses; zeros where the model's answer does not depend on its input differentiably."""
     if not value.requires_grad:
         return torch.zeros_like(leaf)
-    (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True)
+    (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
     return torch.zeros_like(leaf) if grad is None else grad
 
 
