@@ -13,7 +13,7 @@ import safetensors
 from safetensors.numpy import save
 
 from brinell.core.errors import RequestError
-from brinell.core.record import Outcome, Records
+from brinell.core.record import SCHEMA_VERSION, Outcome, Records
 from brinell.store import tables
 from brinell.store.files import digest, write_atomically, write_text
 
@@ -43,6 +43,12 @@ class Run:
             raise RequestError(f"{path} is no run folder: it has no manifest.json; brinell audit makes one") from None
         except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
             raise RequestError(f"{path / 'manifest.json'} is damaged: {error}") from None
+        if not isinstance(manifest, dict) or "schema" not in manifest:
+            raise RequestError(f"{path / 'manifest.json'} is damaged: it does not say its schema")
+        if manifest["schema"] != SCHEMA_VERSION:
+            raise RequestError(
+                f"{path} was written by another version of brinell (schema {manifest['schema']}): read it with that one"
+            )
         return cls(path, manifest)
 
     def save_manifest(self) -> None:
@@ -54,14 +60,21 @@ class Run:
         """Keep a second process from writing here.
 
         Raises:
-            RequestError: one already does.
+            RequestError: one already does, or the folder cannot be made.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise RequestError(f"{self.path} cannot be a run folder ({error.strerror}): choose another --out") from None
+        with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RequestError(f"another process is writing to {self.path}: wait for it, or choose another --out") from None
+            for folder in ("records", "arrays"):
+                for half in (self.path / folder).glob(".*.tmp"):  # what a kill in the middle of writing left behind
+                    half.unlink()
             yield
 
     # Reading
