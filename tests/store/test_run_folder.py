@@ -1,0 +1,323 @@
+import json
+import multiprocessing
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import rows_of
+from brinell.audit import rows
+from brinell.core.errors import RequestError, StoppedError
+from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome
+from brinell.store import tables
+from brinell.store.files import digest, write_atomically, write_text
+from brinell.store.run import Run, closest_units
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+VALUES = {
+    "string": TEXTS,
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "float32": st.floats(width=32, allow_nan=False),
+    "float64": st.floats(allow_nan=False),
+    "bool": st.booleans(),
+}
+
+
+@st.composite
+def records(draw):
+    """Any values that the columns can hold, with nulls wherever they are allowed."""
+    n = draw(st.integers(0, 5))
+    columns = {}
+    for name, column in COLUMNS.items():
+        dtype = object if column["kind"] == "string" else column["kind"]
+        values = np.array(draw(st.lists(VALUES[column["kind"]], min_size=n, max_size=n)), dtype=dtype)
+        mask = draw(st.lists(st.booleans(), min_size=n, max_size=n))
+        columns[name] = np.ma.MaskedArray(values, mask=mask) if column["null"] else values
+    return rows.build(n, **columns)
+
+
+def some_records(n=3, **columns):
+    known = {
+        "model": "m",
+        "sample_id": np.arange(n),
+        "label": 0,
+        "clean_pred": 0,
+        "clean_confidence": 0.5,
+        "attack": "fgsm",
+        "distance": "linf",
+        "eps": 0.1,
+        "outcome": str(Outcome.SURVIVED),
+    }
+    return rows.build(n, **(known | columns))
+
+
+@pytest.fixture
+def run(tmp_path):
+    stage = {"name": "fgsm", "cells": {"m": "cell"}}
+    manifest = {"schema": SCHEMA_VERSION, "data": {"domain": {"shape": [2]}}, "stages": [stage]}
+    run = Run(tmp_path / "run", manifest)
+    run.save_manifest()
+    return run
+
+
+# Tables
+
+
+@settings(max_examples=60)
+@given(records())
+def test_round_trip(tmp_path_factory, records):
+    file = tmp_path_factory.mktemp("t") / "part.parquet"
+    tables.write(file, records, "cell")
+    again = tables.read([file])
+    assert len(again) == len(records)
+    for name, column in COLUMNS.items():
+        one, other = getattr(records, name), getattr(again, name)
+        assert one.tolist() == other.tolist(), name
+        assert isinstance(other, np.ma.MaskedArray) == column["null"]
+        assert other.dtype == one.dtype
+
+
+def test_null_is_not_zero(tmp_path):
+    file = tmp_path / "part.parquet"
+    tables.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])), "cell")
+    again = tables.read([file])
+    assert again.linf.tolist() == [0.0, None] and again.adv_pred.tolist() == [None, None]
+    assert pq.read_table(file)["linf"].null_count == 1
+
+
+def test_several_files_one_after_another(tmp_path):
+    for i in range(3):
+        tables.write(tmp_path / f"{i}.parquet", some_records(2, sample_id=np.array([2 * i, 2 * i + 1])), "cell")
+    again = tables.read([tmp_path / f"{i}.parquet" for i in (2, 0, 1)])
+    assert again.sample_id.tolist() == [4, 5, 0, 1, 2, 3]
+    assert len(tables.read([])) == 0
+
+
+def test_the_file_names_its_schema_and_cell(tmp_path):
+    tables.write(tmp_path / "part.parquet", some_records(), "abc")
+    metadata = pq.read_schema(tmp_path / "part.parquet").metadata
+    assert metadata[b"brinell.schema"] == str(SCHEMA_VERSION).encode() and metadata[b"brinell.cell"] == b"abc"
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -4])
+def test_a_file_cut_short(tmp_path, keep):
+    file = tmp_path / "part.parquet"
+    tables.write(file, some_records(), "cell")
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as caught:
+        tables.read([file])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_another_schema(tmp_path):
+    file = tmp_path / "part.parquet"
+    pq.write_table(pa.table({"x": [1]}), file)
+    with pytest.raises(RequestError, match=r"was written by another version of brinell .schema none."):
+        tables.read([file])
+    tables.write(file, some_records(), "cell")
+    newer = pq.read_table(file).replace_schema_metadata({"brinell.schema": str(SCHEMA_VERSION + 1)})
+    pq.write_table(newer, file)
+    with pytest.raises(RequestError, match=f"schema {SCHEMA_VERSION + 1}"):
+        tables.read([file])
+
+
+def test_rows_need_their_columns():
+    with pytest.raises(TypeError, match="rows need the column model"):
+        rows.build(1, sample_id=0)
+
+
+@given(records(), st.data())
+def test_take_and_concatenate(records, data):
+    n = len(records)
+    chosen = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=6)) if n else [], dtype=int)
+    taken = tables.take(records, chosen)
+    assert taken.sample_id.tolist() == records.sample_id[chosen].tolist()
+    both = tables.concatenate([records, taken])
+    assert len(both) == n + len(chosen)
+    for name in COLUMNS:
+        assert getattr(both, name).tolist() == getattr(records, name).tolist() + getattr(taken, name).tolist()
+
+
+# Files
+
+
+def test_writing_is_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "deep" / "file.txt"
+    write_text(file, "old")
+
+    def breaks(path):
+        path.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(file, breaks)
+    assert file.read_text() == "old"
+    assert list(file.parent.iterdir()) == [file], "something was left behind"
+
+
+@pytest.mark.parametrize("at", ["write", "fsync", "replace"])
+def test_a_full_disk(tmp_path, monkeypatch, at):
+    full = OSError(28, "No space left on device")
+
+    def raises(*_, **__):
+        raise full
+
+    file = tmp_path / "file.txt"
+    write_text(file, "old")
+    if at == "fsync":
+        monkeypatch.setattr("os.fsync", raises)
+    if at == "replace":
+        monkeypatch.setattr("pathlib.Path.replace", raises)
+    with pytest.raises(StoppedError, match="file.txt cannot be written: the disk is full; make room, then go on with --resume"):
+        write_atomically(file, raises if at == "write" else lambda path: path.write_text("new"))
+    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_what_is_written_is_on_disk_before_it_is_seen(tmp_path, monkeypatch):
+    order = []
+    import os
+    from pathlib import Path
+
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr("os.fsync", lambda file: order.append("fsync") or fsync(file))
+    monkeypatch.setattr("pathlib.Path.replace", lambda self, to: order.append("replace") or replace(self, to))
+    write_text(tmp_path / "file.txt", "new")
+    assert order == ["fsync", "replace", "fsync"]
+
+
+def test_digest(tmp_path):
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    assert digest(tmp_path / "a") == digest(tmp_path / "a") != digest(tmp_path / "b")
+
+
+# The folder
+
+
+def test_units_become_a_part(run):
+    """Two units found sample 1, the second one closer; the part keeps the closer input, and the units go."""
+    fooled = {"outcome": str(Outcome.FOOLED), "model": "m"}
+    far, near = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
+    units = {}
+    for key, eps, arrays in [("k1", 0.2, {0: far, 1: far}), ("k2", 0.1, {1: near})]:
+        records = some_records(len(arrays), sample_id=np.array(list(arrays)), eps=eps, **fooled)
+        units[run.save_unit("cell", key, records, arrays)] = records
+    assert closest_units(units) == {0: "unit-cell-k1", 1: "unit-cell-k2"}
+    assert {name: rows_of(r) for name, r in run.units("cell").items()} == {name: rows_of(r) for name, r in units.items()}
+    before = run.adversarial("m", "fgsm", [0, 1, 2])
+    assert not run.has_part("cell") and len(run.records()) == 3
+    whole = tables.concatenate(list(units.values()))
+    run.save_part("cell", whole, closest_units(units))
+    assert run.has_part("cell") and run.units("cell") == {} and not list(run.path.glob("*/unit-*"))
+    assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(whole)
+    after = run.adversarial("m", "fgsm", [0, 1, 2])
+    for found in (before, after):
+        assert sorted(found) == [0, 1]
+        np.testing.assert_array_equal(found[0], far)
+        np.testing.assert_array_equal(found[1], near)
+        assert found[0].dtype == np.float32
+    assert run.adversarial("m", "pgd", [0]) == run.adversarial("other", "fgsm", [0]) == {}
+
+
+def test_large_parts_are_cut_into_several_files(run, monkeypatch):
+    monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
+    arrays = {i: np.float32([i, i]) for i in range(7)}
+    records = some_records(7, outcome=str(Outcome.FOOLED))
+    name = run.save_unit("cell", "k", records, arrays)
+    run.save_part("cell", records, dict.fromkeys(range(7), name))
+    assert len(list((run.path / "arrays").glob("part-cell-*"))) == 4
+    found = run.adversarial("m", "fgsm", [6, 0, 3])
+    assert {sample: array.tolist() for sample, array in found.items()} == {6: [6, 6], 0: [0, 0], 3: [3, 3]}
+
+
+def test_a_part_makes_its_units_superfluous(run):
+    """Killed after the part was written and before the units were deleted: no row counts twice."""
+    records = some_records()
+    run.save_part("cell", records, {})
+    run.save_unit("cell", "k", records, {})
+    assert len(run.records()) == 3
+    run.save_unit("other", "k", records, {})
+    assert len(run.records()) == 6
+
+
+def test_damaged_inputs(run):
+    run.save_unit("cell", "k", some_records(1, outcome=str(Outcome.FOOLED)), {0: np.float32([1, 2])})
+    (file,) = (run.path / "arrays").iterdir()
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(RequestError, match="safetensors is damaged or missing"):
+        run.adversarial("m", "fgsm", [0])
+    file.unlink()
+    with pytest.raises(RequestError, match="safetensors is damaged or missing"):
+        run.adversarial("m", "fgsm", [0])
+
+
+def test_open(run):
+    assert Run.open(run.path).manifest == run.manifest
+    assert Run.open(str(run.path)).manifest == run.manifest
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 999}'])
+def test_a_damaged_manifest(run, content):
+    (run.path / "manifest.json").write_bytes(content)
+    with pytest.raises(RequestError, match="manifest.json is damaged|another version of brinell"):
+        Run.open(run.path)
+
+
+def test_no_run_folder(tmp_path):
+    with pytest.raises(RequestError, match="is no run folder: it has no manifest.json; brinell audit makes one"):
+        Run.open(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="is no run folder|is damaged"):
+        Run.open(tmp_path / "file")
+
+
+def test_manifest_is_json_without_escapes(run):
+    run.manifest["command"] = "Größe"
+    run.save_manifest()
+    text = (run.path / "manifest.json").read_text(encoding="utf-8")
+    assert "Größe" in text and json.loads(text) == run.manifest
+
+
+def test_what_a_kill_left_half_written_is_cleared_away(run):
+    half = run.path / "records" / ".part-cell.parquet.123.tmp"
+    half.parent.mkdir()
+    half.write_text("half")
+    assert len(run.records()) == 0
+    with run.lock():
+        assert not half.exists()
+
+
+def _hold(path, entered, leave):
+    with Run(path, {}).lock():
+        entered.set()
+        leave.wait(30)
+
+
+def test_a_second_process_is_refused(tmp_path):
+    context = multiprocessing.get_context("fork")
+    entered, leave = context.Event(), context.Event()
+    process = context.Process(target=_hold, args=(tmp_path / "run", entered, leave))
+    process.start()
+    try:
+        assert entered.wait(30)
+        with pytest.raises(RequestError, match="another process is writing to .*: wait for it, or choose another --out"):
+            with Run(tmp_path / "run", {}).lock():
+                pass
+    finally:
+        leave.set()
+        process.join()
+    with Run(tmp_path / "run", {}).lock():
+        pass
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_folder_that_cannot_be_made(tmp_path, deep):
+    (tmp_path / "file").write_text("not a folder")
+    out = tmp_path / "file" / "run" if deep else tmp_path / "file"
+    with pytest.raises((RequestError, StoppedError), match="file"):
+        with Run(out, {}).lock():
+            pass
