@@ -55,8 +55,11 @@ def audit(
     given = {key: value for key, value in flags.items() if value is not None}
     if resume and out is None:
         raise RequestError("--resume needs --out: the folder of the run to go on with")
-    if resume and file is None and out is not None and (out / "run.toml").exists():
-        file = out / "run.toml"
+    if resume and file is None and out is not None:
+        if (out / "run.toml").exists():
+            file = out / "run.toml"
+        elif not given:
+            raise RequestError(f"there is no run in {out} to go on with: it has no run.toml; leave out --resume to begin one")
     request = toml.make_request((toml.load(file) if file else {}) | given)
     plan = make_plan(request)
     if dry_run:

@@ -48,8 +48,9 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         stack.enter_context(folder.lock())
         _check_same(folder, plan)
         folder.manifest = _manifest(plan, command, folder.manifest)
-        folder.save_manifest()
+        # The request first: with it alone a run can go on, with a manifest alone it could not.
         write_text(out / "run.toml", dump(plan.request))
+        folder.save_manifest()
         for source in plan.models:
             started = time.perf_counter()
             target = source.open()
