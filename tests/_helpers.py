@@ -122,3 +122,93 @@ def cells_of(records: Records, column: str = "outcome") -> dict[tuple[str, str, 
     cells = dict(zip(keys, getattr(records, column).tolist(), strict=True))
     assert len(cells) == len(records), "two rows of one model, attack, sample and eps"
     return cells
+
+
+def same_rows(one: Records, other: Records) -> None:
+    """The same rows in the same order; float32 columns up to the rounding of a batch of another size, seconds aside."""
+    assert len(one) == len(other)
+    for name, column in COLUMNS.items():
+        a, b = getattr(one, name), getattr(other, name)
+        if column["kind"] == "float32":
+            assert np.ma.getmaskarray(a).tolist() == np.ma.getmaskarray(b).tolist(), name
+            np.testing.assert_allclose(np.ma.filled(a, 0), np.ma.filled(b, 0), rtol=1e-4, atol=1e-6, err_msg=name)
+        elif name != "seconds":
+            assert a.tolist() == b.tolist(), name
+
+
+MODEL = '''
+"""A parabola between two classes, and ways to die at a given call of the model."""
+
+import os
+import signal
+
+import torch
+from torch import nn
+
+
+def count():
+    """Calls in this process, of all instances; what happens at which is said by the environment."""
+    calls = int(os.environ.get("TEST_CALLS", 0)) + 1
+    os.environ["TEST_CALLS"] = str(calls)
+    if calls == int(os.environ.get("TEST_KILL_AT", 0)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if calls == int(os.environ.get("TEST_INTERRUPT_AT", 0)):
+        raise KeyboardInterrupt
+
+
+class Parabola(nn.Module):
+    def __init__(self, at=0.5, classes=2):
+        super().__init__()
+        self.at = nn.Parameter(torch.tensor(at))
+        self.classes = classes
+
+    def forward(self, x):
+        count()
+        x = x.flatten(1)
+        z = 10 * (x[:, 0] + (x[:, 1] - 0.5) ** 2 - self.at)
+        return torch.stack([-z, z] + [0 * z - 50] * (self.classes - 2), 1)
+
+
+def parabola(at="0.5", classes="2"):
+    return Parabola(float(at), int(classes))
+
+
+class After(Parabola):
+    """The parabola, and then something done to its answer."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return {
+            "nan": lambda: logits * float("nan"),
+            "late-nan": lambda: torch.where(logits[:, 1:] > 0, torch.tensor(float("nan")), logits),
+            "softmax": lambda: logits.softmax(1),
+            "one": lambda: logits[:, :1],
+            "dict": lambda: {"logits": logits},
+            "flat": lambda: logits.flatten(),
+        }[self.then]()
+
+
+def after(then):
+    return After(then)
+
+
+def breaks():
+    raise ValueError("no weights today")
+
+
+def no_module():
+    return 7
+'''
+
+
+def workspace(folder: Any, n: int = 16, **arrays: Any) -> Any:
+    """A data file and a model file, as a user has them: data.npz and model.py."""
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.uniform(0.2, 0.55, n), rng.uniform(0.3, 0.7, n)], 1).astype(np.float32)
+    np.savez(folder / "data.npz", **({"x": x, "y": np.zeros(n, dtype=np.int64)} | arrays))
+    (folder / "model.py").write_text(MODEL)
+    return folder

@@ -1,0 +1,294 @@
+"""A run that was stopped at any moment goes on and ends as one that never was."""
+
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from _helpers import Recorder, audited, carry_out, cells_of, plan_of, same_rows, workspace
+from brinell.cli import run as cli
+from brinell.core.errors import RequestError
+from brinell.store.run import Run
+
+ATTACKS = ("pgd?steps=3", "apgd-ce?steps=4")
+RNG = np.random.default_rng(1)
+X = np.stack([RNG.uniform(0.2, 0.55, 10), RNG.uniform(0.3, 0.7, 10)], 1).astype(np.float32)
+Y = np.zeros(10, dtype=int)
+EPS = "0.05:0.2:4"
+
+
+def parabola(x):
+    import torch
+
+    z = 10 * (x[:, 0] + (x[:, 1] - 0.5) ** 2 - 0.5)
+    return torch.stack([-z, z], 1)
+
+
+def small_plan(**settings):
+    # Groups of four samples, so that a stage has several units.
+    return plan_of(Recorder(parabola), X, Y, **({"eps": EPS, "attack": ATTACKS, "batch_size": 1} | settings))
+
+
+def same_run(one, other):
+    same_rows(one.records(), other.records())
+    for model in one.manifest["models"]:
+        for stage in one.manifest["stages"]:
+            ids = range(one.manifest["data"]["n"])
+            a, b = (run.adversarial(model["name"], stage["name"], ids) for run in (one, other))
+            assert a.keys() == b.keys() and len(a) > 0 or stage["name"] != ATTACKS[0]
+            for sample, array in a.items():
+                np.testing.assert_allclose(b[sample], array, atol=1e-6)
+    assert other.manifest["state"] == "finished"
+    assert sorted(other.digests()) == sorted(one.digests())
+    assert not list(other.path.glob("*/unit-*")) and not list(other.path.glob("**/*.tmp"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return carry_out(small_plan(), tmp_path_factory.mktemp("whole") / "run")
+
+
+class Killed(BaseException):
+    """What no except clause of the program catches."""
+
+
+class StopAt:
+    """Raises in place of the k-th call of a function of pathlib or os."""
+
+    def __init__(self, k, function, error=Killed):
+        self.k, self.function, self.error, self.calls = k, function, error, 0
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        if self.calls != self.k:
+            return self.function(*args, **kwargs)
+        raise self.error
+
+    def patch(self, monkeypatch, name):
+        def instead(path, *args, **kwargs):
+            # Temporary files are deleted after each write; those deletions change nothing.
+            return (self.function if path.name.endswith(".tmp") and name == "unlink" else self)(path, *args, **kwargs)
+
+        monkeypatch.setattr(Path, name, instead)
+
+
+def test_the_whole_run_has_several_units_and_rounds(whole):
+    outcomes = set(cells_of(whole.records()).values())
+    assert {"fooled", "fooled_below", "survived", "survived_above", "misclassified"} <= outcomes
+
+
+@pytest.mark.parametrize("name", ["replace", "unlink"])
+def test_killed_at_every_write(tmp_path, monkeypatch, whole, name):
+    """Before every file that is put in its place, and before every one that is deleted: the folder changes at no other moment."""
+    k, done = 0, False
+    while not done:
+        k += 1
+        out = tmp_path / str(k)
+        with monkeypatch.context() as patch:
+            stop = StopAt(k, getattr(Path, name))
+            stop.patch(patch, name)
+            try:
+                carry_out(small_plan(), out)
+                done = True
+            except Killed:
+                pass
+        if not done:
+            same_run(whole, carry_out(small_plan(), out, resume=True))
+            shutil.rmtree(out)
+    assert k > 12, "the run was stopped at few moments only"
+
+
+def test_killed_again_and_again(tmp_path, monkeypatch, whole):
+    """Each attempt is stopped a few files later than it began; nothing is computed twice, so it ends."""
+    for attempt in range(100):
+        with monkeypatch.context() as patch:
+            StopAt(6, Path.replace).patch(patch, "replace")
+            try:
+                run = carry_out(small_plan(), tmp_path / "run", resume=attempt > 0)
+                break
+            except Killed:
+                continue
+    assert 3 < attempt < 60
+    same_run(whole, run)
+
+
+def test_what_is_there_is_not_computed_again(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole.path, out)
+    target = Recorder(parabola)
+    again = carry_out(plan_of(target, X, Y, eps=EPS, attack=ATTACKS, batch_size=1), out, resume=True)
+    assert target.calls == []
+    same_run(whole, again)
+
+
+@pytest.mark.parametrize("batch_size", [2, 64])
+@pytest.mark.parametrize("k", [4, 7, 12])
+def test_with_another_batch_size(tmp_path, monkeypatch, whole, batch_size, k):
+    with monkeypatch.context() as patch:
+        StopAt(k, Path.replace).patch(patch, "replace")
+        with pytest.raises(Killed):
+            carry_out(small_plan(), tmp_path / "run")
+    same_run(whole, carry_out(small_plan(batch_size=batch_size), tmp_path / "run", resume=True))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"eps": "0.05:0.2:3"}, "eps was '0.05:0.2:4' and is '0.05:0.2:3'"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"attack": ATTACKS[:1]}, "attack was"),
+        ({"norm": "l2"}, "norm was 'linf' and is 'l2'"),
+        ({"samples": 5}, "samples was None and is 5"),
+        ({"queries": 9}, "queries was None and is 9"),
+    ],
+)
+def test_another_run_is_refused(tmp_path, whole, changed, message):
+    out = tmp_path / "run"
+    shutil.copytree(whole.path, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(RequestError, match="holds another run .*" + message):
+        carry_out(small_plan(**changed), out, resume=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_other_data_and_other_weights_are_refused(tmp_path, whole):
+    shutil.copytree(whole.path, tmp_path / "run")
+    settings = {"eps": EPS, "attack": ATTACKS, "batch_size": 1}
+    with pytest.raises(RequestError, match="the data or the weights have changed since"):
+        audited(tmp_path / "run", Recorder(parabola), X + 0.001, Y, resume=True, **settings)
+    other = Recorder(parabola)
+    other.digest = lambda: "another digest"
+    with pytest.raises(RequestError, match="the data or the weights have changed since"):
+        audited(tmp_path / "run", other, X, Y, resume=True, **settings)
+
+
+def test_a_run_that_nobody_asked_to_go_on_with(tmp_path, whole):
+    shutil.copytree(whole.path, tmp_path / "run")
+    with pytest.raises(RequestError, match="holds a run: add --resume to go on with it, or choose another --out"):
+        carry_out(small_plan(), tmp_path / "run")
+
+
+def test_a_damaged_unit(tmp_path, monkeypatch, whole):
+    """The error names the file, and after it was deleted the run goes on."""
+    with monkeypatch.context() as patch:
+        StopAt(9, Path.replace).patch(patch, "replace")
+        with pytest.raises(Killed):
+            carry_out(small_plan(), tmp_path / "run")
+    unit = next((tmp_path / "run" / "records").glob("unit-*"))
+    unit.write_bytes(unit.read_bytes()[:-9])
+    with pytest.raises(RequestError, match=f"{unit.name} is damaged .*: delete it and go on with --resume"):
+        carry_out(small_plan(), tmp_path / "run", resume=True)
+    unit.unlink()
+    same_run(whole, carry_out(small_plan(), tmp_path / "run", resume=True))
+
+
+# From the command line, with a model that dies or is interrupted at a given call
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    return workspace(tmp_path_factory.mktemp("work"))
+
+
+def command(work, out, *more):
+    words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", EPS]
+    for attack in ATTACKS:
+        words += ["--attack", attack]
+    return [*words, "--batch-size", "2", "--out", str(out), *more]
+
+
+@pytest.fixture(scope="module")
+def reference(work):
+    assert cli(command(work, work / "reference")) == 0
+    return Run.open(work / "reference")
+
+
+@pytest.fixture(autouse=True)
+def _no_calls_yet(monkeypatch):
+    monkeypatch.setenv("TEST_CALLS", "0")
+
+
+def in_a_process_of_its_own(arguments, **environment):
+    """Exit code of the command line in a forked process: negative where a signal ended it."""
+
+    def body():
+        os.environ.update(environment)
+        os._exit(cli(arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=body)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("at", [1, 3, 12, 25, 45])
+def test_sigkill(tmp_path, work, reference, at, capfd):
+    """Killed at this call of the model, resumed with nothing but the folder, killed once more, and resumed to the end."""
+    out = tmp_path / "run"
+    assert in_a_process_of_its_own(command(work, out), TEST_KILL_AT=str(at), TEST_CALLS="0") == -9
+    if not (out / "manifest.json").exists():
+        assert cli(command(work, out)) == 0
+    else:
+        resume = ["audit", "--resume", "--out", str(out)]
+        assert in_a_process_of_its_own(resume, TEST_KILL_AT="9", TEST_CALLS="0") == -9
+        assert cli(resume) == 0
+    same_run(reference, Run.open(out))
+    assert (out / "report.html").exists()
+
+
+@pytest.mark.parametrize("at", [4, 30])
+def test_interrupted(tmp_path, work, reference, at, monkeypatch, capsys):
+    out = tmp_path / "run"
+    monkeypatch.setenv("TEST_INTERRUPT_AT", str(at))
+    assert cli(command(work, out)) == 130
+    error = capsys.readouterr().err
+    assert f"interrupted; what was computed is kept: go on with brinell audit --resume --out {out}" in error
+    assert "Traceback" not in error
+    assert cli(["audit", "--resume", "--out", str(out)]) == 0
+    same_run(reference, Run.open(out))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 15, 40])
+def test_a_full_disk_and_then_room(tmp_path, work, reference, k, monkeypatch, capsys):
+    """At the k-th file: exit code 3, one line with what to type, and after that line was typed the run is whole."""
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop = StopAt(k, os.fsync, OSError(28, "No space left on device"))
+        patch.setattr("os.fsync", stop)
+        assert cli(command(work, out)) == 3
+    lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    assert len(lines) == 1 and "the disk is full" in lines[0]
+    assert f"brinell audit --resume --out {out}" in lines[0]
+    if k == 1:  # not even the request was written
+        assert cli(["audit", "--resume", "--out", str(out)]) == 2
+        assert f"there is no run in {out} to go on with" in capsys.readouterr().err
+        assert cli(command(work, out, "--resume")) == 0
+    else:
+        assert cli(["audit", "--resume", "--out", str(out)]) == 0
+    same_run(reference, Run.open(out))
+
+
+def test_resume_needs_a_folder(capsys):
+    assert cli(["audit", "--resume"]) == 2
+    assert "--resume needs --out" in capsys.readouterr().err
+
+
+def test_json_of_a_resumed_run_is_that_of_a_whole_one(tmp_path, work, reference, monkeypatch, capsys):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setenv("TEST_INTERRUPT_AT", "20")
+        assert cli(command(work, out)) == 130
+    capsys.readouterr()
+    answers = []
+    for folder in (out, reference.path):
+        assert cli(["audit", "--resume", "--out", str(folder), "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        for stage in answer["stages"]:
+            stage.pop("seconds")
+        answers.append({key: value for key, value in answer.items() if key not in ("run", "seconds")})
+    assert answers[0] == answers[1]
