@@ -100,13 +100,12 @@ def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:
     """(n,): the t with `sum_i a_i min(t, r_i) = c`, infinite where the sum never gets there; `a`, `r` >= 0, (n, *shape)."""
     a, r = a.flatten(1), r.flatten(1)
     gains = a * r
-    total = a.sum(1)
-    t = torch.where(gains.sum(1) > c, c / total.clamp_min(1e-38), torch.inf)
-    full, part = torch.empty_like(a), torch.empty_like(a)
+    t = torch.where(gains.sum(1) > c, c / a.sum(1).clamp_min(1e-38), torch.inf)
+    mask, part = torch.empty_like(a), torch.empty_like(a)
     for _ in range(a.shape[1]):
-        torch.le(r, t[:, None], out=full)
-        there = torch.mul(gains, full, out=part).sum(1)
-        slope = total - torch.mul(a, full, out=part).sum(1)
+        # Two sums, for the one as a difference from the whole would drown where most of the weight is used up.
+        slope = torch.mul(a, torch.gt(r, t[:, None], out=mask), out=part).sum(1)
+        there = torch.mul(gains, torch.le(r, t[:, None], out=mask), out=part).sum(1)
         following = torch.where(slope > 0, (c - there) / slope.clamp_min(1e-38), t)
         if not (following > t).any():
             break

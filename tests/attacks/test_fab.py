@@ -1,0 +1,323 @@
+"""FAB against Algorithm 1, against exact distances, and against its own account of what it costs."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import Recorder, batch_of, distance, fight, mlp, threat_of, threshold
+from brinell.attacks import fab
+from brinell.attacks.fab import FAB
+from brinell.core.domain import KINDS, Domain
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.testing import LinearTarget, linear_problem
+
+NORMS = ["linf", "l2", "l1"]
+SIX = Domain(kind="vector", shape=(6,))
+
+
+def on(problem, attack, norm, factor, n=None):
+    """What the attack finds within `factor` times the exact margins; only that does the ledger remember."""
+    batch = problem.batch
+    threat = threat_of(factor * problem.margin, norm, problem.target.domain)
+    ledger = Ledger(problem.target, batch, threat, minimal=True)
+    attack(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
+    return ledger
+
+
+# Algorithm 1
+
+
+def nearest_point(x, w, gap, power):
+    """In Linf (power 0) and L2 (power 1) by bisection: the step sign(w) |w|^power t, cut at the unit box."""
+    way = w.sign() * w.abs() ** power * (1 if gap >= 0 else -1)
+
+    def step(t):
+        return torch.minimum(torch.maximum(t * way, -x), 1 - x)
+
+    low, high = 0.0, 1e6
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if abs(step(middle) @ w) < abs(gap) else (low, middle)
+    return step(high)
+
+
+def fab_of_the_paper(function, x0, y, rivals, steps, norm, *, alpha_max=0.1, eta=1.05, beta=0.9):
+    """Algorithm 1 for one sample, one run, in float64, transcribed: every point that is looked at, in order."""
+    power, dual, order = {"linf": (0, 1, torch.inf), "l2": (1, 2, 2)}[norm]
+
+    def differences(x):
+        leaf = x.clone().requires_grad_()
+        z = function(leaf[None])[0]
+        return [((z[s] - z[y]).item(), torch.autograd.grad(z[s] - z[y], leaf, retain_graph=True)[0]) for s in rivals]
+
+    x, seen = x0, [x0]
+    for _ in range(steps):
+        value, w = min(differences(x), key=lambda one: abs(one[0]) / one[1].norm(p=dual))
+        delta = nearest_point(x, w, -value, power)
+        delta_0 = nearest_point(x0, w, -value - w @ (x0 - x), power)
+        lengths = delta.norm(p=order), delta_0.norm(p=order)
+        alpha = min(lengths[0] / (lengths[0] + lengths[1]), alpha_max)
+        x = ((1 - alpha) * (x + eta * delta) + alpha * (x0 + eta * delta_0)).clamp(0, 1)
+        seen.append(x)
+        if function(x[None]).argmax() != y:
+            x = (1 - beta) * x0 + beta * x
+            seen.append(x)
+    return torch.stack(seen)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("targets", [0, 1])
+def test_goes_where_algorithm_1_goes(norm, seed, targets):
+    module = mlp(6, 4, seed)
+    target = Recorder(module, SIX, classes=4)
+    x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
+    ranked = module(x0[None])[0].argsort(descending=True).tolist()
+    y, others = ranked[0], ranked[1:]
+    # One sample, so that calls come in the order of the paper.
+    fight(FAB(steps=12, targets=targets), target, x0[None], [y], 1.0, norm, minimal=True)
+    expected = fab_of_the_paper(module.double(), x0.double(), y, others[: targets or None], 12, norm)
+    # The clean input came first, for its ranking. What was tested and then linearised at the same point was shown twice.
+    shown = torch.cat(target.calls[1:] if targets else target.calls).double()
+    shown = shown[torch.cat([torch.tensor([True]), (shown[1:] != shown[:-1]).any(1)])]
+    # Where a run comes to stand, at a kink of the boundary, rounding decides on which side, and so where it goes from there.
+    still = (expected[1:] - expected[:-1]).abs().amax(1) < 1e-3
+    together = int(still.nonzero()[0]) + 1 if still.any() else len(expected) - 1
+    assert together >= 3
+    torch.testing.assert_close(shown[:together], expected[:together], atol=1e-5, rtol=0)
+
+
+def weighted(*rows):
+    """Logits 0 and, for each row (offset, weights), a linear one."""
+    offsets, weights = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
+    return lambda x: torch.cat([torch.zeros(len(x), 1), offsets + x @ weights.T], 1)
+
+
+TWO_RIVALS = weighted((-1.1, [1.0, 1.0, 0.0]), (-1.06, [0.0, 0.0, 2.0]))
+"""From 0.5 everywhere: class 1 leads after 0.05 in Linf or 0.0707 in L2, class 2 after 0.03 in either."""
+ALMOST = weighted((-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0]))
+"""Class 1 is the more likely at -0.36 against -0.62, and the farther away in Linf: 0.36 against 0.2067."""
+
+
+@pytest.mark.parametrize(
+    ("targets", "function", "first"),
+    [
+        (0, TWO_RIVALS, [0.5, 0.5, 0.5 + 1.05 * 0.03]),
+        (1, TWO_RIVALS, [0.5, 0.5, 0.5 + 1.05 * 0.03]),
+        (0, ALMOST, [0.5 + 1.05 * 0.62 / 3] * 3),
+        (1, ALMOST, [0.5 + 1.05 * 0.36, 0.5, 0.5]),
+    ],
+)
+def test_the_first_step_by_hand(targets, function, first):
+    """Untargeted to the nearest boundary, targeted to the most likely class; from the clean input both projections are one."""
+    target = Recorder(function, Domain(kind="vector", shape=(3,)), classes=3)
+    fight(FAB(steps=1, targets=targets), target, [[0.5] * 3], [0], 1.0, minimal=True)
+    torch.testing.assert_close(target.calls[-1], torch.tensor([first]), atol=1e-6, rtol=0)
+
+
+def test_targets_are_taken_in_the_order_of_their_logits():
+    target = Recorder(ALMOST, Domain(kind="vector", shape=(3,)), classes=3)
+    fight(FAB(steps=1, targets=2), target, [[0.5] * 3], [0], 1.0, minimal=True)
+    _, start_1, first, start_2, second = target.calls
+    assert torch.equal(start_1, start_2)
+    torch.testing.assert_close(torch.cat([first, second]), torch.tensor([[0.878, 0.5, 0.5], [0.717] * 3]))
+
+
+# Exact distances
+
+
+VARIANTS = [FAB(steps=20, targets=9), FAB(steps=20, targets=0), FAB(steps=10, targets=2, restarts=2)]
+
+
+@pytest.mark.parametrize("attack", VARIANTS, ids=str)
+@settings(max_examples=10)
+@given(st.sampled_from(KINDS), st.sampled_from(NORMS), st.integers(0, 10**6), st.integers(2, 6))
+def test_within_two_percent_of_the_exact_margin(attack, kind, norm, seed, classes):
+    problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
+    assert not on(problem, attack, norm, 0.99).fooled.any()
+    ledger = on(problem, attack, norm, 1.5)
+    assert (ledger.distance <= 1.02 * problem.margin).all()
+    assert (ledger.distance >= 0.999 * problem.margin).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("targets", [0, 9])
+def test_finds_the_nearest_of_many_boundaries(norm, targets):
+    """Eight classes that compete: the nearest boundary is not always that of the second most likely class."""
+    rng = torch.Generator().manual_seed(0)
+    domain = Domain(kind="vector", shape=(40,), low=-50.0, high=50.0)
+    target = LinearTarget(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
+    x = torch.randn(50, 40, generator=rng)
+    logits = target.predict(x)
+    batch = batch_of(x, logits.argmax(1))
+    margin = target.margin(x, batch.y, norm)
+    threat = threat_of(10 * margin, norm, domain)
+    ledger = Ledger(target, batch, threat, minimal=True)
+    FAB(steps=30, targets=targets)(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
+    assert (ledger.distance <= 1.02 * margin).all() and (ledger.distance >= 0.999 * margin).all()
+    second = logits.topk(2, 1).indices[:, 1]
+    reached = target.predict(ledger.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
+    assert norm == "l1" or (reached != second).any()
+
+
+def test_bounds_of_each_channel_are_kept():
+    """The nearest way out without bounds is barred by them; what is left is exact."""
+    domain = Domain(kind="signal", shape=(2, 1), low=(-1.0, 0.0), high=(0.01, 5.0))
+    target = Recorder(lambda x: torch.stack([torch.zeros(len(x)), x[:, 0, 0] + x[:, 1, 0] - 0.3], 1), domain)
+    ledger = fight(FAB(steps=20), target, [[[0.0], [0.0]]], [0], 1.0, minimal=True)
+    assert ledger.distance.item() == pytest.approx(0.29, rel=0.02) and ledger.distance.item() > 0.29
+    assert (torch.cat(target.calls)[:, 0] <= 0.01 + 1e-6).all()
+
+
+# Costs and bookkeeping
+
+
+class Never:
+    """A slope that never reaches the boundary inside the box."""
+
+    def __new__(cls):
+        return Recorder(lambda x: torch.stack([torch.full((len(x),), 50.0), x.sum(1)], 1))
+
+
+@pytest.mark.parametrize("targets", [0, 1, 9])
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_costs_at_most_what_it_says(targets, steps):
+    attack = FAB(steps=steps, targets=targets, restarts=2)
+    for seed in range(4):
+        module = mlp(6, 4, seed)
+        x = torch.rand(20, 6, generator=torch.Generator().manual_seed(seed))
+        target = Recorder(module, SIX, classes=4)
+        ledger = fight(attack, target, x, module(x).argmax(1), 1.0, minimal=True)
+        forwards, backwards = attack.cost(4)
+        assert (ledger.forwards <= forwards).all() and (ledger.backwards <= backwards).all()
+        assert target.seen == ledger.forwards.sum()
+        assert ledger.forwards.max() == forwards and ledger.backwards.max() == backwards
+
+
+@pytest.mark.parametrize("function", [threshold(0.5), None])
+@pytest.mark.parametrize("targets", [0, 9])
+def test_two_forwards_and_a_gradient_an_iteration(targets, function):
+    """Whether each point is adversarial or none."""
+    target = Never() if function is None else Recorder(function)
+    ledger = fight(FAB(steps=50, targets=targets), target, [[0.4, 0.4]], [0], 1.0, minimal=True)
+    assert ledger.forwards.tolist() == [100] and ledger.backwards.tolist() == [50]
+
+
+def test_each_backward_counts_where_all_boundaries_are_looked_at():
+    module = mlp(6, 4)
+    x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
+    ledger = fight(FAB(steps=1, targets=0), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
+    assert (ledger.backwards == 3).all() and (ledger.forwards == 2).all()
+
+
+def test_only_the_most_likely_rivals_are_looked_at(monkeypatch):
+    monkeypatch.setattr(fab, "MOST_RIVALS", 2)
+    module = mlp(6, 4)
+    x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
+    attack = FAB(steps=1, targets=0)
+    ledger = fight(attack, Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
+    assert (ledger.backwards == 2).all() and (ledger.forwards == 3).all() and attack.cost(4) == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["HELD", "BLOCK"])
+def test_portions_change_nothing(name, monkeypatch):
+    module = mlp(6, 4)
+    x = torch.rand(9, 6, generator=torch.Generator().manual_seed(0))
+    found = []
+    for _ in range(2):
+        ledger = fight(FAB(steps=10, restarts=2), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
+        found.append(ledger)
+        monkeypatch.setattr(fab, name, 1)
+    torch.testing.assert_close(found[0].distance, found[1].distance, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("queries", [1, 2, 5, 30])
+def test_query_budgets(queries):
+    x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
+    ledger = fight(FAB(restarts=2), Recorder(threshold(0.5)), x, [0] * 6, 0.3, queries=queries, minimal=True)
+    assert (ledger.forwards == queries).all()
+
+
+def test_stops_at_eps_where_it_is_told_to():
+    """Half of the samples lie within eps of the boundary: they leave at once, and the others do all they would do alone."""
+    x = torch.stack([torch.linspace(0.3, 0.49, 12), torch.linspace(0.05, 0.95, 12)], 1)
+    far, near = (
+        fight(FAB(steps=20, stop_at_eps=stop), Recorder(threshold(0.5)), x, [0] * 12, 0.1, minimal=True) for stop in (False, True)
+    )
+    assert torch.equal(far.fooled, near.fooled) and 3 < int(far.fooled.sum()) < 9
+    assert (near.forwards[near.fooled] == near.first_success[near.fooled]).all()
+    assert torch.equal(near.forwards[~near.fooled], far.forwards[~far.fooled])
+    assert (far.distance[far.fooled] <= near.distance[near.fooled]).all()
+
+
+def test_restarts_begin_at_half_the_closest_find_or_eps():
+    """Line 5 of Algorithm 1: the find is at 0.1, below eps; and where there is none, eps is what counts."""
+    for make, expected in ((lambda: Recorder(threshold(0.5)), None), (Never, 0.15)):
+        once, twice = make(), make()
+        found = fight(FAB(steps=3), once, [[0.4, 0.4]], [0], 0.15, minimal=True).distance.item()
+        fight(FAB(steps=3, restarts=2), twice, [[0.4, 0.4]], [0], 0.15, minimal=True)
+        start = twice.calls[len(once.calls)]
+        assert (start - 0.4).abs().max().item() == pytest.approx((expected or found) / 2, rel=1e-4)
+
+
+def test_starts_differ_by_seed_sample_target_and_restart():
+    def function(x):
+        return torch.stack([torch.full((len(x),), 50.0), x.sum(1), x.sum(1) - 1], 1)
+
+    starts = []
+    for seed in (0, 1):
+        target = Recorder(function, classes=3)
+        fight(FAB(steps=1, restarts=3, targets=2), target, [[0.5, 0.5]] * 2, [0, 0], 0.2, seed=seed, minimal=True)
+        runs = target.calls[1::2]
+        starts += [tuple(row.tolist()) for restart in (1, 2, 4, 5) for row in runs[restart]]
+    assert len(set(starts)) == len(starts) == 16
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("targets", [0, 9])
+def test_a_model_without_gradients_does_not_upset_it(norm, targets):
+    target = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+    ledger = fight(FAB(steps=5, targets=targets), target, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+    assert not ledger.fooled.any() and torch.isfinite(torch.cat(target.calls)).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_one_sample_alone_finds_what_it_finds_in_company(norm):
+    module = mlp(6, 4)
+    x = torch.rand(8, 6, generator=torch.Generator().manual_seed(3))
+    y = module(x).argmax(1)
+    attack = FAB(steps=15)
+    whole = fight(attack, Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
+    for i in range(8):
+        alone = fight(attack, Recorder(module, SIX, classes=4), x[i : i + 1], y[i : i + 1], 1.0, norm, minimal=True)
+        assert alone.distance.item() == pytest.approx(whole.distance[i].item(), rel=0.02)  # kernels round by batch size
+
+
+def test_what_it_costs():
+    assert FAB().cost(10) == (1801, 900)
+    assert FAB().cost(2) == (200, 100)
+    assert FAB(targets=0).cost(10) == (200, 900)
+    assert FAB(targets=0).cost(1000) == (201, 99 * 100)
+    assert FAB(targets=4, restarts=2, steps=10).cost(3) == (81, 40)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"restarts": 0}, "restarts 0"),
+        ({"targets": -1}, "targets -1"),
+        ({"alpha_max": 1.1}, "between 0 and 1"),
+        ({"beta": -0.1}, "between 0 and 1"),
+        ({"eta": 0.9}, "eta is 0.9"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(ValueError, match=message):
+        FAB(**settings)
+
+
+def test_distances_it_declares_are_there():
+    assert {distance(name).name for name in FAB.distances} == set(NORMS)

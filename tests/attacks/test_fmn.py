@@ -1,0 +1,155 @@
+"""FMN against Algorithm 1, and against exact distances."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import Recorder, batch_of, fight, mlp, threat_of, threshold
+from brinell.attacks.fmn import FMN, _cosine
+from brinell.core.domain import KINDS, Domain
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.testing import LinearTarget, linear_problem
+
+NORMS = ["linf", "l2", "l1"]
+SIX = Domain(kind="vector", shape=(6,))
+
+
+def fmn_of_the_paper(function, x0, y, steps, norm, alpha, gamma, projected):
+    """Algorithm 1 for one sample, transcribed, with the one deviation in the first radius: every point looked at, in order."""
+    order, dual = {"linf": (torch.inf, 1), "l2": (2, 2), "l1": (1, torch.inf)}[norm]
+    delta, eps, best, seen = torch.zeros_like(x0), 0.0, math.inf, []
+    for k in range(1, steps + 1):
+        leaf = (x0 + delta).requires_grad_()
+        z = function(leaf[None])[0]
+        loss = z[y] - torch.cat([z[:y], z[y + 1 :]]).max()
+        (g,) = torch.autograd.grad(loss, leaf)
+        loss, seen = loss.item(), [*seen, leaf.detach()]
+        annealed = (1 + math.cos(k * math.pi / steps)) / 2
+        gamma_k, alpha_k = (last + (first - last) * annealed for first, last in (gamma, alpha))
+        size = delta.norm(p=order).item()
+        if loss >= 0:
+            eps = (size + loss / g.norm(p=dual).item()) * (1 + gamma_k) if best == math.inf else eps * (1 + gamma_k)
+        else:
+            best = min(best, size)
+            eps = min(eps * (1 - gamma_k), best)
+        delta = projected(delta - alpha_k * g / g.norm(), eps)
+        delta = (x0 + delta).clamp(0, 1) - x0
+    return torch.stack([*seen, x0 + delta])
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("seed", range(4))
+def test_goes_where_algorithm_1_goes(norm, seed):
+    module = mlp(6, 4, seed)
+    target = Recorder(module, SIX, classes=4)
+    x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
+    y = int(module(x0[None]).argmax())
+    fight(FMN(steps=25), target, x0[None], [y], 1.0, norm, minimal=True)
+    first = 10.0 if norm == "linf" else 1.0
+    ball = threat_of(1.0, norm, SIX).distance
+
+    def projected(delta, eps):
+        return ball.project(delta[None], torch.tensor([eps]))[0]
+
+    expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.05, 0.001), projected)
+    torch.testing.assert_close(torch.cat(target.calls), expected, atol=1e-4, rtol=0)
+
+
+def test_schedules_by_hand():
+    assert [_cosine(1.0, 0.2, share) for share in (0, 0.5, 1)] == pytest.approx([1.0, 0.6, 0.2])
+
+
+def test_the_first_steps_by_hand():
+    """The margin falls by 20 per unit, from 2: the boundary is at 0.1, the ball reaches 1.05 times that, then shrinks by gamma."""
+    target = Recorder(threshold(0.5))
+    fight(FMN(steps=1000), target, [[0.4, 0.4]], [0], 1.0, minimal=True)
+    shown = torch.cat(target.calls[:4])
+    expected = torch.tensor([[0.4, 0.4], [0.505, 0.4], [0.4 + 0.105 * 0.95, 0.4], [0.4 + 0.105 * 0.95 * 1.05, 0.4]])
+    torch.testing.assert_close(shown, expected, atol=1e-5, rtol=0)
+
+
+def on(problem, attack, norm, factor):
+    """What the attack finds within `factor` times the exact margins; only that does the ledger remember."""
+    batch = problem.batch
+    ledger = Ledger(problem.target, batch, threat_of(factor * problem.margin, norm, problem.target.domain), minimal=True)
+    attack(ledger.desk(), batch, threat_of(factor * problem.margin, norm, problem.target.domain), Streams.of(0, batch.ids))
+    return ledger
+
+
+@pytest.mark.parametrize("steps", [30, 100])
+@settings(max_examples=15)
+@given(st.sampled_from(KINDS), st.sampled_from(NORMS), st.integers(0, 10**6), st.integers(2, 10))
+def test_within_two_percent_of_the_exact_margin(steps, kind, norm, seed, classes):
+    problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
+    assert not on(problem, FMN(steps=steps), norm, 0.99).fooled.any()
+    ledger = on(problem, FMN(steps=steps), norm, 1.5)
+    assert (ledger.distance <= 1.02 * problem.margin).all()
+    assert (ledger.distance >= 0.999 * problem.margin).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_bounds_the_distance_from_above_among_many_boundaries(norm):
+    """Eight classes that compete: gradients follow the leading rival, which need not be the nearest; never below the exact."""
+    rng = torch.Generator().manual_seed(0)
+    domain = Domain(kind="vector", shape=(40,), low=-50.0, high=50.0)
+    target = LinearTarget(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
+    x = torch.randn(50, 40, generator=rng)
+    batch = batch_of(x, target.predict(x).argmax(1))
+    margin = target.margin(x, batch.y, norm)
+    ledger = Ledger(target, batch, threat_of(10 * margin, norm, domain), minimal=True)
+    FMN()(ledger.desk(), batch, threat_of(10 * margin, norm, domain), Streams.of(0, batch.ids))
+    share = ledger.distance / margin
+    assert (share >= 0.999).all() and share.median() < 1.01 and share.max() < 2
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_other_bounds_are_another_unit(norm):
+    """The same problem in 0..255 as in 0..1: the same steps, 255 times as long."""
+    module = mlp(6, 4)
+    x = torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
+    y = module(x).argmax(1)
+    one = fight(FMN(steps=30), Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
+    wide = Domain(kind="vector", shape=(6,), high=255.0)
+    target = Recorder(lambda x: module(x / 255), wide, classes=4)
+    two = fight(FMN(steps=30), target, 255 * x, y, 255.0, norm, minimal=True)
+    torch.testing.assert_close(two.distance / 255, one.distance, rtol=0.02, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_costs_what_it_says(steps):
+    attack, x = FMN(steps=steps), torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
+    ledger = fight(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.3, minimal=True)
+    assert {*zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True)} == {attack.cost(2)} == {(steps + 1, steps)}
+
+
+@pytest.mark.parametrize("queries", [1, 2, 5])
+def test_query_budgets(queries):
+    ledger = fight(FMN(), Recorder(threshold(0.5)), [[0.4, 0.4]] * 3, [0] * 3, 0.3, queries=queries, minimal=True)
+    assert (ledger.forwards == queries).all()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_model_without_gradients_does_not_upset_it(norm):
+    target = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+    ledger = fight(FMN(steps=5), target, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+    assert not ledger.fooled.any() and torch.isfinite(torch.cat(target.calls)).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"step_size": 0.0}, "above 0"),
+        ({"last_step_size": 0.0}, "at most 1"),
+        ({"last_step_size": 1.5}, "at most 1"),
+        ({"gamma": 1.0}, "gamma is 1.0"),
+        ({"gamma": 0.01, "last_gamma": 0.02}, "last_gamma 0.02"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(ValueError, match=message):
+        FMN(**settings)
