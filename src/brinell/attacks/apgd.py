@@ -9,7 +9,8 @@ Deviations:
 - The last iterate is scored but its gradient is not taken: 1 backward less.
 - With `random_start` (the default of the reference code) the first point is at distance eps from the clean input in a random
   direction; the paper leaves the start open.
-- The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken.
+- The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken. They
+  run side by side, so that batches stay full when few samples stand; a sample fooled towards one leaves with all its runs.
 """
 
 import math
@@ -34,6 +35,8 @@ __all__ = ["APGD"]
 
 MOMENTUM = 0.75
 """alpha of Algorithm 1: the weight of the new step against the previous one."""
+ROWS = 1024
+"""Runs that go on side by side at most; it bounds memory and changes no result."""
 RHO = 0.75
 """Condition 1: the step size is kept only if more than this share of the steps since the last checkpoint raised the loss."""
 
@@ -51,7 +54,7 @@ class APGD:
     random_start: bool = True
     """Start at distance eps in a random direction; otherwise at the clean input."""
     targets: int = 0
-    """Other classes attacked one after another, the most likely first; 0 attacks whichever is nearest (untargeted)."""
+    """How many of the most likely other classes are attacked, each in a run of its own; 0 attacks untargeted."""
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
@@ -74,39 +77,42 @@ class APGD:
         return runs * (self.steps + 1) + (self.targets > 0), runs * self.steps
 
     def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the targets, and for each the restarts, one after another on what still stands."""
-        rivals = self._rivals(ledger, batch)
-        for rank in range(max(1, rivals.shape[1])):
-            target = rivals[:, rank : rank + 1]
-            for restart in range(self.restarts):
-                stands = ledger.standing(batch.ids)
-                if not stands.any():
-                    return
-                streams = rng.select(stands).fold(rank).fold(restart)
-                self._run(ledger, batch.select(stands), threat.select(stands), streams, target[stands])
+        """Run the restarts one after another on what still stands, all targets of a sample side by side."""
+        target = self._rivals(ledger, batch) if self.targets else batch.y[:, None]
+        # One row for each sample and target, in portions that keep the memory of a run in bounds.
+        portion = max(1, ROWS // target.shape[1])
+        for restart in range(self.restarts):
+            streams = [rng.fold(rank).fold(restart).keys for rank in range(target.shape[1])]
+            keys = torch.stack(streams, dim=1)
+            for start in range(0, len(batch), portion):
+                at = torch.arange(start, min(start + portion, len(batch)), device=batch.ids.device)
+                rows = at.repeat_interleave(target.shape[1])
+                rank = torch.arange(target.shape[1], device=at.device).repeat(len(at))
+                stands = ledger.standing(batch.ids[rows])
+                rows, rank = rows[stands], rank[stands]
+                if len(rows):
+                    self._run(ledger, batch.select(rows), threat.select(rows), Streams(keys[rows, rank]), target[rows, rank])
 
     def _rivals(self, ledger: Desk, batch: Batch) -> Tensor:
-        """(n, targets): the most likely other classes of the clean inputs; (n, 0) for an untargeted attack."""
-        if not self.targets:
-            return batch.y.new_empty(len(batch), 0)
+        """(n, targets): the most likely other classes of the clean inputs."""
         logits = ledger.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
         return logits.topk(min(self.targets, ledger.classes - 1), dim=1).indices
 
     def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, target: Tensor) -> None:
-        """One run; `target` is (n, 1), or (n, 0) for an untargeted one."""
-        loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
+        """One run, each row towards its target (n,); an untargeted one does not look at the target."""
+        loss, extra = (TARGETED[self.loss], (target,)) if self.targets else (LOSSES[self.loss], ())
         x = batch.x
         if self.random_start:
             start = threat.distance.direction(rng, tuple(x.shape[1:]))
             x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
-        answer = ledger.gradient(batch.ids, x, loss, *target.unbind(1))
+        answer = ledger.gradient(batch.ids, x, loss, *extra)
         state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
         checkpoints = set(_checkpoints(self.steps))
         last = 0
         for k in range(self.steps):
             stands = ledger.standing(batch.ids)
             if not stands.all():
-                batch, threat, target = batch.select(stands), threat.select(stands), target[stands]
+                batch, threat, extra = batch.select(stands), threat.select(stands), tuple(e[stands] for e in extra)
                 state.select(stands)
                 if not len(batch):
                     return
@@ -114,7 +120,7 @@ class APGD:
             if k == self.steps - 1:
                 ledger.scores(batch.ids, x_next)
                 return
-            answer = ledger.gradient(batch.ids, x_next, loss, *target.unbind(1))
+            answer = ledger.gradient(batch.ids, x_next, loss, *extra)
             state.arrive(x_next, answer.loss, answer.grad)
             if k + 1 in checkpoints:
                 state.review(k + 1 - last)

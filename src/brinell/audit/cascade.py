@@ -17,8 +17,18 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 """Names that the field uses for one attack with certain settings."""
 
 CASCADES: dict[str, tuple[str, ...]] = {
-    "standard": ("apgd-ce", "apgd-t", "fab-t?stop_at_eps=true", "square"),
-    "slides": ("apgd-ce", "apgd-dlr", "fab?stop_at_eps=true", "square"),
+    "fast": (
+        "apgd-ce?steps=20",
+        "apgd-dlr?steps=20&within=0.5",
+        "apgd-t?loss=margin&targets=3&steps=20&within=0.35",
+        "apgd-t?steps=30&within=0.15",
+        "apgd-ce?restarts=2&within=0.2",
+        "apgd-t?within=0.03",
+        "square?steps=1000&within=0.06",
+        "square?within=0.015",
+    ),
+    "standard": ("apgd-ce", "apgd-t", "fab-t?stop_at_eps=true", "square?rescale_schedule=false"),
+    "slides": ("apgd-ce", "apgd-dlr", "fab?stop_at_eps=true", "square?rescale_schedule=false"),
     "plus": (
         "apgd-ce?restarts=5",
         "apgd-dlr?restarts=5",

@@ -134,10 +134,10 @@ class Ledger:
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
 
     def affordable(self, ids: Tensor) -> Tensor:
-        """(n,) bool: which samples have budget left for one more query."""
+        """(n,) bool: which rows have budget left, if the rows before them with the same id are asked too."""
         if self._queries is None:
             return torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        return self.forwards[ids] < self._queries
+        return self.forwards[ids] + _occurrence(ids) < self._queries
 
     @property
     def fooled(self) -> Tensor:
