@@ -12,6 +12,7 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.audit.cascade import DEFAULT
 from brinell.audit.engine import Progress
 from brinell.audit.plan import Request, make_plan, open_data
+from brinell.audit.toml import make_request
 from brinell.audit.verify import VerifyResult, verify_run
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
@@ -131,7 +132,7 @@ def verify(
         BrinellError: one line that says what is wrong, why, and what to do.
     """
     folder = Run.open(run)
-    request = Request(**folder.manifest["request"])
+    request = make_request(folder.manifest["request"])
     if data is None and request.data.startswith(IN_MEMORY):
         raise RequestError(f"{run} was made from data in memory: pass it to brinell.verify(run, model, data)")
     if model is None and request.model == (IN_MEMORY,):

@@ -203,6 +203,8 @@ def _describe(
             f"model {target.name} tells {target.classes} classes apart, and the data has labels from {labels.min()} to "
             f"{labels.max()}: choose the model made for this data"
         )
+    if target.classes < 2:
+        raise TargetError(f"model {target.name} answers one number per input; give one logit per class, for two classes two")
     facts = {
         "digest": target.digest(),
         "architecture": getattr(target, "architecture", None),

@@ -12,6 +12,7 @@ from brinell.audit.engine import clean_cell, stage_cell
 from brinell.audit.plan import ModelSource, Plan
 from brinell.audit.unit import predict, session
 from brinell.core import losses, norms
+from brinell.core.errors import RequestError
 from brinell.core.ledger import ROUNDING
 from brinell.core.record import Outcome, Records
 from brinell.core.target import Target
@@ -97,22 +98,26 @@ class Verification:
 
     def model(self, source: ModelSource, target: Target) -> None:
         """Repeat the clean predictions, and judge each stored adversarial input anew."""
-        clean = clean_cell(self.plan, source)
-        if not self._has(clean, f"{source.name} clean"):
+        clean = self._part(clean_cell(self.plan, source), f"{source.name} clean")
+        if clean is None:
             return
-        self._clean(source, target, self.run.part(clean))
-        for stage in self.plan.stages:
-            key, where = stage_cell(self.plan, source, stage), f"{source.name} {stage.name}"
-            if len(self.plan.levels) and self._has(key, where):
-                records = self.run.part(key)
+        self._clean(source, target, clean)
+        for stage in self.plan.stages if len(self.plan.levels) else ():
+            where = f"{source.name} {stage.name}"
+            records = self._part(stage_cell(self.plan, source, stage), where)
+            if records is not None:
                 self._complete(where, records)
                 self._finds(source.name, stage.name, target, records)
 
-    def _has(self, key: str, where: str) -> bool:
-        if self.run.has_part(key):
-            return True
-        self._note(where, "its records are missing, or belong to another request, data or model")
-        return False
+    def _part(self, key: str, where: str) -> Records | None:
+        if not self.run.has_part(key):
+            self._note(where, "its records are missing, or belong to another request, data or model")
+            return None
+        try:
+            return self.run.part(key)
+        except RequestError as error:
+            self._note(where, str(error))
+            return None
 
     def _complete(self, where: str, records: Records) -> None:
         """One row for each sample and budget, neither more nor fewer."""
@@ -145,7 +150,11 @@ class Verification:
         first = np.unique(records.sample_id[order], return_index=True)[1]
         for rows in _chunks(order[first]):
             ids = records.sample_id[rows]
-            stored = self.run.adversarial(model, stage, ids.tolist())
+            try:
+                stored = self.run.adversarial(model, stage, ids.tolist())
+            except RequestError as error:
+                self._note(where, str(error))
+                return
             missing = [sample for sample in ids.tolist() if sample not in stored]
             self._note(where, "the adversarial input is not stored", missing)
             rows = rows[np.isin(ids, list(stored))]

@@ -1,6 +1,5 @@
 """The command line: one module per verb. A figure goes to standard output, everything said about it to standard error."""
 
-import os
 import sys
 
 import typer
@@ -44,10 +43,6 @@ def run(arguments: list[str]) -> int:
         return end.exit_code
     except typer.Abort:
         return 130
-    except BrokenPipeError:
-        # The reader of standard output went away; nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
             say(f"error: {error.format_message()}")

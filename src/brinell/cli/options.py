@@ -1,6 +1,7 @@
 """The options that verbs share, in the same words."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,12 +14,16 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, ma
 
 def show_json(payload: Any) -> None:
     """One JSON object on standard output."""
-    sys.stdout.write(json.dumps(payload, ensure_ascii=False, allow_nan=False) + "\n")
+    show(json.dumps(payload, ensure_ascii=False, allow_nan=False))
 
 
 def show(text: str = "") -> None:
     """A line of the answer on standard output."""
-    sys.stdout.write(text + "\n")
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader went away; nothing is left to say to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def percent(value: float | None) -> str:

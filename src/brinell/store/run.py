@@ -20,6 +20,9 @@ from brinell.store.files import digest, write_atomically, write_text
 PART_BYTES = 32 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
 
+NEEDED = ("schema", "state", "request", "data", "models", "distance", "eps", "eps_text", "stages")
+"""Keys without which a manifest is none."""
+
 Array = np.ndarray[Any, Any]
 
 
@@ -43,8 +46,9 @@ class Run:
             raise RequestError(f"{path} is no run folder: it has no manifest.json; brinell audit makes one") from None
         except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
             raise RequestError(f"{path / 'manifest.json'} is damaged: {error}") from None
-        if not isinstance(manifest, dict) or "schema" not in manifest:
-            raise RequestError(f"{path / 'manifest.json'} is damaged: it does not say its schema")
+        missing = [key for key in NEEDED if not isinstance(manifest, dict) or key not in manifest]
+        if missing:
+            raise RequestError(f"{path / 'manifest.json'} is damaged: it does not say {missing[0]}")
         if manifest["schema"] != SCHEMA_VERSION:
             raise RequestError(
                 f"{path} was written by another version of brinell (schema {manifest['schema']}): read it with that one"
