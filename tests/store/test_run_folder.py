@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome
 from brinell.store import tables
 from brinell.store.files import digest, write_atomically, write_text
-from brinell.store.run import Run, closest_units
+from brinell.store.run import NEEDED, Run, closest_units
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 VALUES = {
@@ -58,7 +58,7 @@ def some_records(n=3, **columns):
 @pytest.fixture
 def run(tmp_path):
     stage = {"name": "fgsm", "cells": {"m": "cell"}}
-    manifest = {"schema": SCHEMA_VERSION, "data": {"domain": {"shape": [2]}}, "stages": [stage]}
+    manifest = dict.fromkeys(NEEDED) | {"schema": SCHEMA_VERSION, "data": {"domain": {"shape": [2]}}, "stages": [stage]}
     run = Run(tmp_path / "run", manifest)
     run.save_manifest()
     return run
@@ -260,10 +260,17 @@ def test_open(run):
     assert Run.open(str(run.path)).manifest == run.manifest
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 999}'])
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 1}'])
 def test_a_damaged_manifest(run, content):
     (run.path / "manifest.json").write_bytes(content)
-    with pytest.raises(RequestError, match="manifest.json is damaged|another version of brinell"):
+    with pytest.raises(RequestError, match="manifest.json is damaged"):
+        Run.open(run.path)
+
+
+def test_a_manifest_of_another_version(run):
+    run.manifest["schema"] = SCHEMA_VERSION + 1
+    run.save_manifest()
+    with pytest.raises(RequestError, match=f"was written by another version of brinell .schema {SCHEMA_VERSION + 1}."):
         Run.open(run.path)
 
 
