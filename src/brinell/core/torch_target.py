@@ -104,6 +104,7 @@ class TorchTarget:
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
         shape = f"{self.domain.kind}s of shape {self.domain.shape}"
         try:
+            untouched = x._version
             with self.session(), torch.no_grad():
                 answer: object = self._answer(x)
         except Exception as error:
@@ -111,6 +112,10 @@ class TorchTarget:
             raise RequestError(
                 f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {reason}): give it data of its shape"
             ) from error
+        if x._version != untouched:
+            raise RequestError(
+                f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
+            )
         if not isinstance(answer, Tensor):
             raise RequestError(
                 f"{self.name} answers with a {type(answer).__name__}, not with a tensor of logits: wrap it so that it does"
