@@ -1,0 +1,267 @@
+"""The Python call, on a module in memory."""
+
+import json
+import subprocess
+import sys
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import brinell
+from _helpers import mlp, same_rows
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError, TargetError
+from brinell.datasets._memory import ArrayDataset
+from brinell.store.run import Run
+from brinell.testing import linear_problem
+
+RNG = torch.Generator().manual_seed(0)
+X = torch.rand(20, 3, 4, 4, generator=RNG)
+MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]
+QUICK = {"eps": "0,0.02,0.05,0.1", "attack": ("fgsm", "pgd?steps=3")}
+
+
+class Network(nn.Module):
+    """Batch norm and dropout, which behave otherwise while training."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten())
+        self.head = nn.Linear(64, 3)
+        rng = torch.Generator().manual_seed(1)
+        for parameter in self.parameters():
+            parameter.data = torch.randn(parameter.shape, generator=rng) * 0.5
+        self.modes = []
+
+    def forward(self, x):
+        self.modes.append(self.training)
+        return self.head(self.body(x))
+
+
+def labels_of(module, x):
+    with torch.no_grad():
+        return module.eval()(x).argmax(1)
+
+
+@pytest.fixture
+def network():
+    return Network()
+
+
+@pytest.mark.parametrize("first", ["brinell", "brinell.audit.plan", "brinell.api", "brinell.cli"])
+def test_the_call_is_there_whatever_was_imported_before(first):
+    """The package brinell.audit has the name of the call, and its import must not put itself in its place."""
+    program = f"import {first}, brinell; f = brinell.audit; g = brinell.audit\ntry: brinell.audit(1, 2, nonsense=3)\n"
+    program += "except TypeError as error: print(error)\nfrom brinell.audit import plan\nbrinell.audit.__doc__"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert answer.stdout == "audit() got an unexpected keyword argument 'nonsense'\n", answer.stderr
+
+
+def test_the_result_is_what_the_command_line_prints(tmp_path, network, root):
+    y = labels_of(network, X)
+    result = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK)
+    answer = result.payload()
+    jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "audit.json").read_text()))
+    assert answer["model"] == "Network" and answer["n"] == 20 and answer["clean_accuracy"]["value"] == 1.0
+    robust = [rate["k"] for rate in answer["robust_accuracy"]]
+    assert robust[0] == 20 and robust == sorted(robust, reverse=True) and robust[-1] < 20
+    assert (tmp_path / "run" / "report.html").exists()
+    run = Run.open(result.run)
+    assert run.manifest["models"][0]["architecture"] == "Network"
+    assert run.manifest["models"][0]["parameters"] == sum(p.numel() for p in network.parameters())
+
+
+def test_the_module_is_left_as_it_was(tmp_path, network):
+    network.train()
+    network.body[1].eval()
+    network.head.weight.requires_grad_(False)
+    network.head.bias.grad = torch.ones(3)
+    state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    flags = [(module.training) for module in network.modules()]
+    wants = [(p.requires_grad, None if p.grad is None else p.grad.clone()) for p in network.parameters()]
+    brinell.audit(network, (X, torch.zeros(20, dtype=torch.int64)), out=tmp_path / "run", **QUICK)
+    assert [module.training for module in network.modules()] == flags
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, state[name]), name
+    for parameter, (needs, grad) in zip(network.parameters(), wants, strict=True):
+        assert parameter.requires_grad == needs
+        assert (parameter.grad is None) == (grad is None) and (grad is None or torch.equal(parameter.grad, grad))
+    assert network.modes and not any(network.modes), "the module was asked in training mode"
+    assert torch.is_grad_enabled()
+
+
+def test_an_audit_that_ends_in_an_error_leaves_the_module_too(tmp_path, network):
+    network.train()
+    with pytest.raises(RequestError):
+        brinell.audit(network, (X, torch.zeros(20, dtype=torch.int64)), out=tmp_path / "run", **QUICK | {"eps": "x"})
+    assert network.training and network.head.training
+
+
+@pytest.mark.parametrize(
+    "preprocessing",
+    [
+        {"mean": MEAN, "std": STD, "axis": -3},
+        {"mean": torch.tensor(MEAN), "std": np.array(STD), "axis": -3},
+        {"mean": 0.5, "std": 0.25},
+        {"flip_axis": -3},
+        {"mean": MEAN, "std": STD, "axis": -3, "flip_axis": -3},
+    ],
+)
+def test_preprocessing_is_foolboxs(tmp_path, network, preprocessing):
+    """The same as a module that normalises by itself: subtract, divide, then flip, all in the space of the network."""
+
+    class Normalised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network
+
+        def forward(self, x):
+            along = (-1, 1, 1) if "axis" in preprocessing else ()
+            mean = torch.as_tensor(preprocessing.get("mean", 0.0), dtype=torch.float32).reshape(along)
+            std = torch.as_tensor(preprocessing.get("std", 1.0), dtype=torch.float32).reshape(along)
+            x = (x - mean) / std
+            return self.inner(x.flip(-3) if "flip_axis" in preprocessing else x)
+
+    y = labels_of(Normalised(), X)
+    one = brinell.audit(network, (X, y), preprocessing=preprocessing, out=tmp_path / "one", **QUICK)
+    other = brinell.audit(Normalised(), (X, y), out=tmp_path / "other", **QUICK)
+    assert one.models[0].clean_accuracy.value == 1.0
+    for key in ("robust_accuracy", "clean_accuracy"):
+        assert getattr(one.models[0], key) == getattr(other.models[0], key)
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "message"),
+    [
+        ({"mena": 0.5}, "preprocessing has no 'mena'"),
+        ({"mean": MEAN}, "gives 3 values of mean and no axis; for images it is axis=-3"),
+        ({"std": 0.0}, "divides by a std of 0"),
+        ({"mean": [0.1, 0.2], "axis": -3}, "has a mean of shape"),
+        ({"mean": MEAN, "axis": 1}, "preprocessing along axis 1"),
+    ],
+)
+def test_preprocessing_that_makes_no_sense(tmp_path, network, preprocessing, message):
+    with pytest.raises(RequestError, match=message):
+        brinell.audit(network, (X, torch.zeros(20)), preprocessing=preprocessing, out=tmp_path / "run", **QUICK)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda x, y: (x, y),
+        lambda x, y: (x.numpy(), y.numpy()),
+        lambda x, y: (x.numpy().astype(np.float64), y.numpy().astype(np.int32)),
+        lambda x, y: TensorDataset(x, y),
+        lambda x, y: [(one, int(label)) for one, label in zip(x, y, strict=True)],
+        lambda x, y: ArrayDataset(x, y),
+    ],
+    ids=["tensors", "arrays", "doubles", "torch-dataset", "list-of-pairs", "dataset"],
+)
+def test_data_in_any_form(tmp_path, network, data):
+    y = labels_of(network, X)
+    expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
+    result = brinell.audit(network, data(X, y), out=tmp_path / "run", **QUICK)
+    same_rows(Run.open(expected.run).records(), Run.open(result.run).records())
+
+
+def test_bytes_become_the_unit_interval(tmp_path, network):
+    pixels = (X * 255).round().to(torch.uint8)
+    y = labels_of(network, pixels / 255)
+    result = brinell.audit(network, (pixels, y), out=tmp_path / "run", **QUICK)
+    assert result.models[0].clean_accuracy.value == 1.0
+    assert Run.open(result.run).manifest["data"]["domain"]["levels"] == 256
+
+
+def test_a_target_and_a_domain_of_ones_own(tmp_path):
+    problem = linear_problem("signal", "l2")
+    data = ArrayDataset(problem.batch.x, problem.batch.y, domain=problem.target.domain)
+    largest = float(problem.margin.max()) * 1.05
+    result = brinell.audit(problem.target, data, norm="l2", eps=f"{largest}", attack="apgd-ce?steps=10", out=tmp_path / "run")
+    assert result.models[0].robust_accuracy[-1].k == 0
+
+
+def test_specs(tmp_path):
+    result = brinell.audit("digits-cnn", "digits", samples=12, eps="0.1", attack="fgsm", out=tmp_path / "run")
+    assert result.models[0].model == "digits-cnn" and result.n == 12
+
+
+def test_a_module_on_data_named_by_a_spec(tmp_path):
+    module = mlp(64, 10)
+    result = brinell.audit(module, "digits", samples=12, eps="0.1", attack="fgsm", out=tmp_path / "run")
+    assert result.n == 12
+
+
+def test_verify(tmp_path, network):
+    y = labels_of(network, X)
+    settings = {"preprocessing": {"mean": MEAN, "std": STD, "axis": -3}}
+    result = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK, **settings)
+    assert brinell.verify(result.run, network, (X, y), **settings).passed
+    assert not brinell.verify(result.run, network, (X, y)).passed, "without the preprocessing it is another model"
+    with torch.no_grad():
+        network.head.bias += 1
+    assert not brinell.verify(result.run, network, (X, y), **settings).passed
+    with pytest.raises(RequestError, match=r"pass it to brinell.verify\(run, model, data\)"):
+        brinell.verify(result.run)
+
+
+def test_resume(tmp_path, network):
+    y = labels_of(network, X)
+    first = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK)
+    network.modes.clear()
+    again = brinell.audit(network, (X, y), out=tmp_path / "run", resume=True, **QUICK)
+    assert len(network.modes) <= 1, "what was there was computed again"
+    assert again.models[0].robust_accuracy == first.models[0].robust_accuracy
+    with pytest.raises(RequestError, match="the data or the weights have changed"):
+        brinell.audit(network, (1 - X, y), out=tmp_path / "run", resume=True, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X + 1, torch.zeros(20), "outside the bounds"),
+        (X * torch.nan, torch.zeros(20), "NaN or infinity"),
+        (X, torch.zeros(19), "19 labels for 20 inputs"),
+        (X, torch.full((20,), 3), "tells 3 classes apart, and the data has labels from 3 to 3"),
+        (X, torch.eye(20), "one whole number per sample"),
+        (X[:0], torch.zeros(0), "nothing to audit|empty"),
+        (X[:, :1], torch.zeros(20), "Network cannot take the data"),
+    ],
+)
+def test_data_that_cannot_be_audited(tmp_path, network, x, y, message):
+    with pytest.raises((RequestError, TargetError), match=message):
+        brinell.audit(network, (x, y), out=tmp_path / "run", **QUICK)
+
+
+def test_a_module_that_writes_into_its_input(tmp_path):
+    """`x -= mean` in a forward would move the clean inputs and every measured distance with them."""
+
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = mlp(48, 3)
+
+        def forward(self, x):
+            x -= 0.1
+            return self.inner(x)
+
+    with pytest.raises(RequestError, match="writes into its input"):
+        brinell.audit(InPlace(), (X, torch.zeros(20)), out=tmp_path / "run", **QUICK)
+
+
+def test_half_precision_modules(tmp_path):
+    module = mlp(48, 3).to(torch.bfloat16)
+    result = brinell.audit(module, (X, labels_of(mlp(48, 3), X)), out=tmp_path / "run", **QUICK)
+    assert result.models[0].clean_accuracy.value > 0.7
+
+
+def test_import_costs_nothing():
+    program = "import sys, brinell; print(brinell.__version__, 'torch' in sys.modules, 'numpy' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert answer.stdout == f"{brinell.__version__} False False\n", answer.stderr
+    with pytest.raises(AttributeError, match="has no attribute 'adit'"):
+        brinell.adit  # noqa: B018
+    assert Domain(kind="vector", shape=(1,)).levels is None

@@ -1,0 +1,161 @@
+"""Names, classes and instances of plugins."""
+
+import dataclasses
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from brinell import plugins
+from brinell.attacks.pgd import PGD
+from brinell.core.errors import RequestError
+
+MINE = '''
+from dataclasses import dataclass
+
+@dataclass(frozen=True, kw_only=True)
+class Mine:
+    """A plugin of one's own."""
+    steps: int = 3
+    rate: float = 0.5
+    on: bool = True
+    path: str = ""
+    label: int | None = None
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}, and must be at least 1")
+
+def function():
+    pass
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    return f"{file}:Mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("digits", ("digits", "", {})),
+        ("npz:data.npz", ("npz", "data.npz", {})),
+        ("npz:C:/data.npz", ("npz", "C:/data.npz", {})),
+        ("npz:a.npz?layout=first&low=0", ("npz", "a.npz", {"layout": "first", "low": "0"})),
+        ("pgd?steps=5", ("pgd", "", {"steps": "5"})),
+        ("torch:f.py:net?weights=a%20b.pt", ("torch", "f.py:net", {"weights": "a%20b.pt"})),
+        ("torch:f.py:net?args=a=1,b=2", ("torch", "f.py:net", {"args": "a=1,b=2"})),
+        ("pgd?loss=", ("pgd", "", {"loss": ""})),
+        ("mine.py:Mine", ("mine.py:Mine", "", {})),
+        ("some.module:Mine?x=1", ("some.module:Mine", "", {"x": "1"})),
+        ("/a/b.py:Mine", ("/a/b.py:Mine", "", {})),
+        ("http://host/v2/models/m", ("http", "http://host/v2/models/m", {})),
+    ],
+)
+def test_parse(text, expected):
+    assert plugins.parse(text) == expected
+
+
+@pytest.mark.parametrize(("text", "message"), [("", "names nothing"), (":x", "names nothing"), ("pgd?steps", "not key=value")])
+def test_parse_refuses(text, message):
+    with pytest.raises(RequestError, match=message):
+        plugins.parse(text)
+
+
+def test_listing_imports_nothing():
+    program = (
+        "import sys; from brinell import plugins; [plugins.names(kind) for kind in plugins.FOLDERS];"
+        "print(sorted(m for m in sys.modules if m == 'torch' or m.startswith(tuple(p + '.' for p in plugins.FOLDERS.values()))))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert answer.stdout == "[]\n", answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("kind", plugins.FOLDERS)
+def test_names(kind):
+    names = plugins.names(kind)
+    assert names == sorted(set(names)) and names
+    assert not any(name.startswith(("_", "-")) or "_" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("attack", "pdg", "there is no attack 'pdg', did you mean 'pgd'\\?; `brinell plugins` lists them"),
+        ("attack", "xyzzyxyzzy", "there is no attack 'xyzzyxyzzy'; `brinell plugins` lists them"),
+        ("target", "digits_cnn", "there is no target 'digits_cnn', did you mean 'digits-cnn'"),
+        ("dataset", "_files", "there is no dataset '_files'"),
+        ("attack", "/nowhere.py:X", "there is no file /nowhere.py"),
+        ("attack", "no.such.module:X", "module 'no.such.module' cannot be imported"),
+        ("attack", "json:NoSuch", "has no class 'NoSuch'|there is no attack"),
+        ("attack", "./file.py", "names no class: write file.py:Class or module:Class"),
+    ],
+)
+def test_load_refuses(kind, name, message):
+    with pytest.raises(RequestError, match=message):
+        plugins.load(kind, name)
+
+
+def test_a_file_of_ones_own(mine):
+    plugin = plugins.load("attack", mine)
+    assert plugin().steps == 3
+    with pytest.raises(RequestError, match="has no class 'Mien', did you mean 'Mine'"):
+        plugins.load("attack", mine.replace(":Mine", ":Mien"))
+    with pytest.raises(RequestError, match="has no class 'function'"):
+        plugins.load("attack", mine.replace(":Mine", ":function"))
+
+
+def test_a_module_of_ones_own():
+    assert plugins.load("attack", "brinell.attacks.pgd:PGD") is PGD
+
+
+def test_build_converts_text(mine):
+    built = plugins.build("attack", mine, {"steps": "7", "rate": "1e-3", "on": "false", "path": "07", "label": "4"})
+    assert dataclasses.asdict(built) == {"steps": 7, "rate": 0.001, "on": False, "path": "07", "label": 4}
+
+
+def test_build_takes_values_of_the_right_type(mine):
+    assert plugins.build("attack", mine, {"steps": 7, "rate": 1.5, "on": False}).rate == 1.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"step": 1}, "has no option 'step', did you mean 'steps'.; it has: label, on, path, rate, steps"),
+        ({"xyzzy": 1}, "has no option 'xyzzy'; it has"),
+        ({"steps": "many"}, "option steps of attack .* is 'many': input should be a valid integer"),
+        ({"steps": "2.5"}, "is '2.5'"),
+        ({"steps": 2.5}, "is 2.5"),
+        ({"steps": True}, "is True"),
+        ({"rate": "fast"}, "is 'fast'"),
+        ({"on": "perhaps"}, "is 'perhaps'"),
+        ({"path": 3}, "is 3"),
+        ({"steps": "0"}, "steps is 0, and must be at least 1"),
+    ],
+)
+def test_build_refuses(mine, options, message):
+    with pytest.raises(RequestError, match=message) as caught:
+        plugins.build("attack", mine, options)
+    assert "\n" not in str(caught.value)
+
+
+def test_entry_points(monkeypatch):
+    """A plugin of an installed package is found by name; two of one name are an error."""
+    entries = [
+        EntryPoint(name="mine", value="brinell.attacks.fgsm:FGSM", group="brinell.attack"),
+        EntryPoint(name="pgd", value="other.package:PGD", group="brinell.attack"),
+    ]
+    monkeypatch.setattr(plugins, "entry_points", lambda group: entries if group == "brinell.attack" else [])
+    assert "mine" in plugins.names("attack") and "mine" not in plugins.names("target")
+    assert plugins.load("attack", "mine").__name__ == "FGSM"
+    with pytest.raises(RequestError, match="two attack plugins are called 'pgd' .other.package:PGD, brinell.attacks.: uninstall"):
+        plugins.load("attack", "pgd")
+
+
+def test_nearest():
+    assert plugins.nearest("stesp", ["steps", "loss"]) == ", did you mean 'steps'?"
+    assert plugins.nearest("q", ["steps", "loss"]) == ""
