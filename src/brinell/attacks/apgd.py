@@ -100,7 +100,8 @@ class APGD:
 
     def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, target: Tensor) -> None:
         """One run, each row towards its target (n,); an untargeted one does not look at the target."""
-        loss, extra = (TARGETED[self.loss], (target,)) if self.targets else (LOSSES[self.loss], ())
+        loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
+        extra: tuple[Tensor, ...] = (target,) if self.targets else ()
         x = batch.x
         if self.random_start:
             start = threat.distance.direction(rng, tuple(x.shape[1:]))

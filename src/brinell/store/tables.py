@@ -58,6 +58,10 @@ def _first_line(error: Exception) -> str:
 
 
 def _column(column: Any, field: Any) -> np.ndarray[Any, Any]:
+    if field.type == pa.string():  # a few different texts in many rows: each is one object, not one a row
+        encoded = column.dictionary_encode()
+        texts: np.ndarray[Any, Any] = np.array(encoded.dictionary.to_pylist(), dtype=object)
+        return np.asarray(texts[encoded.indices.to_numpy()])
     if not field.nullable:
         return np.asarray(column.to_numpy(zero_copy_only=False))
     mask = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
