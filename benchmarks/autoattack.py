@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from brinell import api
-from brinell.audit.spacing import parse_eps
+from brinell.auditing.spacing import parse_eps
 from brinell.core.record import BROKEN
 from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset

@@ -17,7 +17,7 @@ import numpy as np
 from measure import Subject
 
 from brinell import api
-from brinell.audit.spacing import parse_eps
+from brinell.auditing.spacing import parse_eps
 from brinell.core.record import BROKEN
 from brinell.store.run import Run
 

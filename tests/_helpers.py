@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.api import Silent
-from brinell.audit.plan import Plan, Request, make_plan
+from brinell.auditing.plan import Plan, Request, make_plan
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger

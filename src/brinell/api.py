@@ -9,11 +9,11 @@ from torch import nn
 
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
-from brinell.audit.cascade import DEFAULT
-from brinell.audit.engine import Progress
-from brinell.audit.plan import Request, make_plan, open_data
-from brinell.audit.toml import make_request
-from brinell.audit.verify import VerifyResult, verify_run
+from brinell.auditing.cascade import DEFAULT
+from brinell.auditing.engine import Progress
+from brinell.auditing.plan import Request, make_plan, open_data
+from brinell.auditing.toml import make_request
+from brinell.auditing.verify import VerifyResult, verify_run
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.target import Target

@@ -55,7 +55,7 @@ def test_goes_where_algorithm_1_goes(norm, seed):
     def projected(delta, eps):
         return ball.project(delta[None], torch.tensor([eps]))[0]
 
-    expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.05, 0.001), projected)
+    expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.2, 0.001), projected)
     torch.testing.assert_close(torch.cat(target.calls), expected, atol=1e-4, rtol=0)
 
 
@@ -64,9 +64,9 @@ def test_schedules_by_hand():
 
 
 def test_the_first_steps_by_hand():
-    """The margin falls by 20 per unit, from 2: the boundary is at 0.1, the ball reaches 1.05 times that, then shrinks by gamma."""
+    """The boundary is at 0.1: the ball reaches 1.05 times as far, then shrinks by gamma, then grows by it."""
     target = Recorder(threshold(0.5))
-    fight(FMN(steps=1000), target, [[0.4, 0.4]], [0], 1.0, minimal=True)
+    fight(FMN(steps=1000, gamma=0.05), target, [[0.4, 0.4]], [0], 1.0, minimal=True)
     shown = torch.cat(target.calls[:4])
     expected = torch.tensor([[0.4, 0.4], [0.505, 0.4], [0.4 + 0.105 * 0.95, 0.4], [0.4 + 0.105 * 0.95 * 1.05, 0.4]])
     torch.testing.assert_close(shown, expected, atol=1e-5, rtol=0)

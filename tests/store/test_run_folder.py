@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import rows_of
-from brinell.audit import rows
+from brinell.auditing import rows
 from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome
 from brinell.store import tables

@@ -9,6 +9,8 @@ Deviations:
   exactly there, and where the model is linear rounding decides whether the boundary is ever crossed.
 - Step sizes are fractions of the width of the bounds, which is 1 in the paper, and in Linf ten times larger, as the paper's
   best settings have it for most of its networks.
+- `gamma` starts at 0.2 and not at 0.05: over 50 steps the mean distance fell by 1 to 2 % (resnet4b and cnn4_pgd of the examples,
+  200 samples each, Linf, L2 and L1), and in L2 on cnn4_pgd 147 instead of 154 samples held at 2.
 - Untargeted, from the clean input: neither an adversarial starting point nor L0.
 """
 
@@ -47,7 +49,7 @@ class FMN:
     """Length of the first step in L2, as a fraction of the width of the bounds; none means 1, and 10 in Linf."""
     last_step_size: float = 0.01
     """Length of the last step, as a fraction of the first."""
-    gamma: float = 0.05
+    gamma: float = 0.2
     """By which share the ball grows or shrinks in the first step; it falls to `last_gamma`."""
     last_gamma: float = 0.001
     """By which share the ball grows or shrinks in the last step."""

@@ -37,8 +37,8 @@ def audit(
 
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
     """
-    from brinell.audit import toml
-    from brinell.audit.plan import make_plan
+    from brinell.auditing import toml
+    from brinell.auditing.plan import make_plan
 
     flags = {
         "data": data,

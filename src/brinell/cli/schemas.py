@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from brinell.analysis.results import AuditResult, CompareResult, GateResult, ModelResult
-from brinell.audit.verify import VerifyResult
+from brinell.auditing.verify import VerifyResult
 
 
 class Answer(BaseModel):

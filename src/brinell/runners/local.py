@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from brinell.audit.engine import ModelAudit, Progress, clean_cell, stage_cell
-from brinell.audit.plan import Plan, Request
-from brinell.audit.toml import dump
-from brinell.audit.unit import session
+from brinell.auditing.engine import ModelAudit, Progress, clean_cell, stage_cell
+from brinell.auditing.plan import Plan, Request
+from brinell.auditing.toml import dump
+from brinell.auditing.unit import session
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, SCHEMA_VERSION
 from brinell.core.version import VERSION

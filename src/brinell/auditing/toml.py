@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from brinell import plugins
-from brinell.audit.plan import Request
+from brinell.auditing.plan import Request
 from brinell.core.errors import RequestError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.audit.spacing import parse_eps
+from brinell.auditing.spacing import parse_eps
 from brinell.core.errors import RequestError
 
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.audit import rows
-from brinell.audit.cascade import Stage
-from brinell.audit.checks import check_answers
-from brinell.audit.hashing import cell
-from brinell.audit.plan import ModelSource, Plan
-from brinell.audit.unit import Group, Setting, predict, run_unit
+from brinell.auditing import rows
+from brinell.auditing.cascade import Stage
+from brinell.auditing.checks import check_answers
+from brinell.auditing.hashing import cell
+from brinell.auditing.plan import ModelSource, Plan
+from brinell.auditing.unit import Group, Setting, predict, run_unit
 from brinell.core import losses
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
 from brinell.core.target import Target
@@ -152,28 +152,47 @@ class ModelAudit:
         np.minimum.at(broken, at, np.searchsorted(self.plan.levels, records.eps[chosen]))
 
     def _descend(self, key: str, stage: Stage, state: State) -> None:
+        """Attack group after group until no sample is open.
+
+        The groups are cut by what came of the ones before, so a resumed run cuts the same ones: a group that a unit answers is
+        looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups; then the
+        samples of a group that are known already are left out of it.
+        """
         plan, broken = self.plan, state.broken.copy()
         units = self.run.units(key)
-        closed = ~state.correct
-        for records in units.values():
-            self._lower(broken, records, records.outcome == Outcome.FOOLED)
-            ended = records.outcome == Outcome.SURVIVED
-            closed[np.searchsorted(plan.ids, records.sample_id[ended])] = True
-        setting = self._setting(stage)
-        spared = self._spared(stage, state)
-        queue = deque(np.flatnonzero(~closed & ~spared & (broken > 0)).tolist())
+        known = self._known(units)
+        setting, spared = self._setting(stage), self._spared(stage, state)
+        queue = deque(np.flatnonzero(state.correct & ~spared & (broken > 0)).tolist())
         self.progress.stage(self.source.name, stage.name, len(queue), self._worst_case(stage, len(queue)))
         while queue:
             at = np.array([queue.popleft() for _ in range(min(plan.group_size, len(queue)))])
-            group = self._group(at, state, broken[at] - 1)
-            result = run_unit(setting, group)
-            name = self.run.save_unit(key, _unit_key(group.sample_id, group.level), result.records, result.arrays)
-            units[name] = result.records
-            broken[at] = np.minimum(broken[at], result.broken)
-            queue.extend(at[~result.closed].tolist())
+            level = broken[at] - 1
+            new = np.array([one not in known for one in zip(at.tolist(), level.tolist(), strict=True)])
+            if new.any():
+                group = self._group(at[new], state, level[new])
+                result = run_unit(setting, group)
+                name = self.run.save_unit(key, _unit_key(group.sample_id, group.level), result.records, result.arrays)
+                units[name] = result.records
+                known |= self._known({name: result.records})
+            answers = [known[one] for one in zip(at.tolist(), level.tolist(), strict=True)]
+            broken[at] = np.minimum(broken[at], [reached for reached, _ in answers])
+            queue.extend(at[[not closed for _, closed in answers]].tolist())
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
         done = [*units.values(), self._implied(stage, state, broken, spared)]
         self.run.save_part(key, _sorted(done), closest_units(units))
+
+    def _known(self, units: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
+        """What units answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""
+        levels, known = self.plan.levels, {}
+        for records in units.values():
+            at = np.searchsorted(self.plan.ids, records.sample_id)
+            level = np.searchsorted(levels, records.eps)
+            for sample in np.unique(at).tolist():
+                mine = at == sample
+                found, failed = mine & (records.outcome == Outcome.FOOLED), mine & (records.outcome == Outcome.SURVIVED)
+                reached = int(level[found][0]) if found.any() else len(levels)
+                known[sample, int(level[mine].max())] = (reached, bool(failed.any()) or reached == 0)
+        return known
 
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.audit import rows
-from brinell.audit.cascade import Stage
+from brinell.auditing import rows
+from brinell.auditing.cascade import Stage
 from brinell.core import losses, norms
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain

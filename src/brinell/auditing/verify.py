@@ -8,9 +8,9 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from brinell.audit.engine import clean_cell, stage_cell
-from brinell.audit.plan import ModelSource, Plan
-from brinell.audit.unit import predict, session
+from brinell.auditing.engine import clean_cell, stage_cell
+from brinell.auditing.plan import ModelSource, Plan
+from brinell.auditing.unit import predict, session
 from brinell.core import losses, norms
 from brinell.core.errors import RequestError
 from brinell.core.ledger import ROUNDING

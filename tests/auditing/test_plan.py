@@ -5,10 +5,10 @@ import torch
 from _helpers import VECTOR, Recorder, plan_of, threshold
 from brinell.attacks.apgd import APGD
 from brinell.attacks.pgd import PGD
-from brinell.audit import toml
-from brinell.audit.cascade import DEFAULT, PRESETS, build_stages
-from brinell.audit.hashing import cell
-from brinell.audit.plan import Request, choose_device, make_plan
+from brinell.auditing import toml
+from brinell.auditing.cascade import DEFAULT, PRESETS, build_stages
+from brinell.auditing.hashing import cell
+from brinell.auditing.plan import Request, choose_device, make_plan
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
 from brinell.core.target import Access

@@ -9,8 +9,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from brinell import plugins
-from brinell.audit.cascade import DEFAULT, Stage, build_stages
-from brinell.audit.spacing import Budgets, parse_eps
+from brinell.auditing.cascade import DEFAULT, Stage, build_stages
+from brinell.auditing.spacing import Budgets, parse_eps
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
