@@ -48,14 +48,14 @@ def test_goes_where_algorithm_1_goes(norm, seed):
     target = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     y = int(module(x0[None]).argmax())
-    fight(FMN(steps=25), target, x0[None], [y], 1.0, norm, minimal=True)
+    fight(FMN(steps=25, gamma=0.05), target, x0[None], [y], 1.0, norm, minimal=True)
     first = 10.0 if norm == "linf" else 1.0
     ball = threat_of(1.0, norm, SIX).distance
 
     def projected(delta, eps):
         return ball.project(delta[None], torch.tensor([eps]))[0]
 
-    expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.2, 0.001), projected)
+    expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.05, 0.001), projected)
     torch.testing.assert_close(torch.cat(target.calls), expected, atol=1e-4, rtol=0)
 
 
