@@ -253,7 +253,7 @@ def test_stops_at_eps_where_it_is_told_to():
 
 
 def test_restarts_begin_at_half_the_closest_find_or_eps():
-    """Line 5 of Algorithm 1: the find is at 0.1, below eps; and where there is none, eps is what counts."""
+    """The find is at 0.1, below eps; and where there is none, eps is what counts."""
     for make, expected in ((lambda: Recorder(threshold(0.5)), None), (Never, 0.15)):
         once, twice = make(), make()
         found = fight(FAB(steps=3), once, [[0.4, 0.4]], [0], 0.15, minimal=True).distance.item()

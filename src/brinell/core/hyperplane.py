@@ -1,9 +1,9 @@
 """The shortest way from a point to a hyperplane inside a box, in Linf, L2 and L1.
 
-The inner step of FAB (Croce & Hein 2020, Minimally distorted adversarial examples with a fast adaptive boundary attack,
-section 3.1 and appendix A): the smallest `delta` with `<w, x + delta> = b` and `low <= x + delta <= high`. The plane is given
-by `w` and by the gap `b - <w, x>` that is left to it, which a linearised model knows directly, and which `b` and `<w, x>`, two
-large numbers of nearly one size, would only give rounded.
+The inner step of FAB (Croce & Hein 2020, Minimally distorted adversarial examples with a fast adaptive boundary attack): the
+smallest `delta` with `<w, x + delta> = b` and `low <= x + delta <= high`. The plane is given by `w` and by the gap
+`b - <w, x>` that is left to it, which a linearised model knows directly, and which `b` and `<w, x>`, two large numbers of nearly
+one size, would only give rounded.
 
 Where the box ends before the plane, `delta` goes to the corner nearest to it, as in the paper. Values with `w = 0` stay.
 
