@@ -136,3 +136,11 @@ def test_constraints_are_exact_and_name_no_address(root: Path) -> None:
         comment, *lines = (root / file).read_text(encoding="utf-8").splitlines()
         assert comment.startswith("# ")
         assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line) for line in lines)
+
+
+def test_the_readme_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    example = text.partition("<!-- example:begin -->\n```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
+    assert (tmp_path / "runs" / "mine" / "report.html").exists()
