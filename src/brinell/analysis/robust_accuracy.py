@@ -9,6 +9,7 @@ import numpy as np
 from brinell.analysis.distributions import distance_at_success, queries_to_success
 from brinell.analysis.grid import ABSENT, RIGHT, UNJUDGED, WRONG, Array, Grid, finished, grid, ran, worst_case
 from brinell.analysis.results import AuditResult, ClassMean, ClassResult, ModelResult, Rate, StageResult, WarningResult
+from brinell.analysis.signs import signs_in
 from brinell.analysis.stats import wilson
 from brinell.core.record import Outcome, Records
 
@@ -40,7 +41,7 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
         complete=all(model.complete for model in models),
         models=models,
         mean_drop_per_class=by_class,
-        warnings=warnings_of(manifest),
+        warnings=[*warnings_of(manifest), *(w for m in models for w in m.warnings if w not in warnings_of(manifest))],
     )
 
 
@@ -78,7 +79,8 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             if active
         ],
         seconds=manifest.get("seconds", {}).get(model),
-        warnings=[warning for warning in warnings_of(manifest) if warning.model in (None, model)],
+        warnings=[warning for warning in warnings_of(manifest) if warning.model in (None, model)]
+        + signs_in(records, manifest, model),
     )
 
 

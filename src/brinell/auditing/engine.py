@@ -16,7 +16,7 @@ from torch import Tensor
 
 from brinell.auditing import rows
 from brinell.auditing.cascade import Stage
-from brinell.auditing.checks import check_answers
+from brinell.auditing.checks import SAMPLES, check_answers, signs
 from brinell.auditing.hashing import cell
 from brinell.auditing.plan import ModelSource, Plan
 from brinell.auditing.unit import Group, Setting, predict, run_unit
@@ -69,15 +69,28 @@ class ModelAudit:
     def __init__(self, plan: Plan, source: ModelSource, target: Target, run: Run, progress: Progress) -> None:
         self.plan, self.source, self.target, self.run, self.progress = plan, source, target, run, progress
 
-    def __call__(self) -> None:
-        """Everything that the plan asks of this model."""
+    def __call__(self) -> dict[str, str]:
+        """Everything that the plan asks of this model. Returns the signs, by code, that its figures may mislead."""
         state = self._clean()
+        found = self._signs(state)
         for stage in self.plan.stages:
             if len(self.plan.levels):
                 self._stage(stage, state)
         self._gallery()
+        return found
 
     # The first check
+
+    def _signs(self, state: State) -> dict[str, str]:
+        right = np.flatnonzero(state.correct)[:SAMPLES]
+        if not len(right):
+            return {}
+        found = signs(
+            self.target, self._load(self.plan.ids[right]), torch.as_tensor(self.plan.labels[right], device=self.plan.device)
+        )
+        for text in found.values():
+            self.progress.message(f"warning: {self.source.name}: {text}")
+        return found
 
     def _clean(self) -> State:
         key = clean_cell(self.plan, self.source)

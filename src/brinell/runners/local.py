@@ -55,7 +55,8 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
             started = time.perf_counter()
             target = source.open()
             with session(target, plan.device):
-                ModelAudit(plan, source, target, folder, progress)()
+                found = ModelAudit(plan, source, target, folder, progress)()
+            folder.manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in found.items()]
             seconds = folder.manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started
             folder.manifest["seconds"][source.name] = seconds
             folder.save_manifest()
