@@ -14,6 +14,7 @@ SHORTER = {
     "pgd": {"steps": 8},
     "fab": {"steps": 6, "targets": 1},
     "fmn": {"steps": 10},
+    "square": {"steps": 80},
 }
 VARIANTS = [
     ("apgd", {"steps": 12, "loss": "dlr"}),
