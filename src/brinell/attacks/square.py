@@ -6,51 +6,54 @@ Algorithms 1 to 3 and section 3.
 A proposal changes one window (Linf) or moves budget from one window to another (L2), so only the values in the windows are
 read and written: the best input is changed in place, asked about, and put back where the answer was no better. Linf's
 proposal clipped to ball and box is x0 + eps or x0 - eps clipped to the box, whatever was there before; Algorithm 3 spends what
-it takes away and what box clipping left unused, so its proposals have length eps before clipping. Neither needs a projection
-of the whole input.
+it takes away and what was unused, so its proposals never leave the ball. Neither needs a projection of the whole input.
 
 Beyond images: squares become segments of a signal (C, T) and blocks of a video (C, T, H, W) of the same fraction of the input,
-as near to a cube as the axes allow; stripes are constant along all axes but the last. The values of a vector (D,) have no order
-and no sign in common, so its windows are segments of a random order with a random sign for each value; both are drawn anew
-every 64 steps, and each window is a uniformly random subset of the values.
+as near to a cube as the axes allow; stripes are constant along all axes but the last. The values of a vector (D,) have no
+order, and which way is up is a matter of units, so its windows are segments of a random order with a random sign for each
+value, both drawn anew every 64 steps: each window is a uniformly random subset of the values, filled evenly.
 
 Deviations:
-- A Linf proposal that would change nothing (one in 2**C where the window has one colour already) has all its signs turned: a
-  query saved.
-- p is halved after the paper's iterations and after 500 of 10,000, as in the authors' code; `rescale_schedule=false` counts
-  iterations as they are, which is how AutoAttack runs 5,000.
-- L1 is Algorithm 3 with absolute sums in place of Euclidean lengths and a start of absolute sum eps. Croce & Hein 2021, Mind
-  the box, project onto the intersection of ball and box at each step; here what the box cuts off is handed to the next proposal.
-- In L2 and L1 a vector starts with one change of equal size in every value, and its windows hold equal sizes: bumps mean nothing
-  without an order.
+- A Linf proposal that would change nothing (one in 2**C where the window has one colour already) has all its signs turned: no
+  query is wasted. ResNet-20 at 4/255, 50 samples, 300 steps: 25 fooled instead of 23.
+- p is also halved after 500 of 10,000 iterations, as in the authors' code. AutoAttack runs 5,000 with `rescale_schedule=false`.
+- L2: what the box cuts off a window's proposal is given to the other values of the window, twice over. Algorithm 3 leaves it to
+  the next proposal. `cnn4_pgd` of MNIST at L2 2, 150 samples, 4,000 steps: 128 fooled instead of 102; the same where the box
+  does not matter (ResNet-20 at L2 0.5).
+- L1, which the paper does not have: Algorithm 3 with absolute sums, where the values of a window go to the ends of their ranges
+  in the order of its shape until the budget is spent. Croce & Hein 2021, Mind the box, project each proposal onto the
+  intersection of ball and box instead, to the same end: a sparse change that the box cannot cut. ResNet-20 at L1 12, 50 samples,
+  500 steps: 46 fooled by either.
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from brinell.core import windows
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
-from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.domain import KINDS, Kind
 from brinell.core.ledger import Desk
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Threat
+from brinell.core.windows import Box, Deals
 
 __all__ = ["Square"]
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """Section 4: after how many of 10,000 iterations p is halved."""
-TILES = 5
-"""Section 3.3: tiles along each axis of the L2 start."""
 LEAST = {"linf": 1, "l2": 3, "l1": 3}
 """Section 3: the shortest side of a window."""
+ROUNDS = 2
+"""How often an L2 proposal is scaled up for what the box cut off."""
+ROOM = 2**24
+"""Values of input that are searched together: the first windows take some 60 bytes for each."""
 BLOCK = 64
 """Steps whose random numbers are drawn together; it is part of what a seed means."""
 
@@ -90,10 +93,9 @@ class Square:
     def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run the restarts one after another on what still stands."""
         for restart in range(self.restarts):
-            stands = ledger.standing(batch.ids)
-            if not stands.any():
-                return
-            self._run(ledger, batch.select(stands), threat.select(stands), rng.select(stands).fold(restart))
+            for rows in torch.split(ledger.standing(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
+                if len(rows):
+                    self._run(ledger, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
 
     def fraction(self, step: int) -> float:
         """The paper's p at a step, counted from 0."""
@@ -102,9 +104,9 @@ class Square:
 
     def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
-        loss, ids, y = LOSSES[self.loss], batch.ids, batch.y
-        search: _Search = _Linf(batch, threat, rng) if threat.distance.name == "linf" else _Mass(batch, threat, rng)
-        deals = search.deals
+        loss, ids, y, norm = LOSSES[self.loss], batch.ids, batch.y, threat.distance.name
+        deals = Deals(threat.domain, rng, least=LEAST[norm], weighted=norm == "l1")
+        search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
         highest = loss(ledger.scores(ids, search.x), y)
         for step in range(self.steps):
             stands = ledger.standing(ids)
@@ -112,110 +114,125 @@ class Square:
                 ids, y, highest = ids[stands], y[stands], highest[stands]
                 if not len(ids):
                     return
+                deals.select(stands)
                 search.select(stands)
             if step % BLOCK == 0:
-                fractions = [self.fraction(later) for later in range(step, min(step + BLOCK, self.steps))]
-                deals.draw(step // BLOCK, fractions)
-                search.refresh()
-            search.propose(deals.deal(step % BLOCK))
+                deals.draw(step // BLOCK, [self.fraction(later) for later in range(step, min(step + BLOCK, self.steps))])
+            search.propose(deals, step % BLOCK)
             answer = loss(ledger.scores(ids, search.x), y)
             better = answer > highest
             highest = torch.where(better, answer, highest)
             search.settle(better)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Deal:
-    """What chance decides in one step."""
+class _Linf:
+    """Algorithm 2: a window of one colour, each channel at one end of its range."""
 
-    first: Tensor
-    """(n, channels * volume) int64: places in the flat input of one window, all of whose channels are covered."""
-    second: Tensor
-    """(n, channels * volume) int64: another one, of the same sides."""
-    signs: Tensor
-    """(n, channels, 1 or volume) float: +-1 for each channel of a window; for vectors, for each value."""
-    shape: Tensor
-    """(n, 1, volume) float: what fills a window in L2."""
-
-
-class _Deals:
-    """Windows and signs, drawn for `BLOCK` steps at once: a pure function of the streams and the step."""
-
-    def __init__(self, domain: Domain, threat: Threat, rng: Streams) -> None:
-        self._vector = domain.kind == "vector"
-        self.grid = domain.shape if self._vector else domain.shape[1:]
-        self.channels = math.prod(domain.shape) // math.prod(self.grid)
-        self._least, self._rng = LEAST[threat.distance.name], rng
-        self._device = rng.keys.device
-        self._order = self._flips = torch.zeros(0)
-        self._first = self._second = self._turns = self._signs = torch.zeros(0)
-        self._sides: list[windows.Sides] = []
-        self._cut: tuple[windows.Sides, Tensor, Tensor] | None = None
+    def __init__(self, batch: Batch, threat: Threat, deals: Deals) -> None:
+        self.x0, self.eps, self._box = batch.x.flatten(1), threat.eps, Box(threat.domain, batch.x)
+        self._channels = deals.channels
+        start = batch.x + deals.stripes() * per_sample(threat.eps, batch.x)
+        self.x = threat.project(start, batch.x).contiguous()
+        self._window = self._old = self._new = torch.zeros(0)
 
     def select(self, keep: Tensor) -> None:
-        self._rng = self._rng.select(keep)
-        for name in ("_first", "_second", "_turns", "_signs", "_order", "_flips"):
-            value = getattr(self, name)
-            setattr(self, name, value[keep] if len(value) else value)
+        self.x0, self.eps, self.x = self.x0[keep], self.eps[keep], self.x[keep]
 
-    def draw(self, block: int, fractions: list[float]) -> None:
-        """Draw for the steps of a block, whose windows cover these fractions."""
-        rng, axes = self._rng.fold(f"block {block}"), len(self.grid)
-        self._sides = [windows.sides(self.grid, fraction, self._least) for fraction in fractions]
-        room = torch.tensor([windows.starts(self.grid, side) for side in self._sides], device=self._device)
-        stride = torch.tensor(windows.strides(self.grid), device=self._device)
-        numbers = rng.integers(1 << 40, len(fractions), 2 * axes + 1 + self.channels)
-        self._first = (numbers[..., :axes] % room * stride).sum(2)
-        self._second = (numbers[..., axes : 2 * axes] % room * stride).sum(2)
-        self._turns = numbers[..., 2 * axes]
-        self._signs = 1.0 - 2.0 * (numbers[..., 2 * axes + 1 :] & 1)
-        if self._vector:
-            shuffle = rng.fold("order").bits(self.grid[0])
-            self._order, self._flips = shuffle.argsort(1), 1.0 - 2.0 * (shuffle & 1)
+    def propose(self, deals: Deals, step: int) -> None:
+        """Write the window into `x`."""
+        window, flat = deals.window(step), self.x.flatten(1)
+        old = _at(flat, window, self._channels)
+        clean = _at(self.x0, window, self._channels)
+        change = deals.signs(step, window) * self.eps[:, None, None]
+        new = self._box.clamp(clean + change, window)
+        idle = (new == old).flatten(1).all(1)
+        new = torch.where(idle[:, None, None], self._box.clamp(clean - change, window), new)
+        self._window, self._old, self._new = window, old, new
+        flat.scatter_(1, window, new.flatten(1))
 
-    def deal(self, step: int) -> _Deal:
-        """What the step of this block is given."""
-        if self._cut is None or self._cut[0] != self._sides[step]:
-            self._cut = self._sides[step], *self._shapes(self._sides[step])
-        _, offsets, shapes = self._cut
-        first, second = self._first[:, step, None] + offsets, self._second[:, step, None] + offsets
-        signs = self._signs[:, step, :, None]
-        if self._vector:
-            first, second = self._order.gather(1, first), self._order.gather(1, second)
-            signs = signs * self._flips.gather(1, first)[:, None]
-        return _Deal(first=first, second=second, signs=signs, shape=shapes[self._turns[:, step] % len(shapes), None])
-
-    def _shapes(self, sides: windows.Sides) -> tuple[Tensor, Tensor]:
-        """(channels * volume,) offsets of a window's values in the flat input, and (orientations, volume) what fills it."""
-        offsets = windows.offsets(self.grid, sides)
-        channels = math.prod(self.grid) * torch.arange(self.channels)
-        shapes = torch.ones(1, len(offsets)) if self._vector else windows.opposite_bumps(sides)
-        return (channels[:, None] + offsets).flatten().to(self._device), shapes.to(self._device)
-
-    def tiled(self) -> Tensor:
-        """(n, *shape): section 3.3's start in L2, before it is scaled: a bump and a hole with a random sign in each tile."""
-        n, rng = len(self._rng), self._rng.fold("start")
-        if self._vector:
-            return _signs(rng, self.grid[0])
-        sides, place, tile, inside = (t.to(self._device) if isinstance(t, Tensor) else t for t in windows.tiles(self.grid, TILES))
-        shapes = windows.opposite_bumps(sides).to(self._device)
-        count = int(tile[-1]) + 1
-        turns = rng.fold("turns").integers(len(shapes), count)
-        delta = torch.zeros(n, self.channels, math.prod(self.grid), device=self._device)
-        delta[:, :, place] = shapes[turns[:, tile], inside][:, None] * _signs(rng, self.channels, count)[:, :, tile]
-        return delta.reshape(n, -1, *self.grid)
+    def settle(self, better: Tensor) -> None:
+        """Put back what was there where the answer was no better."""
+        kept = torch.where(better[:, None, None], self._new, self._old)
+        self.x.flatten(1).scatter_(1, self._window, kept.flatten(1))
 
 
-class _Search(Protocol):
-    """The best inputs so far, and how to try others in their place."""
+class _Mass:
+    """Algorithm 3: the budget in two windows, and what is unused, goes into the first of them.
 
-    x: Tensor
-    deals: _Deals
+    The budget is counted in powers of the distance, which add up over values: squares in L2, absolute values in L1.
+    """
 
-    def select(self, keep: Tensor) -> None: ...
+    def __init__(self, batch: Batch, threat: Threat, deals: Deals) -> None:
+        self._power = {"l2": 2, "l1": 1}[threat.distance.name]
+        self.x0, self._box, self._channels = batch.x.flatten(1), Box(threat.domain, batch.x), deals.channels
+        self.budget = threat.eps**self._power
+        everywhere = torch.arange(self.x0.shape[1], device=batch.x.device).expand_as(self.x0)
+        clean, share = _at(self.x0, everywhere, self._channels), (self.budget / self._channels)[:, None]
+        start = self._place(deals.bumps().reshape(clean.shape), share.expand(-1, self._channels), clean, everywhere)
+        self.x = threat.project(start.reshape(batch.x.shape), batch.x).contiguous()
+        self.spent = self._spent(self.x.flatten(1) - self.x0)
+        self._undo: tuple[Tensor, ...] = ()
 
-    def refresh(self) -> None: ...
+    def select(self, keep: Tensor) -> None:
+        self.x0, self.x, self.budget, self.spent = self.x0[keep], self.x[keep], self.budget[keep], self.spent[keep]
 
-    def propose(self, deal: _Deal) -> None: ...
+    def _spent(self, delta: Tensor) -> Tensor:
+        """(..., values) to (...): squares or absolute values added up."""
+        return (delta * delta if self._power == 2 else delta.abs()).sum(-1)
 
-    def settle(self, better: Tensor) -> None: ...
+    def _place(self, shape: Tensor, budget: Tensor, clean: Tensor, window: Tensor) -> Tensor:
+        """The window's values when each channel's budget (n, channels) is spent in this shape (n, channels, volume).
+
+        In L2 the shape is scaled and clipped, and scaled again for what was cut off. In L1 the values go to the ends of their
+        ranges, those where the shape is highest first, until the budget of all channels is spent: a corner of ball and box.
+        """
+        if self._power == 2:
+            change = _unit(shape) * budget.sqrt()[..., None]
+            new = self._box.clamp(clean + change, window)
+            for _ in range(ROUNDS):  # scaled by k, the clipped change grows by k at most, and so stays within the budget
+                share = budget / self._spent(new - clean).clamp_min(1e-30)
+                new = self._box.clamp(clean + change.mul_(share.clamp(1, 1e4).sqrt()[..., None]), window)
+            return new
+        ends = self._box.clamp(torch.copysign(torch.full_like(shape, torch.inf), shape), window)
+        room = (ends - clean).flatten(1)
+        order = shape.abs().flatten(1).argsort(1, descending=True)
+        ordered = room.abs().gather(1, order)
+        left = budget.sum(1, keepdim=True) - (ordered.cumsum(1) - ordered)
+        taken = torch.zeros_like(room).scatter_(1, order, torch.minimum(left.clamp_min_(0), ordered))
+        return self._box.clamp(clean + torch.copysign(taken, room).view_as(clean), window)
+
+    def propose(self, deals: Deals, step: int) -> None:
+        """Write both windows into `x`: the second becomes clean, the first gets the budget of both."""
+        first, second, flat = deals.window(step), deals.window(step, "second"), self.x.flatten(1)
+        if step == 0:  # of a block: counted anew before rounding adds up
+            self.spent = self._spent(flat - self.x0)
+        old_first, clean_first = _at(flat, first, self._channels), _at(self.x0, first, self._channels)
+        old_second, clean_second = _at(flat, second, self._channels), _at(self.x0, second, self._channels)
+        flat.scatter_(1, second, clean_second.flatten(1))
+        rest = self._spent(_at(flat, first, self._channels) - clean_first)  # where the windows overlap it counts once
+        freed = self._spent(old_second - clean_second) + rest
+        unused = (self.budget - self.spent).clamp_min(0)[:, None] / self._channels
+        filled = deals.signs(step, first) * deals.shapes(step) + _unit(old_first - clean_first)
+        new_first = self._place(filled, freed + unused, clean_first, first)
+        flat.scatter_(1, first, new_first.flatten(1))
+        spent = self.spent - freed.sum(1) + self._spent(new_first - clean_first).sum(1)
+        self._undo = first, second, old_first, old_second, new_first, clean_second, spent
+
+    def settle(self, better: Tensor) -> None:
+        """Put back what was there where the answer was no better."""
+        first, second, old_first, old_second, new_first, clean_second, spent = self._undo
+        where, flat = better[:, None, None], self.x.flatten(1)
+        flat.scatter_(1, second, torch.where(where, clean_second, old_second).flatten(1))
+        flat.scatter_(1, first, torch.where(where, new_first, old_first).flatten(1))
+        self.spent = torch.where(better, spent, self.spent)
+
+
+def _at(flat: Tensor, window: Tensor, channels: int) -> Tensor:
+    """(n, channels, volume): the values of `flat` (n, values) at the places of a window."""
+    return flat.gather(1, window).reshape(len(flat), channels, -1)
+
+
+def _unit(delta: Tensor) -> Tensor:
+    """(..., values) scaled to Euclidean length 1; zeros stay."""
+    unit: Tensor = delta / torch.linalg.vector_norm(delta, dim=-1, keepdim=True).clamp_min_(1e-30)
+    return unit

@@ -1,16 +1,24 @@
 """Windows into a grid of values: their sides, the places they cover, and the bump that fills them.
 
-Pure functions of shapes, for any number of axes: segments of a signal, rectangles of an image, blocks of a video. A grid is the
-shape of one channel; places are counted in it as if it were flat, the last axis running fastest.
+Pure functions of shapes, for any number of axes: segments of a signal, rectangles of an image, blocks of a video; and the bounds
+of the values in a window. A grid is the shape of one channel; places are counted in it as if it were flat, the last axis running
+fastest.
 """
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from brinell.core.domain import Domain
+from brinell.core.streams import Streams
+
 Sides = tuple[int, ...]
+
+TILES = 5
+"""Section 3.3 of Andriushchenko et al. 2020: tiles along each axis of the L2 start."""
 
 
 def sides(grid: Sequence[int], fraction: float, least: int = 1) -> Sides:
@@ -56,7 +64,8 @@ def bump(window: Sequence[int]) -> Tensor:
         away = (torch.arange(side) - side // 2).abs()
         distance = torch.maximum(distance, away.reshape(-1, *[1] * (len(window) - axis - 1)))
     steps = [1 / (j + 1) ** 2 for j in range(max(window) // 2 + 1)]
-    return torch.tensor([math.fsum(steps[d:]) for d in range(len(steps))])[distance]
+    height: Tensor = torch.tensor([math.fsum(steps[d:]) for d in range(len(steps))])[distance]
+    return height
 
 
 def opposite_bumps(window: Sequence[int]) -> Tensor:
@@ -70,7 +79,8 @@ def opposite_bumps(window: Sequence[int]) -> Tensor:
             halves = [(*window[:axis], half, *window[axis + 1 :]) for half in (side // 2, side - side // 2)]
             shapes.append(torch.cat([bump(halves[0]), -bump(halves[1])], dim=axis).flatten())
     stacked = torch.stack(shapes) if shapes else bump(window).reshape(1, -1)
-    return stacked / torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
+    unit: Tensor = stacked / torch.linalg.vector_norm(stacked, dim=1, keepdim=True)
+    return unit
 
 
 def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tensor]:
@@ -91,3 +101,115 @@ def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tenso
         tile = (tile[:, None] * number[axis] + along // side[axis]).flatten()
         inside = (inside[:, None] * side[axis] + along % side[axis]).flatten()
     return side, place, tile, inside
+
+
+class Box:
+    """The bounds of the values at chosen places of the flat input.
+
+    Args:
+        domain: where inputs live; its bounds may differ between channels, or between the values of a vector.
+        like: a tensor on the device of the inputs.
+    """
+
+    def __init__(self, domain: Domain, like: Tensor) -> None:
+        self._bounds = [bound if bound.ndim == 0 else bound.expand(1, *domain.shape).flatten() for bound in domain.bounds(like)]
+
+    def clamp(self, values: Tensor, places: Tensor) -> Tensor:
+        """`values` at the `places` (int64, as many) of the flat input, moved into their bounds."""
+        low, high = (bound if bound.ndim == 0 else bound[places].view_as(values) for bound in self._bounds)
+        return torch.clamp(values, low, high)
+
+
+class Deals:
+    """Windows and signs from streams of random numbers, drawn for a block of steps at once.
+
+    The values of a vector have no order, so its windows are segments of a random one, with a random sign for each value; both
+    are drawn anew with each block.
+
+    Args:
+        domain: where inputs live.
+        least: the shortest side of a window.
+        weighted: whether signs carry a random weight between 0 and 1.
+        rng: a stream for each sample.
+    """
+
+    def __init__(self, domain: Domain, rng: Streams, *, least: int, weighted: bool) -> None:
+        shape = domain.shape
+        self._vector, self._weighted = domain.kind == "vector", weighted
+        self.grid = shape if self._vector else shape[1:]
+        self.channels = 1 if self._vector else shape[0]
+        self._least, self._rng, self._device = least, rng, rng.keys.device
+        self._drawn: dict[str, Tensor] = {}
+        self._sides: list[Sides] = []
+        self._cut: tuple[Sides, Tensor, Tensor] | None = None
+
+    def select(self, keep: Tensor) -> None:
+        """Go on with the chosen samples."""
+        self._rng = self._rng.select(keep)
+        self._drawn = {name: value[keep] for name, value in self._drawn.items()}
+
+    def draw(self, block: int, fractions: list[float]) -> None:
+        """Draw for the steps of a block, whose windows cover these fractions of the input."""
+        rng, axes = self._rng.fold(f"block {block}"), len(self.grid)
+        self._sides = [sides(self.grid, fraction, self._least) for fraction in fractions]
+        room = torch.tensor([starts(self.grid, side) for side in self._sides], device=self._device)
+        stride = torch.tensor(strides(self.grid), device=self._device)
+        numbers = rng.integers(1 << 40, len(fractions), 2 * axes + 1 + self.channels)
+        self._drawn = {
+            "first": (numbers[..., :axes] % room * stride).sum(2),
+            "second": (numbers[..., axes : 2 * axes] % room * stride).sum(2),
+            "turn": numbers[..., 2 * axes],
+            "sign": self._sign(numbers[..., 2 * axes + 1 :]),
+        }
+        if self._vector:
+            shuffle = rng.fold("order").bits(self.grid[0])
+            self._drawn |= {"order": shuffle.argsort(1), "flip": 1.0 - 2.0 * (shuffle & 1)}
+
+    def window(self, step: int, which: Literal["first", "second"] = "first") -> Tensor:
+        """(n, channels * volume) int64: places in the flat input of the step's window, all of whose channels are covered."""
+        if self._cut is None or self._cut[0] != self._sides[step]:
+            self._cut = self._sides[step], *self._cut_to(self._sides[step])
+        places = self._drawn[which][:, step, None] + self._cut[1]
+        return self._drawn["order"].gather(1, places) if self._vector else places
+
+    def signs(self, step: int, window: Tensor) -> Tensor:
+        """(n, channels, 1) of +-1, one for each channel of a window; for vectors (n, 1, volume), one for each value."""
+        signs = self._drawn["sign"][:, step, :, None]
+        return signs * self._drawn["flip"].gather(1, window)[:, None] if self._vector else signs
+
+    def shapes(self, step: int) -> Tensor:
+        """(n, 1, volume): eta, with which Algorithm 3 fills the window; asked for after the window."""
+        assert self._cut is not None
+        _, _, shapes = self._cut
+        return shapes[self._drawn["turn"][:, step] % len(shapes), None]
+
+    def _cut_to(self, sides: Sides) -> tuple[Tensor, Tensor]:
+        """(channels * volume,) offsets of a window's values in the flat input, and (orientations, volume) what fills it."""
+        within = offsets(self.grid, sides)
+        channels = math.prod(self.grid) * torch.arange(self.channels)
+        shapes = torch.full((1, len(within)), len(within) ** -0.5) if self._vector else opposite_bumps(sides)
+        return (channels[:, None] + within).flatten().to(self._device), shapes.to(self._device)
+
+    def stripes(self) -> Tensor:
+        """(n, channels, 1, ..., width) of +-1: section 3.2's start in Linf, constant along all axes but the last."""
+        width = self.grid[-1]
+        signs = self._sign(self._rng.fold("stripes").bits(self.channels, width))
+        return signs[:, 0] if self._vector else signs.reshape(-1, self.channels, *[1] * (len(self.grid) - 1), width)
+
+    def bumps(self) -> Tensor:
+        """(n, *shape): section 3.3's start in L2, of any length: in each tile opposite bumps, turned and signed at random."""
+        rng = self._rng.fold("bumps")
+        if self._vector:
+            return self._sign(rng.bits(self.grid[0]))
+        sides, *layout = tiles(self.grid, TILES)
+        place, tile, inside = (part.to(self._device) for part in layout)
+        shapes, count = opposite_bumps(sides).to(self._device), int(tile[-1]) + 1
+        turned = shapes[rng.fold("turns").integers(len(shapes), count)[:, tile], inside]
+        delta = torch.zeros(len(rng), self.channels, math.prod(self.grid), device=self._device)
+        delta[:, :, place] = turned[:, None] * self._sign(rng.bits(self.channels, count))[:, :, tile]
+        return delta.reshape(-1, self.channels, *self.grid)
+
+    def _sign(self, bits: Tensor) -> Tensor:
+        """+-1 from the lowest bit, weighted by the others where asked for."""
+        signs = 1.0 - 2.0 * (bits & 1)
+        return signs * ((bits >> 1) % 2**20 + 1) / 2**20 if self._weighted else signs
