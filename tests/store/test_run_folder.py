@@ -206,7 +206,8 @@ def test_units_become_a_part(run):
     for key, eps, arrays in [("k1", 0.2, {0: far, 1: far}), ("k2", 0.1, {1: near})]:
         records = some_records(len(arrays), sample_id=np.array(list(arrays)), eps=eps, **fooled)
         units[run.save_unit("cell", key, records, arrays)] = records
-    assert closest_units(units) == {0: "unit-cell-k1", 1: "unit-cell-k2"}
+    for order in (units, dict(reversed(units.items()))):
+        assert closest_units(order) == {0: "unit-cell-k1", 1: "unit-cell-k2"}
     assert {name: rows_of(r) for name, r in run.units("cell").items()} == {name: rows_of(r) for name, r in units.items()}
     before = run.adversarial("m", "fgsm", [0, 1, 2])
     assert not run.has_part("cell") and len(run.records()) == 3
