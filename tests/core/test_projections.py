@@ -156,4 +156,4 @@ def test_the_most_negative_value_counts_in_linf():
 def test_distances_use_them(norm):
     delta, eps = torch.linspace(-1, 1, 24).reshape(2, 3, 4), torch.tensor([0.5, 0.8])
     assert torch.equal(distance(norm).size(delta), SIZE[norm](delta))
-    assert torch.equal(distance(norm).project(delta, eps), PROJECT[norm](delta, eps))
+    assert torch.equal(distance(norm).project(delta.clone(), eps), PROJECT[norm](delta, eps))

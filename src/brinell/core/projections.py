@@ -6,19 +6,19 @@ from torch import Tensor
 from brinell.core.norms import l2, per_sample
 
 
-def project_linf(delta: Tensor, eps: Tensor) -> Tensor:
-    """Clip every value of `delta` to [-eps, eps]."""
+def project_linf(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Clip every value of `delta` to [-eps, eps]; `out` may be `delta` itself."""
     least, most = torch.aminmax(eps)
     if least == most:  # one number for all is six times faster to clip to than one for each
         radius = float(most)
-        return delta.clamp(-radius, radius)
-    return torch.clamp(delta, -per_sample(eps, delta), per_sample(eps, delta))
+        return torch.clamp(delta, -radius, radius, out=out)
+    return torch.clamp(delta, -per_sample(eps, delta), per_sample(eps, delta), out=out)
 
 
-def project_l2(delta: Tensor, eps: Tensor) -> Tensor:
-    """Scale `delta` back to length eps where it is longer; shorter ones stay as they are."""
+def project_l2(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Scale `delta` back to length eps where it is longer; shorter ones stay as they are. `out` may be `delta` itself."""
     length = l2(delta)
-    return delta * per_sample(torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0), delta)
+    return torch.mul(delta, per_sample(torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0), delta), out=out)
 
 
 def project_l1(delta: Tensor, eps: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ class Distance(Protocol):
         """(n,): the norm of each perturbation."""
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
-        """The nearest perturbation of size at most eps."""
+        """The nearest perturbation of size at most eps. It may be written into `delta`, which must not be used afterwards."""
 
     def ascent(self, grad: Tensor) -> Tensor:
         """The perturbation of size 1 along which a function with gradient `grad` rises fastest; 0 where `grad` is 0."""

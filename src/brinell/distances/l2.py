@@ -24,8 +24,8 @@ class L2:
         return norms.l2(delta)
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
-        """Scale back to length eps where longer."""
-        return projections.project_l2(delta, eps)
+        """Scale back to length eps where longer; `delta` is overwritten."""
+        return projections.project_l2(delta, eps, out=delta)
 
     def ascent(self, grad: Tensor) -> Tensor:
         """The gradient scaled to length 1."""

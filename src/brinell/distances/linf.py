@@ -24,8 +24,8 @@ class Linf:
         return norms.linf(delta)
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
-        """Clip to [-eps, eps]."""
-        return projections.project_linf(delta, eps)
+        """Clip to [-eps, eps]; `delta` is overwritten."""
+        return projections.project_linf(delta, eps, out=delta)
 
     def ascent(self, grad: Tensor) -> Tensor:
         """The sign of the gradient."""
