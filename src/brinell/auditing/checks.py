@@ -5,7 +5,7 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.errors import TargetError
-from brinell.core.target import Access, Target
+from brinell.core.target import Access, Target, ask
 
 
 def check_answers(logits: Tensor, target: Target) -> None:
@@ -48,7 +48,7 @@ def signs(target: Target, x: Tensor, y: Tensor) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     with torch.no_grad():
-        first, second = target.predict(x), target.predict(x)
+        first, second = ask(target, x), ask(target, x)
     scale = first.abs().amax().clamp_min(1e-12)
     if bool(((first - second).abs().amax() > 1e-3 * scale).item()):
         changed = int((first.argmax(1) != second.argmax(1)).sum())
@@ -72,7 +72,7 @@ def _without_gradient(target: Target, x: Tensor, y: Tensor) -> int:
     for loss in (losses.cross_entropy, losses.margin):
         with torch.enable_grad():
             leaf = x.detach().clone().requires_grad_()
-            value = loss(target.predict(leaf), y).sum()
+            value = loss(ask(target, leaf), y).sum()
         if value.requires_grad:
             (grad,) = torch.autograd.grad(value, leaf, allow_unused=True)
             if grad is not None:

@@ -22,7 +22,7 @@ from brinell.auditing.plan import ModelSource, Plan
 from brinell.auditing.unit import Group, Setting, predict, run_unit
 from brinell.core import losses
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
-from brinell.core.target import Target
+from brinell.core.target import Access, Target
 from brinell.core.version import VERSION
 from brinell.store import tables
 from brinell.store.run import Run, closest_units
@@ -82,12 +82,17 @@ class ModelAudit:
     # The first check
 
     def _signs(self, state: State) -> dict[str, str]:
-        right = np.flatnonzero(state.correct)[:SAMPLES]
+        right = np.flatnonzero(state.correct)[: min(SAMPLES, self.plan.request.batch_size)]
         if not len(right):
             return {}
         found = signs(
             self.target, self._load(self.plan.ids[right]), torch.as_tensor(self.plan.labels[right], device=self.plan.device)
         )
+        looks = (4, 2) if self.target.access == Access.GRADIENTS else (2, 0)
+        self.run.manifest.setdefault("looks", {})[self.source.name] = {
+            "forwards": looks[0] * len(right),
+            "backwards": looks[1] * len(right),
+        }
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
         return found

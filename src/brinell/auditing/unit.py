@@ -18,7 +18,7 @@ from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
-from brinell.core.target import Target
+from brinell.core.target import Target, ask
 from brinell.core.threat import Distance, Threat, tolerance
 from brinell.store import tables
 
@@ -164,7 +164,7 @@ def session(target: Target, device: torch.device) -> AbstractContextManager[None
 def predict(target: Target, x: Tensor, batch_size: int) -> Tensor:
     """(n, classes) logits in batches, outside any ledger: the auditor's own look."""
     with torch.no_grad():
-        answers = [target.predict(part) for part in torch.split(x, batch_size)] if len(x) else []
+        answers = [ask(target, part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, target.classes, device=x.device)
 
 

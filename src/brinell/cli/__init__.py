@@ -1,5 +1,6 @@
 """The command line: one module per verb. A figure goes to standard output, everything said about it to standard error."""
 
+import os
 import sys
 
 import typer
@@ -47,7 +48,10 @@ def run(arguments: list[str]) -> int:
         if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
             say(f"error: {error.format_message()}")
             return 2
-        raise
+        if os.environ.get("BRINELL_DEBUG"):
+            raise
+        say(f"error: {type(error).__name__}: {error}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
+        return 3
 
 
 def say(text: str) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.errors import ContractError, TargetError
-from brinell.core.target import Access, Target
+from brinell.core.target import Access, Target, ask
 from brinell.core.threat import Threat
 
 ROUNDING = 1e-5
@@ -164,7 +164,7 @@ class Ledger:
         answers = []
         with torch.no_grad():
             for part in _parts(len(ids), self._batch_size):
-                logits = self._target.predict(x[part])
+                logits = ask(self._target, x[part])
                 self._settle(view, part, x[part], logits, before[part], backwards=0)
                 answers.append(logits)
         return _join(answers)
@@ -193,7 +193,7 @@ class Ledger:
         for part in _parts(len(ids), self._batch_size):
             with torch.enable_grad():
                 leaf = x[part].detach().requires_grad_()
-                logits = self._target.predict(leaf)
+                logits = ask(self._target, leaf)
                 answered = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
                 value, grad = differentiate(logits, view.y[part].clone(), leaf, part)
             self._settle(view, part, x[part], answered, before[part], backwards=backwards)

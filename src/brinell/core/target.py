@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from brinell.core.domain import Domain
+from brinell.core.errors import BrinellError, TargetError
 
 
 class Access(IntEnum):
@@ -41,3 +42,21 @@ class Target(Protocol):
 
     def digest(self) -> str:
         """A hash of everything that determines its answers."""
+
+
+def ask(target: Target, x: Tensor) -> Tensor:
+    """The target's answer to a batch.
+
+    Raises:
+        TargetError: the model failed; its own error is told in one line.
+    """
+    try:
+        return target.predict(x)
+    except BrinellError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise TargetError(
+            f"model {target.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {reason}): mend it, or try a "
+            "smaller --batch-size where memory is short; what was computed is kept"
+        ) from error
