@@ -17,7 +17,7 @@ from brinell.core.record import SCHEMA_VERSION, Outcome, Records
 from brinell.store import tables
 from brinell.store.files import digest, write_atomically, write_text
 
-PART_BYTES = 32 * 2**20
+PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
 
 NEEDED = ("schema", "state", "request", "data", "models", "distance", "eps", "eps_text", "stages")
