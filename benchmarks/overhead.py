@@ -7,6 +7,7 @@ run PGD with the same steps, step size and budget from the clean input, in batch
 weights whose parameters ask for no gradients (which spares foolbox and ART the weight gradients they would take by default).
 Above 1 means that the peer is slower. All that is compared runs in turns, pass by pass, so that a machine that is slow for a
 while is slow for all alike; `cpu` is the processor time of the thread itself, and means little with more than one.
+`--only "APGD-100, all"` runs that line of the first table and no peers.
 """
 
 from argparse import Namespace
@@ -97,6 +98,8 @@ def against_bare(table: Table, subject: Subject, n: int, eps: float, case: str, 
     x, y = subject.samples(n, module)
     attacks: dict[str, Attack] = {f"PGD-{STEPS}": PGD(steps=STEPS), "APGD-100": APGD(steps=100, loss="ce")}
     for name, attack in attacks.items():
+        if options.only not in f"{name}, {case}":
+            continue
         run = partial(ours, subject, module, attack, x, y, eps, options.batch_size)
         with counting(module) as passes:
             ledger = run()
@@ -156,13 +159,15 @@ def every_case(options: Namespace) -> Iterator[tuple[Subject, int, float, str]]:
 def main() -> None:
     """Both comparisons on every model."""
     options = measure.arguments(
-        __doc__ or "", subjects=list(measure.SUBJECTS), repetitions=3, batch_size=128, n_hold=128, n_fall=256
+        __doc__ or "", subjects=list(measure.SUBJECTS), repetitions=3, batch_size=128, n_hold=128, n_fall=256, only=""
     )
     told = measure.command(options, "subjects", "repetitions", "batch_size", "n_hold", "n_fall")
     columns = "model, attack, case, standing after, forwards / backwards, bare s, ours / bare wall, ours / bare cpu, repetitions"
     table = Table("Overhead of the attacks over their bare passes (target on ResNet-20: 1.05)", told, columns.split(", "))
     for subject, n, eps, case in every_case(options):
         against_bare(table, subject, n, eps, case, options)
+    if options.only:
+        return
     columns = "model, case, n, library, forwards / backwards, s, wall / ours, cpu / ours, repetitions"
     table = Table(f"PGD-{STEPS} beside other libraries (above 1: slower than ours)", told, columns.split(", "))
     for subject, n, eps, case in every_case(options):
