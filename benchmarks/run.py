@@ -20,9 +20,9 @@ than seconds do.
 """
 
 
-def run(name: str) -> tuple[int, str]:
+def run(name: str, more: list[str]) -> tuple[int, str]:
     """One benchmark in a process of its own, its output shown as it comes."""
-    line = [sys.executable, "-u", "-W", "ignore", str(Path(__file__).with_name(f"{name}.py"))]
+    line = [sys.executable, "-u", "-W", "ignore", str(Path(__file__).with_name(f"{name}.py")), *more]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = []
@@ -37,10 +37,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write docs/performance.md")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="leave the others out")
+    parser.add_argument("--reference", help="working tree of the reference AutoAttack: our cascades beside it, too")
     options = parser.parse_args()
     parts, failed = [INTRODUCTION], []
-    for name in options.only:
-        code, output = run(name)
+    works = [(name, []) for name in options.only]
+    if options.reference:
+        works.append(("autoattack", ["--reference", options.reference]))
+    for name, more in works:
+        code, output = run(name, more)
         parts.append(output)
         if code:
             failed.append(name)
