@@ -8,11 +8,18 @@ hook on the module, for both alike.
 """
 
 import argparse
+import contextlib
+import io
+import json
+import re
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import measure
 import numpy as np
@@ -33,6 +40,18 @@ MORE = {
 }
 
 
+class Stage(NamedTuple):
+    """One attack of a cascade."""
+
+    name: str
+    accuracy: float
+    """Share of all samples that hold after it."""
+    forwards: int
+    backwards: int
+    seconds: float
+    """Of the processor (the reference), or of the wall as the records have it (ours)."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What one side found, and what it cost."""
@@ -42,8 +61,7 @@ class Verdict:
     forwards: int
     backwards: int
     cpu: float
-    stages: list[tuple[str, float, int, float]]
-    """Name, accuracy after it, forwards, seconds; ours only."""
+    stages: list[Stage]
 
 
 def subject(name: str) -> measure.Subject:
@@ -71,36 +89,62 @@ def first_images(one: measure.Subject, n: int) -> tuple[torch.Tensor, torch.Tens
     return x, torch.from_numpy(labels.astype(np.int64))
 
 
+class Watch:
+    """Stands in for the reference's logger: what the passes and the time came to after each of its attacks."""
+
+    LINE = re.compile(r"robust accuracy after (\S+): ([\d.]+)%")
+
+    def __init__(self, passes: measure.Passes) -> None:
+        self.passes, self.stages, self.before = passes, [], (0, 0, time.process_time())
+
+    def log(self, line: str) -> None:
+        """Takes one line of the reference's log."""
+        if found := self.LINE.match(line):
+            now = (self.passes.forwards, self.passes.backwards, time.process_time())
+            spent = [end - start for end, start in zip(now, self.before, strict=True)]
+            self.stages.append(Stage(found[1], float(found[2]) / 100, *spent))
+            self.before = now
+
+
 def reference(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: float, options) -> Verdict:
     """The reference's standard version."""
     from autoattack import AutoAttack
 
-    with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
+    with measure.counting(module) as passes, contextlib.redirect_stdout(io.StringIO()):
         began = time.process_time()
         attack = AutoAttack(
-            module,
-            norm={"linf": "Linf", "l2": "L2"}[norm],
-            eps=eps,
-            seed=options.seed,
-            device="cpu",
-            verbose=False,
-            log_path=f"{folder}/log.txt",
+            module, norm={"linf": "Linf", "l2": "L2"}[norm], eps=eps, seed=options.seeds[0], device="cpu", verbose=True
         )
+        attack.logger = watch = Watch(passes)
         adversarial = attack.run_standard_evaluation(x, y, bs=options.batch_size)
         spent = time.process_time() - began
     with torch.no_grad():
         robust = torch.cat([module(part) for part in adversarial.split(256)]).argmax(1) == y
-    return Verdict(robust.numpy(), passes.forwards, passes.backwards, spent, [])
+    return Verdict(robust.numpy(), passes.forwards, passes.backwards, spent, watch.stages)
 
 
-def ours(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, options) -> Verdict:
+def kept(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict:
+    """The reference's verdict of an earlier run with the same settings, where there is one: it takes an hour and stays the same."""
+    file = folder / f"{name}.json" if folder else None
+    if file is not None and file.is_file():
+        told = json.loads(file.read_text())
+        stages = [Stage(*stage) for stage in told["stages"]]
+        return Verdict(np.array(told["robust"], dtype=bool), told["forwards"], told["backwards"], told["cpu"], stages)
+    verdict = make()
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(verdict) | {"robust": verdict.robust.tolist()}))
+    return verdict
+
+
+def ours(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options) -> Verdict:
     """One of our cascades, records and all."""
     data = ArrayDataset(x, y)
     target = TorchTarget(module, data.domain, name="module")
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
         began = time.process_time()
         api.audit(
-            target, data, norm=norm, eps=eps, attack=cascade, samples=len(y), seed=options.seed, batch_size=options.batch_size,
+            target, data, norm=norm, eps=eps, attack=cascade, samples=len(y), seed=seed, batch_size=options.batch_size,
             device="cpu", out=Path(folder) / "run",
         )  # fmt: skip
         spent = time.process_time() - began
@@ -111,7 +155,8 @@ def ours(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, e
     for stage in ["clean", *(one["name"] for one in run.manifest["stages"])]:
         at = rows.attack == stage
         robust[rows.sample_id[at & broken]] = False
-        stages.append((stage, float(robust.mean()), int(rows.forwards[at].sum()), float(rows.seconds[at].sum())))
+        forwards, backwards, seconds = (column[at].sum().item() for column in (rows.forwards, rows.backwards, rows.seconds))
+        stages.append(Stage(stage, float(robust.mean()), forwards, backwards, seconds))
     return Verdict(robust, passes.forwards, passes.backwards, spent, stages)
 
 
@@ -123,44 +168,38 @@ def main() -> None:
     parser.add_argument("--cascades", nargs="+", default=["standard", "fast"])
     parser.add_argument("--norm", default="linf")
     parser.add_argument("--eps", default=None, help="default: each network's own")
-    for name, default in (("samples", 500), ("batch-size", 250), ("seed", 0), ("threads", 1)):
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="ours; the reference runs with the first")
+    parser.add_argument("--keep", type=Path, default=None, help="folder that keeps the reference's verdicts, and their times")
+    for name, default in (("samples", 500), ("batch-size", 250), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sys.path.insert(0, str(options.reference))
-    told = (
-        f"python benchmarks/autoattack.py --reference CHECKOUT --subjects {' '.join(options.subjects)} --cascades "
-        f"{' '.join(options.cascades)} --norm {options.norm} --samples {options.samples} --seed {options.seed}"
-        + (f" --eps {options.eps}" if options.eps else "")
+    given = [f"--{name} {value}" for name, value in (("norm", options.norm), ("eps", options.eps)) if value]
+    told = " ".join(
+        ["python benchmarks/autoattack.py --reference CHECKOUT --subjects", *options.subjects, "--cascades", *options.cascades]
+        + [*given, f"--samples {options.samples} --seeds", *map(str, options.seeds)]
     )
-    columns = (
-        "network",
-        "eps",
-        "cascade",
-        "robust",
-        "only ours held",
-        "only reference held",
-        "forwards",
-        "backwards",
-        "cpu s",
-        "time",
-    )
+    columns = "network,eps,cascade,seed,robust,only ours held,only reference held,forwards,backwards,cpu s,time".split(",")
     table = measure.Table("Our cascades beside the reference AutoAttack", told, columns, "Time is ours over the reference's.")
+    steps = []
     for name in options.subjects:
         one = subject(name)
         text = options.eps or one.eps_text
         eps = float(parse_eps(text).values[-1])
         module, (x, y) = one.module(), first_images(one, options.samples)
-        there = reference(module, x, y, options.norm, eps, options)
-        table.add(
-            one.name, text, "reference", int(there.robust.sum()), "", "", there.forwards, there.backwards, f"{there.cpu:.1f}", 1
-        )
-        for cascade in options.cascades:
-            here = ours(module, x, y, options.norm, text, cascade, options)
+        label = f"{name}-{options.norm}-{text.replace('/', '_')}-{options.samples}-{options.batch_size}-{options.seeds[0]}"
+        there = kept(options.keep, label, lambda: reference(module, x, y, options.norm, eps, options))  # noqa: B023
+        held = int(there.robust.sum())
+        table.add(one.name, text, "reference", options.seeds[0], held, "", "", there.forwards, there.backwards, f"{there.cpu:.1f}", 1)
+        steps += [(one.name, text, "reference", stage) for stage in there.stages]
+        for cascade, seed in product(options.cascades, options.seeds):
+            here = ours(module, x, y, options.norm, text, cascade, seed, options)
             table.add(
                 one.name,
                 text,
                 cascade,
+                seed,
                 int(here.robust.sum()),
                 np.flatnonzero(here.robust & ~there.robust).tolist(),
                 int((there.robust & ~here.robust).sum()),
@@ -169,8 +208,12 @@ def main() -> None:
                 f"{here.cpu:.1f}",
                 f"{here.cpu / there.cpu:.3f}",
             )
-            for stage, accuracy, forwards, seconds in here.stages:
-                print(f"<!-- {cascade} {stage}: {accuracy:.4f}, {forwards} forwards, {seconds:.1f} s -->", flush=True)
+            steps += [(one.name, text, f"{cascade}, seed {seed}", stage) for stage in here.stages]
+    after = ("network", "eps", "cascade", "stage", "accuracy after", "forwards", "backwards", "s")
+    stages = measure.Table("Stage by stage", told, after)
+    for network, budget, cascade, stage in steps:
+        rest = (stage.name, f"{stage.accuracy:.2%}", stage.forwards, stage.backwards, f"{stage.seconds:.1f}")
+        stages.add(network, budget, cascade, *rest)
 
 
 if __name__ == "__main__":
