@@ -124,7 +124,7 @@ def reference(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: s
 
 
 def kept(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict:
-    """The reference's verdict of an earlier run with the same settings, where there is one: it takes an hour and stays the same."""
+    """The reference's verdict of an earlier run with the same settings, where there is one: it costs hours and stays the same."""
     file = folder / f"{name}.json" if folder else None
     if file is not None and file.is_file():
         told = json.loads(file.read_text())
@@ -137,7 +137,9 @@ def kept(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict
     return verdict
 
 
-def ours(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options) -> Verdict:
+def ours(
+    module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options
+) -> Verdict:
     """One of our cascades, records and all."""
     data = ArrayDataset(x, y)
     target = TorchTarget(module, data.domain, name="module")
@@ -191,7 +193,9 @@ def main() -> None:
         label = f"{name}-{options.norm}-{text.replace('/', '_')}-{options.samples}-{options.batch_size}-{options.seeds[0]}"
         there = kept(options.keep, label, lambda: reference(module, x, y, options.norm, eps, options))  # noqa: B023
         held = int(there.robust.sum())
-        table.add(one.name, text, "reference", options.seeds[0], held, "", "", there.forwards, there.backwards, f"{there.cpu:.1f}", 1)
+        table.add(
+            one.name, text, "reference", options.seeds[0], held, "", "", there.forwards, there.backwards, f"{there.cpu:.1f}", 1
+        )
         steps += [(one.name, text, "reference", stage) for stage in there.stages]
         for cascade, seed in product(options.cascades, options.seeds):
             here = ours(module, x, y, options.norm, text, cascade, seed, options)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from brinell.analysis import stats
+from brinell.core import intervals
 
 counts = st.integers(0, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -14,14 +15,14 @@ counts = st.integers(0, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.j
 def test_wilson_known_values():
     # Newcombe (1998), table I, method 3: 81/263, 15/148, 0/20, 1/29.
     for k, n, low, high in [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]:
-        interval = stats.wilson(k, n)
+        interval = intervals.wilson(k, n)
         assert interval == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
 
 
 @given(counts, st.sampled_from([0.8, 0.95, 0.99]))
 def test_wilson_is_scipys(count, confidence):
     k, n = count
-    interval = stats.wilson(k, n, confidence)
+    interval = intervals.wilson(k, n, confidence)
     if n == 0:
         assert interval is None
     else:
@@ -34,14 +35,14 @@ def test_wilson_is_scipys(count, confidence):
 def test_wilson_is_symmetric(count):
     k, n = count
     if n:
-        one, other = stats.wilson(k, n), stats.wilson(n - k, n)
+        one, other = intervals.wilson(k, n), intervals.wilson(n - k, n)
         assert one.low == pytest.approx(1 - other.high, abs=1e-12)
 
 
 @pytest.mark.parametrize("bad", [(3, 2), (-1, 2), (0, -1)])
 def test_wilson_refuses_what_is_no_count(bad):
     with pytest.raises(ValueError, match="no proportion"):
-        stats.wilson(*bad)
+        intervals.wilson(*bad)
 
 
 def test_mcnemar_by_hand():

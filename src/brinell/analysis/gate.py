@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from brinell.analysis.results import Check, CompareResult, GateResult, ModelResult, PairedRate, Rate
-from brinell.analysis.stats import CONFIDENCE, difference
+from brinell.analysis.stats import difference
 from brinell.core.errors import RequestError
+from brinell.core.intervals import CONFIDENCE
 
 Metric = Literal["clean", "robust", "worst_class"]
 METRICS: tuple[Metric, ...] = get_args(Metric)

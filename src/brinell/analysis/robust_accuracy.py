@@ -10,7 +10,7 @@ from brinell.analysis.distributions import distance_at_success, queries_to_succe
 from brinell.analysis.grid import ABSENT, RIGHT, UNJUDGED, WRONG, Array, Grid, finished, grid, ran, worst_case
 from brinell.analysis.results import AuditResult, ClassMean, ClassResult, ModelResult, Rate, StageResult, WarningResult
 from brinell.analysis.signs import signs_in
-from brinell.analysis.stats import wilson
+from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.results import WarningResult
-from brinell.analysis.stats import wilson
+from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
 
 NOTABLE = 0.002

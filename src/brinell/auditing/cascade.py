@@ -3,9 +3,13 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from brinell import plugins
 from brinell.core.contracts import Attack
 from brinell.core.errors import RequestError
+
+Array = np.ndarray[Any, Any]
 
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-ce": ("apgd", {"loss": "ce"}),
@@ -21,11 +25,17 @@ CASCADES: dict[str, tuple[str, ...]] = {
         "apgd-ce?steps=20",
         "apgd-dlr?steps=20&within=0.5",
         "apgd-t?loss=margin&targets=3&steps=20&within=0.35",
-        "apgd-t?steps=30&within=0.15",
-        "apgd-ce?restarts=2&within=0.2",
-        "apgd-t?within=0.03",
-        "square?steps=1000&within=0.06",
-        "square?within=0.015",
+        "apgd-t?steps=30&within=0.25",
+        "apgd-ce?restarts=2&within=0.05",
+        "apgd-t?within=0.06",
+        "apgd-ce?restarts=5&within=0.006",
+        "square?steps=100",
+        "square?steps=300&last=0.6",
+        "square?steps=3000&within=0.3&last=0.35",
+        "apgd-ce?when=masked",
+        "apgd-t?when=masked",
+        "fab-t?stop_at_eps=true&when=masked",
+        "square?rescale_schedule=false&when=masked",
     ),
     "standard": ("apgd-ce", "apgd-t", "fab-t?stop_at_eps=true", "square?rescale_schedule=false"),
     "slides": ("apgd-ce", "apgd-dlr", "fab?stop_at_eps=true", "square?rescale_schedule=false"),
@@ -44,6 +54,37 @@ DEFAULT = ("apgd-ce", "apgd-dlr")
 """What runs when nothing is asked for."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """Which of the samples that stand a stage attacks.
+
+    But for `masked`, a sample's turn depends on that sample alone, never on its company. Shares are of the clean margin, the lead
+    of the true class on the clean input: 0 is the boundary.
+    """
+
+    within: float | None = None
+    """Only samples that earlier stages brought this near to the boundary: at most this share of the clean margin was left."""
+    last: float | None = None
+    """Only samples that the stage just before attacked, and of whose clean margin it left at most this share."""
+    masked: bool = False
+    """Only where there are signs that the gradients of the model mislead (`when=masked`)."""
+
+    def spared(self, clean: Array, nearest: Array, last: Array, *, masked: bool) -> Array:
+        """(n,) bool: the samples that are not attacked.
+
+        Args:
+            clean: (n,) lead of the true class on the clean input, in logits.
+            nearest: (n,) largest lead of a wrong class that any earlier stage came to.
+            last: (n,) the same of the stage just before; minus infinity where it did not attack.
+            masked: whether there are signs that gradients mislead.
+        """
+        far = np.full(len(clean), self.masked and not masked)
+        for share, lead in ((self.within, nearest), (self.last, last)):
+            if share is not None:
+                far |= lead < -share * clean
+        return far
+
+
 @dataclass(frozen=True)
 class Stage:
     """One attack of a run, under the name that the records give it."""
@@ -51,9 +92,7 @@ class Stage:
     name: str
     plugin: str
     attack: Attack
-    within: float | None = None
-    """Run only on samples that an earlier stage brought this near to the boundary: the best margin it saw is above -within times
-    the clean margin. None runs on all that stand. A sample's turn depends on that sample alone, never on its company."""
+    turn: Turn = Turn()
 
     def settings(self) -> dict[str, Any]:
         """All settings of the attack, defaults included."""
@@ -80,22 +119,31 @@ def _build(spec: str) -> Stage:
     name, path, options = plugins.parse(spec)
     if path:
         raise RequestError(f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value")
-    within = _within(spec, options.pop("within", None))
+    turn = Turn(
+        within=_share(spec, "within", options), last=_share(spec, "last", options), masked=_when(spec, options.pop("when", None))
+    )
     plugin, preset = PRESETS.get(name, (name, {}))
     known = plugins.names("attack")
     if plugin not in known and "." not in plugin and "/" not in plugin:
         near = plugins.nearest(name, [*known, *PRESETS])
         raise RequestError(f"there is no attack {name!r}{near}; `brinell plugins` lists them")
-    return Stage(spec, plugin, plugins.build("attack", plugin, preset | options), within)
+    return Stage(spec, plugin, plugins.build("attack", plugin, preset | options), turn)
 
 
-def _within(spec: str, text: str | None) -> float | None:
+def _share(spec: str, name: str, options: dict[str, str]) -> float | None:
+    text = options.pop(name, None)
     if text is None:
         return None
     try:
-        within = float(text)
+        share = float(text)
     except ValueError:
-        within = -1.0
-    if not 0 <= within <= 1:
-        raise RequestError(f"within is {text!r} in {spec!r}: it is the share of the clean margin that may be left, 0 to 1")
-    return within
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise RequestError(f"{name} is {text!r} in {spec!r}: it is the share of the clean margin that may be left, 0 to 1")
+    return share
+
+
+def _when(spec: str, text: str | None) -> bool:
+    if text not in (None, "masked"):
+        raise RequestError(f"when is {text!r} in {spec!r}: it can only be masked, for signs that gradients mislead")
+    return text is not None

@@ -28,6 +28,8 @@ def check_answers(logits: Tensor, target: Target) -> None:
         )
 
 
+MASKING = frozenset({"random-answers", "zero-gradients"})
+"""Codes of signs that gradients mislead."""
 SAMPLES = 64
 """How many samples the signs are looked for on."""
 

@@ -5,6 +5,7 @@ import platform
 import subprocess
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -88,7 +89,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
             "name": stage.name,
             "attack": stage.plugin,
             "settings": stage.settings(),
-            "within": stage.within,
+            "turn": asdict(stage.turn),
             "family": stage.attack.family,
             "access": stage.attack.access.name.lower(),
             "cells": {model.name: stage_cell(plan, model, stage) for model in plan.models},
