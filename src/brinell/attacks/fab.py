@@ -52,7 +52,7 @@ HELD = 2**26
 class FAB:
     """Fast adaptive boundary attack, towards one class after another or, with `targets=0`, towards the nearest boundary."""
 
-    targets: int = 9
+    targets: int = 0
     """Most likely other classes to aim at, one after another, fewer where there are fewer; 0 for the nearest boundary of all."""
     steps: int = 100
     """Iterations of each run."""

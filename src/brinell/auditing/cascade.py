@@ -29,13 +29,14 @@ CASCADES: dict[str, tuple[str, ...]] = {
         "apgd-ce?restarts=2&within=0.05",
         "apgd-t?within=0.06",
         "apgd-ce?restarts=5&within=0.006",
+        "fab-t?targets=1&steps=50&stop_at_eps=true&share=0.125",
         "square?steps=100",
         "square?steps=300&last=0.6",
         "square?steps=3000&within=0.3&last=0.35",
-        "apgd-ce?when=masked",
-        "apgd-t?when=masked",
         "fab-t?stop_at_eps=true&when=masked",
         "square?rescale_schedule=false&when=masked",
+        "apgd-ce?when=masked",
+        "apgd-t?when=masked",
     ),
     "standard": ("apgd-ce", "apgd-t", "fab-t?stop_at_eps=true", "square?rescale_schedule=false"),
     "slides": ("apgd-ce", "apgd-dlr", "fab?stop_at_eps=true", "square?rescale_schedule=false"),
@@ -66,19 +67,22 @@ class Turn:
     """Only samples that earlier stages brought this near to the boundary: at most this share of the clean margin was left."""
     last: float | None = None
     """Only samples that the stage just before attacked, and of whose clean margin it left at most this share."""
+    share: float = 1.0
+    """Only this share of the samples, drawn by their ids: a look at how an attack would do on all."""
     masked: bool = False
     """Only where there are signs that the gradients of the model mislead (`when=masked`)."""
 
-    def spared(self, clean: Array, nearest: Array, last: Array, *, masked: bool) -> Array:
+    def spared(self, clean: Array, nearest: Array, last: Array, *, draw: Array, masked: bool) -> Array:
         """(n,) bool: the samples that are not attacked.
 
         Args:
+            draw: (n,) a number from 0 to 1 for each sample.
             clean: (n,) lead of the true class on the clean input, in logits.
             nearest: (n,) largest lead of a wrong class that any earlier stage came to.
             last: (n,) the same of the stage just before; minus infinity where it did not attack.
             masked: whether there are signs that gradients mislead.
         """
-        far = np.full(len(clean), self.masked and not masked)
+        far = (draw >= self.share) | (self.masked and not masked)
         for share, lead in ((self.within, nearest), (self.last, last)):
             if share is not None:
                 far |= lead < -share * clean
@@ -120,7 +124,10 @@ def _build(spec: str) -> Stage:
     if path:
         raise RequestError(f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value")
     turn = Turn(
-        within=_share(spec, "within", options), last=_share(spec, "last", options), masked=_when(spec, options.pop("when", None))
+        within=_share(spec, "within", options),
+        last=_share(spec, "last", options),
+        share=1.0 if (share := _share(spec, "share", options)) is None else share,
+        masked=_when(spec, options.pop("when", None)),
     )
     plugin, preset = PRESETS.get(name, (name, {}))
     known = plugins.names("attack")
@@ -139,7 +146,8 @@ def _share(spec: str, name: str, options: dict[str, str]) -> float | None:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise RequestError(f"{name} is {text!r} in {spec!r}: it is the share of the clean margin that may be left, 0 to 1")
+        what = "the share of the samples" if name == "share" else "the share of the clean margin that may be left"
+        raise RequestError(f"{name} is {text!r} in {spec!r}: it is {what}, 0 to 1")
     return share
 
 

@@ -23,6 +23,7 @@ from brinell.auditing.unit import Group, Setting, predict, run_unit
 from brinell.core import losses
 from brinell.core.intervals import wilson
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
+from brinell.core.streams import Streams
 from brinell.core.target import Access, Target
 from brinell.core.version import VERSION
 from brinell.store import tables
@@ -180,28 +181,37 @@ class ModelAudit:
         state.last = np.full(len(self.plan.ids), -np.inf)
         state.last[at] = np.ma.getdata(records.best_margin)[failed]
         state.nearest = np.maximum(state.nearest, state.last)
-        if self.target.access < Access.GRADIENTS or stage.attack.access == Access.GRADIENTS:
+        if not self._is_probe(stage):
             return {}
         ahead = state.last > before + AHEAD * state.clean_margin
         ahead[np.searchsorted(self.plan.ids, records.sample_id[fooled])] = True
-        return self._alarm(stage, int((ahead & open_).sum()), int(open_.sum()))
+        looked = open_ & (self._draw(stage) < stage.turn.share)
+        return self._alarm(stage, int((ahead & looked).sum()), int(looked.sum()))
 
-    def _alarm(self, stage: Stage, ahead: int, standing: int) -> dict[str, str]:
-        """Whether an attack without gradients does so well beside those with them that gradients must mislead."""
-        interval, gradient = wilson(ahead, standing), any(one.attack.access == Access.GRADIENTS for one in self._before(stage))
-        if not gradient or interval is None or interval.low <= ALARM:
+    def _is_probe(self, stage: Stage) -> bool:
+        """Whether a stage works otherwise than by climbing the loss, after stages that climbed it."""
+        climbs = [one.attack.access == Access.GRADIENTS and one.attack.family == "budgeted" for one in self.plan.stages]
+        at = self.plan.stages.index(stage)
+        return self.target.access == Access.GRADIENTS and not climbs[at] and any(climbs[:at])
+
+    def _alarm(self, stage: Stage, ahead: int, looked: int) -> dict[str, str]:
+        """Whether an attack that does not climb the loss does so well beside those that do that gradients must mislead."""
+        interval = wilson(ahead, looked)
+        if interval is None or interval.low <= ALARM:
             return {}
         text = (
-            f"{stage.name}, which sees no gradients, came nearer to breaking {ahead} of {standing} samples than the gradient "
-            "attacks before it, or broke them: the gradients mislead, and attacks that follow them say too much good of the model"
+            f"{stage.name}, which does not climb the loss, broke {ahead} of {looked} samples or came nearer to it than the "
+            "attacks before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
         )
         if not self.masked:
             self.progress.message(f"warning: {self.source.name}: {text}")
         self.masked = True
-        return {"black-box-ahead": text}
+        return {"gradients-mislead": text}
 
-    def _before(self, stage: Stage) -> tuple[Stage, ...]:
-        return self.plan.stages[: self.plan.stages.index(stage)]
+    def _draw(self, stage: Stage) -> Array:
+        """(n,) a number from 0 to 1 for each sample, its own whatever the others are."""
+        ids = torch.as_tensor(self.plan.ids)
+        return Streams.of(self.plan.request.seed, ids).fold(f"share {stage.name}").uniform().numpy()
 
     def _lower(self, broken: Array, records: Records, chosen: Array) -> None:
         """Note in `broken` the levels of the chosen rows, where they are smaller."""
@@ -253,7 +263,7 @@ class ModelAudit:
 
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
-        return stage.turn.spared(state.clean_margin, state.nearest, state.last, masked=self.masked)
+        return stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), masked=self.masked)
 
     def _worst_case(self, stage: Stage, samples: int) -> int:
         return self.plan.cost(self.source, stage)[0] * samples // max(1, len(self.plan.ids))
