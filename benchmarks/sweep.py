@@ -1,12 +1,16 @@
 """A sweep over nine budgets in one run, against nine separate runs of our own with the same stages and seed.
 
-Cost is counted as the records tell it: forwards (the re-checks of finds included) and backwards of single inputs, and wall
-time of the whole call, report included. `cells that differ`: pairs of sample and budget on which the sweep and the separate
+    python benchmarks/sweep.py [--attack standard] [--subjects ...] [--samples 200]
+
+Cost is counted as the records tell it: forwards (the re-checks of finds included) and backwards of single inputs, and processor
+time of the whole call, report included. `one run` is the separate run at the largest budget. `cells that differ`: pairs of sample and budget on which the sweep and the separate
 run disagree about whether the worst attack broke the sample; first those that only the sweep broke, then those that only the
 separate run broke. Attacks are random, so separate runs with another seed disagree as well: `seed to seed` counts that.
 """
 
+import functools
 import itertools
+import operator
 import tempfile
 import time
 from dataclasses import dataclass
@@ -43,11 +47,22 @@ class Outcome:
         )
 
 
-def audit(subject: Subject, eps: str, seed: int, samples: int, folder: Path) -> Outcome:
-    """One audit with the default stages."""
-    begin = time.perf_counter()
-    api.audit(subject.model_spec, subject.data_spec, eps=eps, seed=seed, samples=samples, out=folder, device="cpu")
-    seconds = time.perf_counter() - begin
+def audit(subject: Subject, eps: str, seed: int, options, folder: Path) -> Outcome:
+    """One audit."""
+    stages = {"attack": tuple(options.attack.split(","))} if options.attack else {}
+    begin = time.process_time()
+    api.audit(
+        subject.model_spec,
+        subject.data_spec,
+        eps=eps,
+        norm=options.norm,
+        seed=seed,
+        samples=options.samples,
+        out=folder,
+        device="cpu",
+        **stages,
+    )
+    seconds = time.process_time() - begin
     rows = Run.open(folder).records()
     attacked = rows.attack != "clean"
     broken = np.isin(rows.outcome, [outcome.value for outcome in BROKEN])
@@ -59,13 +74,9 @@ def audit(subject: Subject, eps: str, seed: int, samples: int, folder: Path) -> 
     return Outcome(forwards, int(rows.backwards.sum()), seconds, cells)
 
 
-def separate(subject: Subject, budgets: tuple[str, ...], seed: int, samples: int, folder: Path) -> Outcome:
+def separate(subject: Subject, budgets: tuple[str, ...], seed: int, options, folder: Path) -> list[Outcome]:
     """One run for each budget."""
-    runs = [audit(subject, text, seed, samples, folder / str(number)) for number, text in enumerate(budgets)]
-    total = runs[0]
-    for run in runs[1:]:
-        total = total + run
-    return total
+    return [audit(subject, text, seed, options, folder / str(number)) for number, text in enumerate(budgets)]
 
 
 def disagreement(left: Cells, right: Cells) -> str:
@@ -79,34 +90,44 @@ def disagreement(left: Cells, right: Cells) -> str:
 
 def compare(table: measure.Table, subject: Subject, options, folder: Path) -> None:
     """The lines of one model."""
-    text = f"0:{subject.eps_text}:{options.points}"
+    text = f"0:{options.eps or subject.eps_text}:{options.points}"
     budgets = parse_eps(text).texts
-    sweeps, singles = [], []
+    sweeps, runs = [], []
     for repetition in range(options.repetitions):
         here = folder / str(repetition)
         works = [
-            lambda here=here, seed=repetition: sweeps.append(audit(subject, text, seed, options.samples, here / "sweep")),
-            lambda here=here, seed=repetition: singles.append(separate(subject, budgets, seed, options.samples, here)),
+            lambda here=here, seed=repetition: sweeps.append(audit(subject, text, seed, options, here / "sweep")),
+            lambda here=here, seed=repetition: runs.append(separate(subject, budgets, seed, options, here)),
         ]
         for work in works if repetition % 2 == 0 else reversed(works):
             work()
-    pairs = list(zip(sweeps, singles, strict=True))
+    singles, largest = [functools.reduce(operator.add, run) for run in runs], [run[-1] for run in runs]
     figures = [
-        measure.spread([getattr(sweep, what) / getattr(single, what) for sweep, single in pairs])
+        measure.spread([getattr(sweep, what) / getattr(other, what) for sweep, other in zip(sweeps, others, strict=True)])
+        for others in (singles, largest)
         for what in ("forwards", "backwards", "seconds")
     ]
     seconds = measure.spread([sweep.seconds for sweep in sweeps], 1)
-    differ = ", ".join(disagreement(sweep.cells, single.cells) for sweep, single in pairs)
+    differ = ", ".join(disagreement(a.cells, b.cells) for a, b in zip(sweeps, singles, strict=True))
     seeds = ", ".join(disagreement(a.cells, b.cells) for a, b in itertools.pairwise(singles)) or "one repetition"
     table.add(subject.name, text, options.samples, *figures, seconds, differ, seeds, options.repetitions)
 
 
 def main() -> None:
     """The comparison on every model."""
-    options = measure.arguments(__doc__ or "", subjects=list(measure.SUBJECTS), samples=200, points=9, repetitions=2)
-    told = measure.command(options, "subjects", "samples", "points", "repetitions")
-    columns = "model, eps, samples, forwards, backwards, wall, sweep s, cells that differ, seed to seed, repetitions"
-    note = "Ratios are sweep / separate runs; target: at most 0.45. Each repetition has a seed of its own."
+    subjects = list(measure.SUBJECTS)
+    options = measure.arguments(
+        __doc__ or "", subjects=subjects, attack="", norm="linf", eps="", samples=200, points=9, repetitions=2
+    )
+    given = [name for name in ("attack", "eps") if getattr(options, name)]
+    told = measure.command(options, "subjects", *given, "norm", "samples", "points", "repetitions")
+    columns = (
+        "model, eps, samples, forwards / separate, backwards / separate, cpu / separate, forwards / one run, "
+        "backwards / one run, cpu / one run, sweep s, cells that differ, seed to seed, repetitions"
+    )
+    note = (
+        "Ratios are of the sweep (with the default stages: 0.45 of the separate runs at most). Each repetition has its own seed."
+    )
     table = measure.Table("A sweep beside separate runs", told, columns.split(", "), note)
     with tempfile.TemporaryDirectory(prefix="brinell-sweep-") as temporary:
         for name in options.subjects:

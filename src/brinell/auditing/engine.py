@@ -67,7 +67,8 @@ class State:
     clean_margin: Array
     """Lead of the true class on the clean input, in logits."""
     nearest: Array
-    """Largest lead of a wrong class that an attack which failed came to; minus the clean margin before the first."""
+    """Largest lead of a wrong class that the attacks came to which failed at the budget now open; minus the clean margin before
+    the first."""
     last: Array
     """The same of the stage just before; minus infinity where it did not attack, or did not fail."""
 
@@ -173,18 +174,21 @@ class ModelAudit:
                 self._descend(key, stage, state)
         self.run.drop_units(key)
         records = self.run.part(key)
-        open_, before = state.correct & (state.broken > 0), state.nearest.copy()
+        open_, before = state.correct & (state.broken > 0), state.nearest
         fooled = records.outcome == Outcome.FOOLED
+        found = np.searchsorted(self.plan.ids, records.sample_id[fooled])
         self._lower(state.broken, records, fooled)
         failed = (records.outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(records.best_margin)
         at = np.searchsorted(self.plan.ids, records.sample_id[failed])
         state.last = np.full(len(self.plan.ids), -np.inf)
         state.last[at] = np.ma.getdata(records.best_margin)[failed]
-        state.nearest = np.maximum(state.nearest, state.last)
+        state.nearest = np.maximum(before, state.last)
+        # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
+        state.nearest[found] = np.where(np.isinf(state.last[found]), before[found], state.last[found])
         if not self._is_probe(stage):
             return {}
         ahead = state.last > before + AHEAD * state.clean_margin
-        ahead[np.searchsorted(self.plan.ids, records.sample_id[fooled])] = True
+        ahead[found] = True
         looked = open_ & (self._draw(stage) < stage.turn.share)
         return self._alarm(stage, int((ahead & looked).sum()), int(looked.sum()))
 
