@@ -62,6 +62,8 @@ class Verdict:
     backwards: int
     cpu: float
     stages: list[Stage]
+    signs: tuple[str, ...] = ()
+    """Codes of the warnings that our run gave."""
 
 
 def subject(name: str) -> measure.Subject:
@@ -159,7 +161,8 @@ def ours(
         robust[rows.sample_id[at & broken]] = False
         forwards, backwards, seconds = (column[at].sum().item() for column in (rows.forwards, rows.backwards, rows.seconds))
         stages.append(Stage(stage, float(robust.mean()), forwards, backwards, seconds))
-    return Verdict(robust, passes.forwards, passes.backwards, spent, stages)
+    signs = sorted({warning["code"] for warning in run.manifest.get("warnings", [])})
+    return Verdict(robust, passes.forwards, passes.backwards, spent, stages, tuple(signs))
 
 
 def main() -> None:
