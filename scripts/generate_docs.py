@@ -1,7 +1,7 @@
 """Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
 
 docs/plugins.md and the table in README.md come from the plugins' docstrings and fields, docs/records.md from the record's
-columns, docs/cli.md from the command line, docs/schema/*.json from the results that `--json` prints.
+columns and the checks, docs/cli.md from the command line, docs/schema/*.json from the results that `--json` prints.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from brinell import plugins
 from brinell.cli.schemas import SCHEMAS, schema
+from brinell.core.codes import Code
 from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -148,7 +149,14 @@ def record_page() -> str:
         f"{table(['column', 'type', 'may be null', 'meaning'], columns)}\n"
         "## Outcomes\n\n"
         "A sample counts as robust at an eps when it held there under every attack that ran.\n\n"
-        f"{table(['outcome', 'counts as', 'meaning'], outcomes)}"
+        f"{table(['outcome', 'counts as', 'meaning'], outcomes)}\n"
+        "## Checks\n\n"
+        f"{inspect.getdoc(Code)}\n\n"
+        "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`). `manifest.json` "
+        "keeps the first eight (`checks`) and what they cost (`looks`). `gate` fails where one failed (unless `--allow CODE`) "
+        "and, with `--vouched`, where one that counts could not be made. How the limits were found: "
+        "[design/0006](../design/0006-checks.md).\n\n"
+        f"{table(['code', 'what it looks for'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
     )
 
 

@@ -9,6 +9,10 @@ from brinell.core.record import COLUMNS, Records
 SEVERAL = ("apgd-ce", "apgd-dlr")
 
 
+CODES = ("random-answers", "probabilities", "one-hot-answers", "gradients-inside", "zero-gradients", "saturated-logits")
+CODES += ("misleading-gradients", "unconstrained-failure")
+
+
 def manifest(
     models: list[str],
     eps: list[float],
@@ -66,6 +70,7 @@ def manifest(
         ],
         "skipped": [],
         "warnings": [],
+        "checks": {name: [{"code": code, "passed": True, "text": "fine"} for code in CODES] for name in models},
         "versions": {"python": "3.11", "torch": "2.14", "numpy": "2.4"},
         "hardware": {"device": "cpu", "cpu": "a processor", "threads": 2},
         "seconds": dict.fromkeys(models, 12.5),
@@ -132,6 +137,7 @@ def _clean(model: str, labels: np.ndarray, wrong: np.ndarray, other: np.ndarray)
         "distance": np.full(n, "linf", object),
         "outcome": np.where(wrong, "misclassified", "correct").astype(object),
         "forwards": np.ones(n, np.int64),
+        "best_margin": np.ma.MaskedArray(np.full(n, -1, np.float32), mask=np.zeros(n, bool)),
     }
     return columns
 
@@ -171,6 +177,7 @@ def _attacked(
         "adv_pred": some(wide(other), np.int32, found),
         "adv_confidence": some(np.full(n * e, 0.6), np.float32, found),
         "adv_margin": some(np.full(n * e, 0.5), np.float32, found),
+        "best_margin": some(np.where(found, 0.5, -0.5), np.float32, ran),
         "linf": some(size, np.float32, found),
         "l2": some(size * 8, np.float32, found),
         "l1": some(size * 64, np.float32, found),

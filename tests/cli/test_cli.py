@@ -122,6 +122,7 @@ def test_audit_of_several_models(work, tmp_path, ask):
 def test_audit_in_words(work, tmp_path, capsys):
     assert cli(words(work, tmp_path / "run")) == 0
     out, err = capsys.readouterr()
+    assert re.search(r"^  checks: \d+ passed, \d+ failed, \d+ not made$", out, flags=re.MULTILINE)
     assert "parabola: 24 samples" in out and f"report: {tmp_path / 'run' / 'report.html'}" in out
     assert re.search(r"brinell: parabola fgsm: \d+ samples, \d+ forwards", err)
 
@@ -204,6 +205,25 @@ def test_gate_judges_the_lower_end_of_the_interval(good, ask):
     assert low < value
     assert ask("gate", good, "--robust", f"{low - 0.001}", "--eps", "0.05")[0] == 0
     assert ask("gate", good, "--robust", f"{(low + value) / 2}", "--eps", "0.05")[0] == 1
+
+
+def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
+    """One step of FGSM is no evaluation: one gradient attack alone leaves a check unmade, and that is said."""
+    out = tmp_path / "run"
+    one = words(work, out)
+    second = one.index("pgd?steps=3")
+    del one[second - 1 : second + 1]
+    code, answer = ask(*one)
+    assert code == 0
+    assert answer["caveat"] == "not vouched for: 2 checks could not be made (black-box-better, incomplete-optimisation)"
+    states = {check["code"]: check["passed"] for check in answer["checks"]}
+    assert len(states) == 13 and states["zero-gradients"] is True and states["incomplete-optimisation"] is None
+    assert ask("gate", out, "--robust", "0")[0] == 0
+    code, verdict = ask("gate", out, "--robust", "0", "--vouched")
+    failed = [check["name"] for check in verdict["checks"] if not check["passed"]]
+    assert code == 1 and failed == ["no warning black-box-better", "no warning incomplete-optimisation"]
+    assert cli([*one, "--resume"]) == 0
+    assert "  robust accuracy is not vouched for: 2 checks could not be made" in capsys.readouterr().out
 
 
 def test_gate_against_a_baseline(pair, good, ask):

@@ -203,6 +203,47 @@ def test_every_kind_of_input(make, kind, shape):
     assert (page.images > 0) == (kind in {"image", "video"})
 
 
+def kept(synthetic, *failed):
+    """The checks that a manifest keeps of one model."""
+    return [{"code": code, "passed": code not in failed, "text": f"words about {code}"} for code in synthetic.CODES]
+
+
+def test_a_vouched_for_figure_lists_its_checks_and_nothing_else(make):
+    page = check(html.render(make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1, 9.0], ["a", "b", "c"])))
+    assert page.text.count("passed") >= 10 and "not vouched for" not in page.text and "Warning." not in page.text
+    assert "incomplete-optimisation" in page.text and "every attack here asks the model itself" in page.text
+
+
+def test_a_figure_that_is_not_vouched_for_is_marked(make, synthetic):
+    checks = {"net": kept(synthetic, "zero-gradients", "misleading-gradients")}
+    looks = {"net": {"forwards": 1234, "backwards": 56}}
+    page = check(
+        html.render(make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1, 9], ["a", "b", "c"], checks=checks, looks=looks))
+    )
+    card = page.text[page.text.index("Robust accuracy at") :][:200]
+    assert "not vouched for: 2 checks failed" in card and "zero-gradients" not in card
+    assert page.text.count("The robust accuracy is not vouched for: 2 checks failed (zero-gradients, misleading-gradients)") == 1
+    assert "words about zero-gradients" in page.text and "1 234 forwards and 56 backwards" in page.text
+
+
+def test_of_several_models_each_is_marked_alone(make, synthetic):
+    checks = {"good": kept(synthetic), "bad": kept(synthetic, "unconstrained-failure")}
+    breaks = {"good": random_breaks(60, 0), "bad": random_breaks(60, 1, 0.5)}
+    page = check(html.render(make(breaks, np.arange(60) % 3, [0.1, 9], ["a", "b", "c"], checks=checks)))
+    assert "The robust accuracy of bad is not vouched for" in page.text and "accuracy of good is not" not in page.text
+    assert "bad holds best" in page.text and "That figure is not vouched for." in page.text
+    assert page.text.count("words about unconstrained-failure") == 1
+
+
+def test_a_run_from_before_the_checks_opens(make):
+    run = make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1], ["a", "b", "c"])
+    opened = Run.open(run)
+    del opened.manifest["checks"]
+    opened.save_manifest()
+    page = check(html.render(run))
+    assert "not vouched for: 7 checks could not be made" in page.text and "the run is older than the checks" in page.text
+
+
 def test_names_are_escaped(make):
     names = ["<script>alert(1)</script>", "a&b"]
     warning = {"code": "odd", "model": None, "text": "beware of <b>markup</b>"}
@@ -227,6 +268,7 @@ def test_write_puts_page_and_tables_into_the_run(make):
         "per_class.csv",
         "total_drop.csv",
         "stages.csv",
+        "checks.csv",
         "distributions.csv",
         "comparison.csv",
     }

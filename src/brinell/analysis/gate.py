@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from brinell.analysis.results import Check, CompareResult, GateResult, ModelResult, PairedRate, Rate
+from brinell.analysis.signs import unmade
 from brinell.analysis.stats import difference
 from brinell.core.errors import RequestError
 from brinell.core.intervals import CONFIDENCE
@@ -51,20 +52,21 @@ class Baseline:
             raise ValueError(f"max_drop is {self.max_drop}; it lies between 0 and 1")
 
 
-def gate(result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = ()) -> GateResult:
-    """The verdict: `checks`, and that the run is complete and carries no warning outside of `allow`.
+def gate(result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), vouched: bool = False) -> GateResult:
+    """The verdict: `checks`, that the run is complete, and that none of its own checks failed outside of `allow`.
 
     Args:
         result: the model under test.
         checks: from `against_thresholds` and `against_baseline`; at least one.
-        allow: codes of warnings that do not block.
+        allow: codes of checks and warnings that do not block.
+        vouched: whether checks that count and could not be made block too.
 
     Raises:
         RequestError: no check was asked for; a gate that demands nothing would always pass.
     """
     if not checks:
         raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
-    every = [*checks, _completeness(result), *_warnings(result, allow)]
+    every = [*checks, _completeness(result), *_warnings(result, allow, vouched)]
     return GateResult(run=result.run, passed=all(check.passed for check in every), checks=every)
 
 
@@ -174,17 +176,23 @@ def _completeness(result: ModelResult) -> Check:
     return Check(name="run complete", passed=result.complete, observed=None, low=None, required=None, why=why)
 
 
-def _warnings(result: ModelResult, allow: Collection[str]) -> list[Check]:
+def _warnings(result: ModelResult, allow: Collection[str], vouched: bool) -> list[Check]:
+    """The checks of the run, passed ones included, and its other warnings."""
+    counts = {check.code for check in unmade(result.checks)}
+    listed = [c for c in result.checks if c.passed is not None or c.code in counts]
+    found = [(c.code, not vouched if c.passed is None else c.passed, c.figure, c.limit, c.text) for c in listed]
+    known = {check.code for check in result.checks}
+    found += [(w.code, False, None, None, w.text) for w in result.warnings if w.code not in known]
     return [
         Check(
-            name=f"no warning {warning.code}",
-            passed=warning.code in allow,
-            observed=None,
+            name=f"no warning {code}",
+            passed=passed or code in allow,
+            observed=figure,
             low=None,
-            required=None,
-            why=warning.text + (" (allowed)" if warning.code in allow else ""),
+            required=limit,
+            why=text + (" (allowed)" if not passed and code in allow else ""),
         )
-        for warning in result.warnings
+        for code, passed, figure, limit, text in found
     ]
 
 

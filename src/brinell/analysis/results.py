@@ -112,6 +112,21 @@ class WarningResult(Result):
     """The model concerned; null for the whole run."""
 
 
+class CheckResult(Result):
+    """One check of whether attacks fail for another reason than robustness."""
+
+    code: str
+    """Short name; what it looks for stands in docs/records.md."""
+    passed: bool | None
+    """Null where the check could not be made."""
+    figure: float | None = None
+    """What was measured; null for a check without a number."""
+    limit: float | None = None
+    """What the figure, or where it is a share the lower end of its interval, is held against."""
+    text: str
+    """What was seen, or why nothing was."""
+
+
 class ModelResult(Result):
     """All figures of one model in one run."""
 
@@ -149,6 +164,10 @@ class ModelResult(Result):
     """Wall time of this model's part of the run."""
     warnings: list[WarningResult]
     """What a reader must know, of this model and of the whole run."""
+    checks: list[CheckResult]
+    """Every check that was made, passed ones included, and those that could not be made."""
+    caveat: str | None
+    """Why `robust_accuracy` is not vouched for; null where all checks that count were made and passed."""
 
 
 class ClassMean(Result):

@@ -9,7 +9,7 @@ import numpy as np
 from brinell.analysis.distributions import distance_at_success, queries_to_success
 from brinell.analysis.grid import ABSENT, RIGHT, UNJUDGED, WRONG, Array, Grid, finished, grid, ran, worst_case
 from brinell.analysis.results import AuditResult, ClassMean, ClassResult, ModelResult, Rate, StageResult, WarningResult
-from brinell.analysis.signs import signs_in
+from brinell.analysis.signs import caveat, checks_of, warnings_in
 from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
 
@@ -56,6 +56,8 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     robust = rates(worst, eps, unseen)
     clean = rates(cells.clean[:, None], [0.0], unseen)[0]
     gaps = clean.missing + sum(rate.missing for rate in robust)
+    checks = checks_of(records, manifest, model)
+    told = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
     all_done = all(done for done, active in zip(finished(cells), ran(cells), strict=True) if active)
     return ModelResult(
         run=run,
@@ -79,8 +81,9 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             if active
         ],
         seconds=manifest.get("seconds", {}).get(model),
-        warnings=[warning for warning in warnings_of(manifest) if warning.model in (None, model)]
-        + signs_in(records, manifest, model),
+        warnings=told + warnings_in(checks, model, [warning.code for warning in told]),
+        checks=checks,
+        caveat=caveat(checks),
     )
 
 

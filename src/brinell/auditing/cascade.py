@@ -48,8 +48,9 @@ CASCADES: dict[str, tuple[str, ...]] = {
         "apgd-t",
         "fab-t?stop_at_eps=true",
     ),
+    "black-box": ("square?steps=5000",),
 }
-"""Orders of stages under one name: AutoAttack's standard and plus versions, and the per-class study's."""
+"""Orders of stages under one name: AutoAttack's standard and plus versions, the per-class study's, and one without gradients."""
 
 DEFAULT = ("apgd-ce", "apgd-dlr")
 """What runs when nothing is asked for."""

@@ -4,6 +4,7 @@ Nothing here is remembered but what the run folder holds: on every start the sam
 answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -16,11 +17,13 @@ from torch import Tensor
 
 from brinell.auditing import rows
 from brinell.auditing.cascade import Stage
-from brinell.auditing.checks import MASKING, SAMPLES, check_answers, signs
+from brinell.auditing.checks import MASKING, SAMPLES, Looked, check_answers, look
 from brinell.auditing.hashing import cell
-from brinell.auditing.plan import ModelSource, Plan
+from brinell.auditing.plan import GROUP_BYTES, ModelSource, Plan
 from brinell.auditing.unit import Group, Setting, predict, run_unit
 from brinell.core import losses
+from brinell.core.batch import Batch
+from brinell.core.codes import Code
 from brinell.core.intervals import wilson
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
 from brinell.core.streams import Streams
@@ -95,20 +98,35 @@ class ModelAudit:
     # The first check
 
     def _signs(self, state: State) -> dict[str, str]:
-        right = np.flatnonzero(state.correct)[: min(SAMPLES, self.plan.request.batch_size)]
-        if not len(right):
-            return {}
-        found = signs(
-            self.target, self._load(self.plan.ids[right]), torch.as_tensor(self.plan.labels[right], device=self.plan.device)
-        )
-        looks = (4, 2) if self.target.access == Access.GRADIENTS else (2, 0)
-        self.run.manifest.setdefault("looks", {})[self.source.name] = {
-            "forwards": looks[0] * len(right),
-            "backwards": looks[1] * len(right),
-        }
+        """The failed checks, by code. A run that goes on keeps what it saw: a random model would not answer alike again."""
+        name, manifest = self.source.name, self.run.manifest
+        checks, looked = manifest.setdefault("checks", {}), manifest.setdefault("looks", {})
+        if name not in checks:
+            right = np.flatnonzero(state.correct)
+            # Spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
+            most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
+            at = right[np.linspace(0, len(right) - 1, most).astype(int)]
+            checks[name], looked[name] = self._look(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
+            self.run.save_manifest()
+        found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
         for text in found.values():
-            self.progress.message(f"warning: {self.source.name}: {text}")
+            self.progress.message(f"warning: {name}: {text}")
         return found
+
+    def _look(self, at: Array) -> Looked:
+        plan, ids = self.plan, self.plan.ids[at]
+        self.progress.stage(self.source.name, "checks", len(at), 29 * len(at))
+        x = self._load(ids)
+        y = torch.as_tensor(plan.labels[at], device=x.device).long()
+        return look(
+            self.target,
+            Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
+            plan.distance,
+            float(plan.levels[-1]) if len(plan.levels) else math.inf,
+            Streams.of(plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks"),
+            batch_size=plan.request.batch_size,
+            on_pass=self.progress.passes,
+        )
 
     def _clean(self) -> State:
         key = clean_cell(self.plan, self.source)
@@ -210,7 +228,7 @@ class ModelAudit:
         if not self.masked:
             self.progress.message(f"warning: {self.source.name}: {text}")
         self.masked = True
-        return {"gradients-mislead": text}
+        return {Code.AHEAD: text}
 
     def _draw(self, stage: Stage) -> Array:
         """(n,) a number from 0 to 1 for each sample, its own whatever the others are."""

@@ -14,11 +14,12 @@ from brinell.auditing.spacing import Budgets, parse_eps
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
-from brinell.core.target import Target
+from brinell.core.target import Access, Target
 from brinell.core.threat import Distance
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
+ALONE = "no attack before it can run, so it would be kept from every sample"
 GROUP_BYTES = 32 * 2**20
 """About how much input one unit may hold; its attack needs some ten times that."""
 
@@ -212,12 +213,23 @@ def _describe(
         "classes": target.classes,
         "access": target.access.name.lower(),
     }
-    reasons = {stage.name: _misfit(stage, target, distance) for stage in stages}
-    skipped = {name: reason for name, reason in reasons.items() if reason}
+    skipped: dict[str, str] = {}
+    for stage in stages:
+        alone = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
+        if reason := _misfit(stage, target, distance) or (ALONE if alone else ""):
+            skipped[stage.name] = reason
     if len(skipped) == len(stages):
-        listed = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
-        raise RequestError(f"no attack can run on {target.name} ({listed})")
+        raise RequestError(_nothing_runs(stages, skipped, target))
     return ModelSource(name=target.name, spec=spec, open=opener, facts=facts, skipped=skipped)
+
+
+def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], target: Target) -> str:
+    """One line: which attacks cannot run and why, and what can."""
+    reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
+    listed = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    line = f"no attack can run on {target.name} ({listed})"
+    blind = target.access < Access.GRADIENTS and any(stage.attack.access > target.access for stage in stages)
+    return f"{line}: ask for --attack black-box, which needs scores only" if blind and target.access >= Access.SCORES else line
 
 
 def _misfit(stage: Stage, target: Target, distance: Distance) -> str:

@@ -82,6 +82,8 @@ def lead(result: AuditResult, compared: Sequence[Pair], at: int) -> str:
     if not rate.k:
         return f"No model holds on a single sample at {first.eps_text[at]}."
     text = f"{first.model} holds best at {first.eps_text[at]}: {words.percent(rate.value)} ({words.rate_text(rate)})."
+    if first.caveat:
+        text = f"{text} That figure is not vouched for."
     pair = next((p for p in compared if {p.a, p.b} == {first.model, second.model}), None)
     text = f"{text} {pair.words}" if pair else text
     return f"{text} {common_weakness(order, at)}".rstrip()
@@ -135,10 +137,29 @@ def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
             ("stop", f"This run is not finished{left}. The figures are those of the finished attacks and may still fall.")
         )
     found += [("stop", text) for m in result.models if not _going(m) for text in _missing(m)]
-    found += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in result.warnings]
+    found += [_caveat(m, len(result.models) > 1) for m in result.models if m.caveat and not _going(m)]
+    checked = {check.code for m in result.models for check in m.checks}
+    others = [w for w in result.warnings if w.code not in checked]
+    found += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in others]
     for m in result.models:
         found += [("note", f"{m.model}: {s.attack} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
     return found + [("note", text) for text in _small_classes(result)]
+
+
+def _caveat(model: ModelResult, many: bool) -> tuple[str, str]:
+    """One line for all checks that failed or were not made; what each saw stands under Checks."""
+    level = "warn" if any(check.passed is False for check in model.checks) else "note"
+    of = f" of {model.model}" if many else ""
+    return level, f"The robust accuracy{of} is {model.caveat}. What was seen, and what to do, stands under Checks."
+
+
+def looks(run: Run, models: Sequence[ModelResult]) -> str:
+    """What the checks before the attacks cost; nothing where none were made."""
+    spent = [run.manifest.get("looks", {}).get(m.model, {}) for m in models]
+    forwards, backwards = (sum(int(one.get(kind, 0)) for one in spent) for kind in ("forwards", "backwards"))
+    if not forwards:
+        return ""
+    return f"Those made before the attacks cost {words.count(forwards)} forwards and {words.count(backwards)} backwards in all."
 
 
 def _going(model: ModelResult) -> list[str]:

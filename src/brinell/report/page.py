@@ -56,6 +56,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         ],
         "headlines": [findings.headline(m) for m in result.models],
         "alerts": findings.alerts(run, result),
+        "looks": findings.looks(run, result.models),
         "curve": overall_figure(result),
         "stored": findings.stored_notes(result.models),
         "classes": classes,

@@ -20,6 +20,7 @@ def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[st
             + ("judge_forwards", "seconds", "finished", "skipped"),
             _stages(result),
         ),
+        "checks.csv": _csv(("model", "code", "passed", "figure", "limit", "text"), _checks(result)),
         "distributions.csv": _csv(("model", "of", "attack", "found", "held", "q10", "median", "q90"), _distributions(result)),
     }
     if comparisons:
@@ -79,6 +80,12 @@ def _distributions(result: AuditResult) -> Iterable[Sequence[object]]:
     for m in result.models:
         for d in m.distributions:
             yield (m.model, d.of, d.attack, d.found, d.held, d.q10, d.median, d.q90)
+
+
+def _checks(result: AuditResult) -> Iterable[Sequence[object]]:
+    for m in result.models:
+        for c in m.checks:
+            yield (m.model, c.code, c.passed, c.figure, c.limit, c.text)
 
 
 def _comparisons(comparisons: Sequence[CompareResult]) -> Iterable[Sequence[object]]:

@@ -1,9 +1,10 @@
 """Numbers and findings as a person reads them."""
 
 import math
+import re
 from collections.abc import Sequence
 
-from brinell.analysis.results import ClassResult, ModelResult, PairedRate, Rate
+from brinell.analysis.results import CheckResult, ClassResult, ModelResult, PairedRate, Rate
 
 FEW = 10
 """Below this many samples a class's rate says little; the page warns."""
@@ -188,6 +189,24 @@ def _group(order: Sequence[ClassResult], at: int) -> str:
         return f"is {named(worst)} with {percent(worst.robust[at].value)} ({rate_text(worst.robust[at])})"
     names = ", ".join(c.name for c in tied[:4]) + (f" and {len(tied) - 4} more" if len(tied) > 4 else "")
     return f"are {len(tied)} classes with {percent(worst.robust[at].value)} each ({names})"
+
+
+def outcome(check: CheckResult) -> str:
+    """What came of a check, in a word or two."""
+    return {True: "passed", False: "failed", None: "not made"}[check.passed]
+
+
+def brief(caveat: str) -> str:
+    """A caveat without the names in brackets."""
+    return re.sub(r" \([^)]*\)", "", caveat)
+
+
+def measured(check: CheckResult) -> str:
+    """The figure of a check, a share, with its limit."""
+    if check.figure is None:
+        return ""
+    limit = "" if check.limit is None else f" (limit {short(100 * check.limit)}{NBSP}%)"
+    return f"{short(100 * check.figure)}{NBSP}%{limit}"
 
 
 def leader(models: Sequence[ModelResult], at: int) -> list[ModelResult]:

@@ -133,6 +133,8 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
             {"model": model.name, "stage": name, "why": why} for model in plan.models for name, why in model.skipped.items()
         ],
         "warnings": [],
+        "checks": before.get("checks", {}) if before.get("brinell") == VERSION else {},
+        "looks": before.get("looks", {}) if before.get("brinell") == VERSION else {},
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES},
         "hardware": {"device": _device(plan.device), "cpu": _cpu(), "threads": torch.get_num_threads(), "cores": os.cpu_count()},
         "seconds": before.get("seconds", {}),

@@ -1,0 +1,39 @@
+"""The checks of an audit, by the codes that results, `gate --allow` and the report use."""
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """What is looked for. A check that fails says that robust accuracy may be too good to be true, never that it is wrong.
+
+    The first eight are made on at most 64 samples before the attacks, the next three on what the attacks found; the last two are
+    named by the literature and need no look here.
+    """
+
+    RANDOM = "random-answers"
+    """The same input is answered differently a second time (Croce & Hein 2020; their check of randomised outputs)."""
+    PROBABILITIES = "probabilities"
+    """Answers are probabilities in place of logits, a softmax in the forward pass; such a model is refused (the same)."""
+    ONE_HOT = "one-hot-answers"
+    """Every answer has the same margin, as after an argmax in the forward pass: scores lead no attack (the same)."""
+    INSIDE = "gradients-inside"
+    """The model takes gradients within its own forward pass, as defences that optimise at test time do (the same)."""
+    ZERO = "zero-gradients"
+    """Clean inputs have no gradient (Croce & Hein 2020; unavailable gradients in Pintor et al. 2022)."""
+    SATURATED = "saturated-logits"
+    """The cross-entropy has lost its gradient to rounding while the margin has one (Carlini & Wagner 2017, on distillation)."""
+    MISLEADING = "misleading-gradients"
+    """A small step along the gradient does not raise the loss as the gradient promises (unstable predictions in Pintor et al.
+    2022; shattered gradients in Athalye et al. 2018)."""
+    UNCONSTRAINED = "unconstrained-failure"
+    """A gradient attack fails although its only budget is the bounds of the data (Pintor et al. 2022; Carlini et al. 2019)."""
+    BLACK_BOX = "black-box-better"
+    """An attack without gradients breaks what the gradient attacks left standing (Croce & Hein 2020; Carlini et al. 2019)."""
+    AHEAD = "probe-ahead"
+    """An attack that does not climb the loss (FAB, Square) comes nearer to the boundary than those before it that do."""
+    INCOMPLETE = "incomplete-optimisation"
+    """The last gradient attack still came notably nearer to the boundary than the ones before it (Pintor et al. 2022)."""
+    SILENT = "silent-success"
+    """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
+    TRANSFER = "transfer-failure"
+    """An attack on a surrogate does not carry over (Pintor et al. 2022). Not looked for: no attack here uses a surrogate."""
