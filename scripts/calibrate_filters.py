@@ -1,4 +1,4 @@
-"""Find the parameters at which every filter is equally strong, and print them beside those that the filters hold.
+"""Measure how strong every filter is at each severity, or find the parameters at which all are equally strong.
 
 Strength is measured as the mean multi-scale structural similarity (MS-SSIM; Wang, Simoncelli & Bovik 2003, Multiscale structural
 similarity for image quality assessment) of photographs and their distorted versions: 1 for no change. The scales are counted from
@@ -6,6 +6,7 @@ the coarsest, as if a picture of 32 pixels and one of 224 were shown at the same
 measure and no other: docs/filters.md.
 
     python scripts/calibrate_filters.py                        the table for photographs; needs BRINELL_SHARED
+    python scripts/calibrate_filters.py --search               and the parameters that would reach the aims; some 20 minutes
     python scripts/calibrate_filters.py --sheet FOLDER         contact sheets
     python scripts/calibrate_filters.py --data SPEC            how strong the severities are on other data
 """
@@ -212,18 +213,18 @@ def other_data(spec: str, count: int) -> None:
             print(f"{filter:<16}", "   ".join(told), flush=True)
 
 
-def table(pictures: dict[str, Tensor], only: str | None) -> None:
-    """What the search finds for each knob, what its filter holds, and how strong that is."""
-    print(f"{'filter':<18} {'side':<6} {'found':<34} {'held':<34} MS-SSIM of what is held (aim {TARGETS})")
+def table(pictures: dict[str, Tensor], only: str | None, searching: bool) -> None:
+    """What each filter holds, how strong that is, and what the search finds."""
+    print(f"{'filter':<18} {'side':<6} {'held':<34} MS-SSIM (aim {' '.join(f'{target:.2f}' for target in TARGETS)})")
     for knob in KNOBS:
         if only in (None, knob.filter):
             for size, x in pictures.items():
                 held = getattr(getattr(plugins.load("filter", knob.filter), knob.scale), size)
                 reached = " ".join(f"{strength(knob, x, value):.3f}" for value in held)
-                found = " ".join(f"{value:g}" for value in search(knob, x))
                 name = f"{knob.filter} {knob.scale}".removesuffix(" scale")
                 kept = " ".join(f"{value:g}" for value in held)
-                print(f"{name:<18} {x.shape[-1]:<6} {found:<34} {kept:<34} {reached}", flush=True)
+                found = "found " + " ".join(f"{value:g}" for value in search(knob, x)) if searching else ""
+                print(f"{name:<18} {x.shape[-1]:<6} {kept:<34} {reached}   {found}".rstrip(), flush=True)
 
 
 def main() -> None:
@@ -231,6 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--images", type=int, default=24, help="photographs of 224 pixels a side; four times as many of 32")
     parser.add_argument("--filter", help="this one alone")
+    parser.add_argument("--search", action="store_true", help="find the parameters too")
     parser.add_argument("--sheet", type=Path, help="draw contact sheets into this folder instead")
     parser.add_argument("--data", help="measure on these inputs instead, as `brinell audit --data` names them")
     arguments = parser.parse_args()
@@ -240,7 +242,7 @@ def main() -> None:
         return
     pictures = photographs(Path(os.environ["BRINELL_SHARED"]), arguments.images)
     if arguments.sheet is None:
-        table(pictures, arguments.filter)
+        table(pictures, arguments.filter, arguments.search)
         return
     for size, x in pictures.items():
         sheet(x, 224).save(arguments.sheet / f"filters-{size}.png")

@@ -26,7 +26,7 @@ class GradientSign:
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     access: ClassVar[Access] = Access.GRADIENTS
-    scale: ClassVar[Scale] = Scale(small=(0.031, 0.048, 0.073, 0.11, 0.17), large=(0.045, 0.074, 0.12, 0.21, 0.37))
+    scale: ClassVar[Scale] = Scale(small=(0.031, 0.048, 0.073, 0.11, 0.17), large=(0.044, 0.072, 0.12, 0.19, 0.3))
     """The step, as a share of the range."""
 
     def __post_init__(self) -> None:

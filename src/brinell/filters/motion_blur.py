@@ -28,7 +28,7 @@ class MotionBlur:
 
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
     access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(2.4, 3.4, 4.9, 7.5, 12), large=(6.3, 9.7, 15, 25, 46))
+    scale: ClassVar[Scale] = Scale(small=(2.6, 3.8, 5.3, 8, 13), large=(6.5, 10, 16, 27, 49))
     """Length of the segment, in pixels."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:

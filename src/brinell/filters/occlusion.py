@@ -29,7 +29,7 @@ class Occlusion:
 
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
     access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.016, 0.042, 0.096, 0.21, 0.4), large=(0.025, 0.063, 0.14, 0.3, 0.57))
+    scale: ClassVar[Scale] = Scale(small=(0.016, 0.042, 0.096, 0.21, 0.4), large=(0.024, 0.06, 0.13, 0.26, 0.49))
     """Area of all boxes together, as a share of the picture, before they overlap or stick out."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
