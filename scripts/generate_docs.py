@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from brinell import plugins
 from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.codes import Code
+from brinell.core.filtering import SEVERITIES, SIDES, Scale
 from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,9 +106,16 @@ def plugin_section(plugin: type[Any]) -> str:
     facts = {fact: getattr(plugin, fact) for fact in ("access", "distances", "domains", "family") if hasattr(plugin, fact)}
     if facts:
         parts.append("\n" + "; ".join(f"{fact}: {fact_text(value)}" for fact, value in facts.items()) + ".\n")
-    fields = dataclasses.fields(plugin)
+    fields, docs = dataclasses.fields(plugin), attribute_docs(plugin)
+    scales = [(name, value) for name, value in vars(plugin).items() if isinstance(value, Scale)]
+    if scales:
+        rows = [
+            [docs[name], f"{side}", *map(str, row)]
+            for name, scale in scales
+            for side, row in zip(SIDES, (scale.small, scale.large), strict=True)
+        ]
+        parts.append("\n" + table(["parameter", "side", *(f"severity {level}" for level in SEVERITIES)], rows))
     if fields:
-        docs = attribute_docs(plugin)
         rows = [[f"`{f.name}`", f"`{type_text(f.type)}`", default_text(f), docs[f.name]] for f in fields]
         parts.append("\n" + table(["setting", "type", "default", "meaning"], rows))
     return "".join(parts)

@@ -24,6 +24,7 @@ from brinell.core.imports import import_file
 FOLDERS = {
     "attack": "brinell.attacks",
     "distance": "brinell.distances",
+    "filter": "brinell.filters",
     "dataset": "brinell.datasets",
     "target": "brinell.targets",
 }

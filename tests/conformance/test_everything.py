@@ -6,7 +6,7 @@ import pytest
 
 from brinell import plugins
 from brinell.core.domain import Domain
-from brinell.testing import check_attack, check_dataset, check_distance, check_target
+from brinell.testing import check_attack, check_dataset, check_distance, check_filter, check_target
 
 # Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
 SHORTER = {
@@ -46,6 +46,18 @@ def test_distance(name):
     assert distance.name == name
 
 
+@pytest.mark.parametrize("name", plugins.names("filter"))
+def test_filter(name):
+    check_filter(plugins.load("filter", name))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("dead-pixel", {"value": 0.5}), ("signed-patch", {"factor": 3.0}), ("gradient-sign", {"factor": 0.2})]
+)
+def test_filter_with_other_settings(name, settings):
+    check_filter(plugins.load("filter", name), **settings)
+
+
 def _opens_without_path(kind):
     return [name for name in plugins.names(kind) if name.startswith("digits")]
 
@@ -76,5 +88,6 @@ def test_the_discovered_are_the_shipped():
     # A folder that is no longer found would empty the tests above without failing any.
     assert {"apgd", "fgsm", "pgd"} <= set(plugins.names("attack"))
     assert {"linf", "l2", "l1"} <= set(plugins.names("distance"))
+    assert {"gaussian-noise", "signed-patch"} <= set(plugins.names("filter"))
     assert {"digits", "npz"} <= set(plugins.names("dataset"))
     assert {"digits-cnn", "torch"} <= set(plugins.names("target"))

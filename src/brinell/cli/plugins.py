@@ -10,10 +10,10 @@ from brinell.cli.options import Json, show, show_json
 
 
 def plugins(
-    kind: Annotated[str | None, typer.Argument(help="attack, distance, dataset or target. Default: all.")] = None,
+    kind: Annotated[str | None, typer.Argument(help="attack, distance, filter, dataset or target. Default: all.")] = None,
     json: Json = False,
 ) -> int:
-    """List attacks, distances, data sets and targets with their settings."""
+    """List attacks, distances, filters, data sets and targets with their settings."""
     from brinell import plugins as registry
     from brinell.core.errors import RequestError
 
@@ -31,7 +31,7 @@ def plugins(
         show_json({"plugins": [dict(zip(keys, row, strict=True)) for row in rows]})
         return 0
     for one, name, summary, settings in rows:
-        show(f"{one:<9} {name:<14} {summary}")
+        show(f"{one:<9} {name:<15} {summary}")
         if settings:
-            show(" " * 25 + ", ".join(f"{key}={value}" for key, value in settings.items()))
+            show(" " * 26 + ", ".join(f"{key}={value}" for key, value in settings.items()))
     return 0

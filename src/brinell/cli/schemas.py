@@ -61,7 +61,7 @@ class PluginAnswer(Answer):
     """One plugin."""
 
     kind: str
-    """attack, distance, dataset or target."""
+    """attack, distance, filter, dataset or target."""
     name: str
     """What to write on the command line."""
     summary: str

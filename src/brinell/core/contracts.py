@@ -36,6 +36,51 @@ class Attack(Protocol):
         """The most forward and backward evaluations that one sample can cost in one run."""
 
 
+class Filter(Protocol):
+    """A distortion of whole inputs. Which patches of what it makes are used is decided elsewhere.
+
+    All values are in [0, 1], whatever the bounds of the data (`core.filtering.filtered` moves them there and back).
+    """
+
+    domains: ClassVar[frozenset[Kind]]
+    access: ClassVar[Access]
+    """LABELS: the input is all that the filter needs. GRADIENTS: it is a `GradientFilter`."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """How many versions of one input of this shape there are to choose from at each severity.
+
+        1 where the filter leaves nothing open, None where its draws are random and so endless.
+        """
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) inputs to their distorted versions, each in a way that does not depend on the others.
+
+        Args:
+            x: (n, *shape) in [0, 1]; the number of axes tells vector (n, D), signal (n, C, T), image (n, C, H, W) and video
+                (n, C, T, H, W) apart. Never write into it.
+            severity: (n,) int64, 1 to 5. More is stronger.
+            rng: a stream for each input and draw: whatever is random comes from here.
+            draw: (n,) int64, which version, counted from 0. A filter whose versions are random need not look at it, since
+                `rng` differs already.
+
+        Returns:
+            (n, *shape) in [0, 1], finite.
+        """
+
+
+class GradientFilter(Protocol):
+    """A filter that looks into the model: one argument more."""
+
+    domains: ClassVar[frozenset[Kind]]
+    access: ClassVar[Access]
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """As for `Filter`."""
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor, gradient: Tensor) -> Tensor:
+        """As for `Filter`; `gradient` (n, *shape) is that of the loss to `x`, and the loss is what the attacker raises."""
+
+
 @runtime_checkable
 class Dataset(Protocol):
     """Labelled inputs, read on demand."""
@@ -65,4 +110,4 @@ class Dataset(Protocol):
         """A hash of the content: inputs, labels and their order."""
 
 
-__all__ = ["Attack", "Dataset", "Family"]
+__all__ = ["Attack", "Dataset", "Family", "Filter", "GradientFilter"]

@@ -1,7 +1,6 @@
 """The rules that every attack keeps. `check_attack` names the first one that is broken."""
 
 import dataclasses
-import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Distance, Threat
+from brinell.testing.form import check_form, check_settings
 from brinell.testing.linear import LinearProblem, linear_problem
 
 SYNONYMS = {
@@ -61,7 +61,7 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
     """
     _form(plugin)
     attack: Attack = plugin(**settings)
-    _settings_survive_json(attack)
+    check_settings(attack)
     kinds = [kind for kind in KINDS if kind in attack.domains]
     distances = [name for name in plugins.names("distance") if name in attack.distances]
     for kind in kinds:
@@ -76,34 +76,14 @@ def _broken(attack: Attack, rule: str) -> ContractError:
 
 
 def _form(plugin: Any) -> None:
-    name = getattr(plugin, "__name__", str(plugin))
-    if not getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False):
-        raise ContractError(f"{name} is no frozen dataclass")
-    fields = dataclasses.fields(plugin)
-    for field in fields:
-        if not field.kw_only or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
-            raise ContractError(f"{name}: setting {field.name} must be keyword-only and have a default")
-        if field.name in SYNONYMS:
-            raise ContractError(f"{name}: setting {field.name} has another name here: {SYNONYMS[field.name]}")
-    for attribute in ("access", "distances", "domains", "family", "cost"):
-        if not hasattr(plugin, attribute):
-            raise ContractError(f"{name} does not declare {attribute}")
+    check_form(plugin, ("access", "distances", "domains", "family", "cost"), SYNONYMS)
+    name = plugin.__name__
     if plugin.family not in ("minimal", "budgeted"):
         raise ContractError(f"{name}: family is {plugin.family!r}, not minimal or budgeted")
     if not plugin.domains <= set(KINDS) or not plugin.domains:
         raise ContractError(f"{name}: domains must be some of {', '.join(KINDS)}")
     if not plugin.distances & set(plugins.names("distance")):
         raise ContractError(f"{name}: no distance of that name in {', '.join(sorted(plugin.distances))}")
-
-
-def _settings_survive_json(attack: Attack) -> None:
-    values = dataclasses.asdict(attack)  # type: ignore[call-overload]
-    try:
-        again = type(attack)(**json.loads(json.dumps(values)))
-    except (TypeError, ValueError) as error:
-        raise _broken(attack, f"has settings that do not survive JSON: {error}") from None
-    if again != attack:
-        raise _broken(attack, "has settings that come back from JSON as others")
 
 
 def _attack(

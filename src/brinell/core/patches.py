@@ -1,0 +1,159 @@
+"""A grid of patches over the last axes of an input: segments of a signal, rectangles of an image, blocks of a video.
+
+Pure functions of shapes, for any number of axes. The axes before those that the patches divide go with every patch as a whole:
+`patch=(4, 4)` on an image (C, H, W) takes all channels of a square, `patch=(1, 4, 4)` each channel by itself. A *place* is a
+position in the divided axes, counted flat, the last axis running fastest; it holds one value for each entry of the axes before.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import RequestError
+
+AXES: dict[Kind, int] = {"vector": 1, "signal": 1, "image": 2, "video": 3}
+"""How many of an input's last axes a patch of one side length divides."""
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """Patches of one form at even distances, which together cover every place.
+
+    Patches start at every `stride`-th place of an axis until one reaches its end; what sticks out there is cut off, so the last
+    patches may be smaller. Patches are numbered flat over the lattice that they form, the last axis running fastest.
+
+    Raises:
+        RequestError: a patch without axes, with more than the input or longer than one of them, or strides that leave gaps.
+    """
+
+    shape: tuple[int, ...]
+    """Shape of one input."""
+    patch: tuple[int, ...]
+    """Sides of a patch along the last axes of the input."""
+    stride: tuple[int, ...] | None = None
+    """From one patch to the next along each axis; None for the sides of a patch, which then do not overlap."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.patch) <= len(self.shape) or len(self.steps) != len(self.patch):
+            raise RequestError(f"patch {self.patch} with stride {self.steps} does not fit an input of shape {self.shape}")
+        for side, step, length in zip(self.patch, self.steps, self.places_along, strict=True):
+            if not 1 <= side <= length:
+                raise RequestError(
+                    f"patch {self.patch} does not fit an input of shape {self.shape}: a side must be between 1 and {length}"
+                )
+            if not 1 <= step <= side:
+                raise RequestError(
+                    f"stride {self.steps} with patch {self.patch}: a stride must be between 1 and the patch's side"
+                )
+
+    @classmethod
+    def over(cls, domain: Domain, side: int, stride: int | None = None) -> "PatchGrid":
+        """Patches of one side length: over time, over height and width, or over time, height and width of a video."""
+        axes = AXES[domain.kind]
+        return cls(domain.shape, (side,) * axes, None if stride is None else (stride,) * axes)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The stride along each divided axis."""
+        return self.patch if self.stride is None else self.stride
+
+    @property
+    def places_along(self) -> tuple[int, ...]:
+        """Lengths of the divided axes."""
+        return self.shape[len(self.shape) - len(self.patch) :]
+
+    @property
+    def places(self) -> int:
+        """Number of places."""
+        return math.prod(self.places_along)
+
+    @property
+    def channels(self) -> int:
+        """Values at each place."""
+        return math.prod(self.shape[: len(self.shape) - len(self.patch)])
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """Number of patches along each divided axis."""
+        lengths = zip(self.places_along, self.patch, self.steps, strict=True)
+        return tuple(1 + math.ceil((length - side) / step) for length, side, step in lengths)
+
+    def __len__(self) -> int:
+        return math.prod(self.lattice)
+
+    @cached_property
+    def members(self) -> Tensor:
+        """(patches, volume) int64: the places of each patch. What is cut off at an edge repeats the place next to it."""
+        flat = torch.zeros(1, 1, dtype=torch.int64)
+        for length, along in zip(self.places_along, self._along, strict=True):
+            along = along.clamp_max(length - 1)
+            flat = (flat[:, None, :, None] * length + along[None, :, None, :]).flatten(2).flatten(0, 1)
+        return flat
+
+    @cached_property
+    def inside(self) -> Tensor:
+        """(patches, volume) bool: which of the `members` are not repeated."""
+        inside = torch.ones(1, 1, dtype=torch.bool)
+        for length, along in zip(self.places_along, self._along, strict=True):
+            inside = (inside[:, None, :, None] & (along < length)[None, :, None, :]).flatten(2).flatten(0, 1)
+        return inside
+
+    @property
+    def _along(self) -> list[Tensor]:
+        """For each axis (patches along it, side): positions on it, also those beyond its end."""
+        counts = zip(self.lattice, self.patch, self.steps, strict=True)
+        return [torch.arange(count)[:, None] * step + torch.arange(side) for count, side, step in counts]
+
+    @cached_property
+    def covers(self) -> Tensor:
+        """(places, depth) int64: the patches over each place, ascending, filled up with `len(self)`."""
+        patch, slot = self.inside.nonzero(as_tuple=True)
+        place, order = torch.sort(self.members[patch, slot], stable=True)
+        first = torch.searchsorted(place, place)
+        rank = torch.arange(len(place)) - first
+        covers = torch.full((self.places, int(rank.max()) + 1), len(self))
+        covers[place, rank] = patch[order]
+        return covers
+
+    @cached_property
+    def neighbours(self) -> Tensor:
+        """(patches, 2 * axes) int64: the patch before and after along each axis, -1 beyond the edge."""
+        number = torch.arange(len(self)).reshape(self.lattice)
+        found = []
+        for axis, count in enumerate(self.lattice):
+            for step in (-1, 1):
+                shifted = number.roll(-step, axis)
+                shifted.select(axis, 0 if step < 0 else count - 1).fill_(-1)
+                found.append(shifted.flatten())
+        return torch.stack(found, 1)
+
+    @cached_property
+    def centres(self) -> Tensor:
+        """(patches, axes) float32: the middle of each patch, 0 to 1 along each divided axis."""
+        axes = []
+        for length, along in zip(self.places_along, self._along, strict=True):
+            axes.append((along[:, 0] + along[:, -1].clamp_max(length - 1) + 1) / (2 * length))
+        return torch.tensor(list(itertools.product(*(axis.tolist() for axis in axes))), dtype=torch.float32)
+
+    def coarse(self, cell: tuple[int, ...]) -> "PatchGrid":
+        """A grid over the lattice of this one: `members` of its patches are the numbers of the fine patches that they hold.
+
+        Args:
+            cell: how many fine patches a cell holds along each axis; more than there are means all.
+        """
+        sides = tuple(min(side, count) for side, count in zip(cell, self.lattice, strict=True))
+        return PatchGrid(self.lattice, sides)
+
+    def touched(self, chosen: Tensor) -> Tensor:
+        """(n, *shape) bool: the values that the chosen patches (n, patches) bool cover."""
+        sentinel = torch.zeros(len(chosen), 1, dtype=torch.bool, device=chosen.device)
+        over = torch.cat([chosen, sentinel], 1)[:, self.covers.to(chosen.device)].any(2)
+        return over[:, None].expand(-1, self.channels, -1).reshape(len(chosen), *self.shape)
+
+
+__all__ = ["AXES", "PatchGrid"]

@@ -1,0 +1,180 @@
+"""The rules that every filter keeps. `check_filter` names the first one that is broken."""
+
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Filter, GradientFilter
+from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.errors import ContractError
+from brinell.core.filtering import SEVERITIES, filtered
+from brinell.core.norms import l2
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.testing.form import check_form, check_settings
+
+SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {
+    "image": ((3, 16, 16), (1, 9, 14), (2, 1, 5)),
+    "signal": ((2, 60), (12, 7), (1, 1)),
+    "video": ((3, 4, 12, 12), (1, 1, 9, 5)),
+    "vector": ((40,), (1,)),
+}
+"""Inputs that a filter is tried on; how strong it is, is looked at on the first of each kind."""
+ROWS, MANY = 6, 24
+"""Inputs in a batch; more where their mean is looked at."""
+FEW = 16
+"""Draws that are looked at, where not endless."""
+SYNONYMS = {
+    "seed": "the streams",
+    "severity": "the argument severity",
+    "level": "the argument severity",
+    "strength": "the argument severity",
+}
+ROUNDING = 1e-5
+"""What another batch size may change: kernels add up in another order."""
+
+
+class _Question(NamedTuple):
+    """Arguments of one call."""
+
+    x: Tensor
+    severity: Tensor
+    rng: Streams
+    draw: Tensor
+    gradient: Tensor
+
+    def select(self, rows: Tensor) -> "_Question":
+        return _Question(self.x[rows], self.severity[rows], self.rng.select(rows), self.draw[rows], self.gradient[rows])
+
+
+def check_filter(plugin: type[Any], **settings: Any) -> None:
+    """Run every rule over a filter, on inputs of several shapes of each kind that it declares.
+
+    Args:
+        plugin: the filter's class.
+        settings: settings to check it with, where not its defaults.
+
+    Raises:
+        ContractError: the first rule that is broken, in one line.
+    """
+    check_form(plugin, ("domains", "access", "draws"), SYNONYMS)
+    if not plugin.domains <= set(KINDS) or not plugin.domains:
+        raise ContractError(f"{plugin.__name__}: domains must be some of {', '.join(KINDS)}")
+    if plugin.access not in (Access.LABELS, Access.GRADIENTS):
+        raise ContractError(f"{plugin.__name__}: access must be LABELS, for none at all, or GRADIENTS")
+    filter = plugin(**settings)
+    check_settings(filter)
+    for kind in (kind for kind in KINDS if kind in filter.domains):
+        for shape in SHAPES[kind]:
+            for rule in _RULES:
+                rule(filter, Domain(kind=kind, shape=shape))
+        # On a handful of values chance may make two draws, or two severities, the same.
+        for rule in (_keeps_its_draws_apart, _is_stronger_where_severer):
+            rule(filter, Domain(kind=kind, shape=SHAPES[kind][0]))
+
+
+def _broken(filter: Filter | GradientFilter, domain: Domain, rule: str) -> ContractError:
+    return ContractError(f"filter {type(filter).__name__} {rule} ({domain.kind} of shape {domain.shape})")
+
+
+def _question(domain: Domain, severity: int | None = None, draw: int = 0, rows: int = ROWS) -> _Question:
+    """Smooth inputs that fill their range, as photographs and signals do; without a severity every row has another."""
+    rng = Streams.of(0, torch.arange(rows))
+    x = rng.fold("x").uniform(*domain.shape)
+    for axis in range(2 if x.ndim > 2 else 1, x.ndim):
+        for _ in range(2):
+            x = (x + x.roll(1, axis) + x.roll(-1, axis)) / 3
+    flat = x.flatten(1)
+    least, most = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
+    x = ((flat - least) / (most - least).clamp_min(1e-3)).reshape(x.shape)
+    severities = torch.arange(rows) % 5 + 1 if severity is None else torch.full((rows,), severity)
+    return _Question(x, severities, rng.fold("filter"), torch.full((rows,), draw), rng.fold("gradient").normal(*domain.shape))
+
+
+def _extremes(domain: Domain) -> _Question:
+    """Inputs at the ends of their ranges, flat ones among them, and no gradient at all."""
+    question = _question(domain)
+    x = question.x.round()
+    for row, value in enumerate((0.0, 1.0, 0.5)):
+        x[row] = value
+    return question._replace(x=x, gradient=torch.zeros_like(x))
+
+
+def _ask(filter: Filter | GradientFilter, domain: Domain, question: _Question) -> Tensor:
+    x, severity, rng, draw, gradient = question
+    return filtered(filter, x, severity, rng, domain=domain, draw=draw, gradient=gradient)
+
+
+def _versions(filter: Filter | GradientFilter, domain: Domain) -> list[int]:
+    """Numbers of a few draws: all of a few, or some of endless ones."""
+    draws = filter.draws(domain.shape)
+    if draws is None:
+        return [0, 1, 99]
+    if not isinstance(draws, int) or isinstance(draws, bool) or draws < 1:
+        raise _broken(filter, domain, f"offers {draws!r} draws; it must be a whole number above 0, or None for endless ones")
+    return [*range(min(draws, FEW))]
+
+
+def _answers_properly(filter: Filter | GradientFilter, domain: Domain) -> None:
+    """Shape, bounds, NaN and writing into `x` are judged by `filtered`."""
+    for draw in _versions(filter, domain):
+        _ask(filter, domain, _question(domain, draw=draw))
+        _ask(filter, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
+
+
+def _leaves_all_as_it_was(filter: Filter | GradientFilter, domain: Domain) -> None:
+    question, same = _question(domain), _question(domain)
+    # The generators' states are looked at, never set: the rule is that a filter leaves them alone.
+    before = (torch.get_rng_state(), random.getstate(), np.random.get_state())  # noqa: NPY002
+    _ask(filter, domain, question)
+    after = (torch.get_rng_state(), random.getstate(), np.random.get_state())  # noqa: NPY002
+    if not torch.equal(before[0], after[0]) or before[1] != after[1] or str(before[2]) != str(after[2]):
+        raise _broken(filter, domain, "drew from a global random generator; draw from the streams it is given")
+    given = (question.x, question.severity, question.rng.keys, question.draw, question.gradient)
+    clean = (same.x, same.severity, same.rng.keys, same.draw, same.gradient)
+    if not all(torch.equal(one, other) for one, other in zip(given, clean, strict=True)):
+        raise _broken(filter, domain, "wrote into what it was given")
+
+
+def _repeats_itself(filter: Filter | GradientFilter, domain: Domain) -> None:
+    one, two = (_ask(filter, domain, _question(domain)) for _ in range(2))
+    if not torch.equal(one, two):
+        raise _broken(filter, domain, "gave two answers to the same inputs and streams; draw from the streams it is given")
+
+
+def _does_not_mind_its_company(filter: Filter | GradientFilter, domain: Domain) -> None:
+    question = _question(domain)
+    whole, order = _ask(filter, domain, question), torch.arange(ROWS)
+    for rows in (order.flip(0), order[:1], order[ROWS // 2 :]):
+        if not torch.allclose(_ask(filter, domain, question.select(rows)), whole[rows], atol=ROUNDING):
+            raise _broken(filter, domain, "gave other answers when the batch was split or reordered")
+
+
+def _keeps_its_draws_apart(filter: Filter | GradientFilter, domain: Domain) -> None:
+    answers = [_ask(filter, domain, _question(domain, 5, draw)) for draw in _versions(filter, domain)]
+    for number, answer in enumerate(answers):
+        if any(torch.equal(answer, earlier) for earlier in answers[:number]):
+            raise _broken(filter, domain, "gave the same answer in two draws; offer as many as there are")
+
+
+def _is_stronger_where_severer(filter: Filter | GradientFilter, domain: Domain) -> None:
+    questions = [_question(domain, severity, rows=MANY) for severity in SEVERITIES]
+    change = [float(l2(_ask(filter, domain, question) - question.x).mean()) for question in questions]
+    if not change[0] > 0:
+        raise _broken(filter, domain, "changed nothing at severity 1")
+    # A parameter that is rounded may stand still, and blocks may fit the picture by luck; on the whole it must rise.
+    if any(later < 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False)) or change[-1] < 1.2 * change[0]:
+        told = ", ".join(f"{size:.3g}" for size in change)
+        raise _broken(filter, domain, f"is not stronger at higher severities: mean L2 {told}")
+
+
+_RULES: tuple[Callable[[Filter | GradientFilter, Domain], None], ...] = (
+    _answers_properly,
+    _leaves_all_as_it_was,
+    _repeats_itself,
+    _does_not_mind_its_company,
+)

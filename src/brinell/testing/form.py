@@ -1,0 +1,47 @@
+"""The form that plugins of every kind share: a frozen, keyword-only dataclass of settings that survives JSON."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from brinell.core.errors import ContractError
+
+
+def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, str]) -> None:
+    """The class is a frozen dataclass whose settings are keyword-only and have defaults.
+
+    Args:
+        plugin: the class.
+        declares: attributes that it must have.
+        synonyms: names that a setting may not have, and the word or the place that the idea has here.
+
+    Raises:
+        ContractError: the first rule that is broken.
+    """
+    name = getattr(plugin, "__name__", str(plugin))
+    if not getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False):
+        raise ContractError(f"{name} is no frozen dataclass")
+    for field in dataclasses.fields(plugin):
+        if not field.kw_only or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
+            raise ContractError(f"{name}: setting {field.name} must be keyword-only and have a default")
+        if field.name in synonyms:
+            raise ContractError(f"{name}: setting {field.name} has another name here: {synonyms[field.name]}")
+    for attribute in declares:
+        if not hasattr(plugin, attribute):
+            raise ContractError(f"{name} does not declare {attribute}")
+
+
+def check_settings(instance: Any) -> None:
+    """The settings can be written as JSON and make an equal instance again.
+
+    Raises:
+        ContractError: they cannot.
+    """
+    name, values = type(instance).__name__, dataclasses.asdict(instance)
+    try:
+        again = type(instance)(**json.loads(json.dumps(values)))
+    except (TypeError, ValueError) as error:
+        raise ContractError(f"{name} has settings that do not survive JSON: {error}") from None
+    if again != instance:
+        raise ContractError(f"{name} has settings that come back from JSON as others")
