@@ -119,7 +119,7 @@ def test_sizes(grid):
         assert set(row.tolist()) == places, "what is filled in repeats places of the patch"
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(grids())
 def test_patches_are_boxes_at_even_distances(grid):
     for number, places in enumerate(sets(grid)):
