@@ -22,6 +22,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 
 CASCADES: dict[str, tuple[str, ...]] = {
     "fast": (
+        "fgsm",
         "apgd-ce?steps=20",
         "apgd-dlr?steps=20&within=0.5",
         "apgd-t?loss=margin&targets=3&steps=20&within=0.35",
