@@ -84,10 +84,19 @@ class Run:
     # Reading
 
     def records(self) -> Records:
-        """All rows there are: finished stages, and the units of unfinished ones."""
-        finished = {path.stem.removeprefix("part-") for path in self._files("records", "part-*")}
+        """All rows there are, in the order of the manifest: finished stages, and the units of unfinished ones."""
+        parts = self._files("records", "part-*")
+        finished = {path.stem.removeprefix("part-") for path in parts}
         units = [path for path in self._files("records", "unit-*") if path.stem.split("-")[1] not in finished]
-        return tables.read(self._files("records", "part-*") + units)
+        return tables.read(sorted(parts + units, key=self._place))
+
+    def _place(self, file: Path) -> tuple[int, str]:
+        """Where the rows of a file stand among the others: model by model, stage by stage."""
+        models, stages = self.manifest.get("models", []), self.manifest.get("stages", [])
+        cells = [cell for model in models for cell in model.get("cells", {}).values()]
+        cells += [stage["cells"].get(model["name"]) for model in models for stage in stages]
+        cell = file.stem.split("-")[1]
+        return cells.index(cell) if cell in cells else len(cells), file.stem
 
     def has_part(self, cell: str) -> bool:
         """Whether the stage with this cell is complete."""
