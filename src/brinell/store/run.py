@@ -92,7 +92,7 @@ class Run:
 
     def _place(self, file: Path) -> tuple[int, str]:
         """Where the rows of a file stand among the others: model by model, stage by stage."""
-        models, stages = self.manifest.get("models", []), self.manifest.get("stages", [])
+        models, stages = self.manifest.get("models") or [], self.manifest.get("stages") or []
         cells = [cell for model in models for cell in model.get("cells", {}).values()]
         cells += [stage["cells"].get(model["name"]) for model in models for stage in stages]
         cell = file.stem.split("-")[1]
