@@ -32,13 +32,6 @@ from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset
 from brinell.store.run import Run
 
-MORE = {
-    "resnet2b": ("CIFAR-10 resnet2b", "cifar10.py:resnet2b", "cifar10_robust_weights/resnet2b", 8 / 255, "8/255"),
-    "cnn_wide_kw": ("CIFAR-10 cnn_wide_kw", "cifar10.py:cnn_wide_kw", "cifar10_robust_weights/cnn_wide_kw", 8 / 255, "8/255"),
-    "lenet5_advtrained": ("MNIST lenet5_advtrained", "mnist.py:lenet5", "mnist_weights/lenet5_advtrained", 0.3, "0.3"),
-    "lenet5_clean": ("MNIST lenet5_clean", "mnist.py:lenet5", "mnist_weights/lenet5_clean", 0.1, "0.1"),
-}
-
 
 class Stage(NamedTuple):
     """One attack of a cascade."""
@@ -64,23 +57,6 @@ class Verdict:
     stages: list[Stage]
     signs: tuple[str, ...] = ()
     """Codes of the warnings that our run gave."""
-
-
-def subject(name: str) -> measure.Subject:
-    """A network of the shared data by its short name."""
-    if name in measure.SUBJECTS:
-        return measure.SUBJECTS[name]
-    title, factory, weights, eps, text = MORE[name]
-    mnist = factory.startswith("mnist")
-    return measure.Subject(
-        name=title,
-        factory=factory,
-        weights=f"{weights}.safetensors",
-        data="mnist/mnist_test.npz" if mnist else "cifar10/cifar10_test.npz",
-        shape=(1, 28, 28) if mnist else (3, 32, 32),
-        eps=eps,
-        eps_text=text,
-    )
 
 
 def first_images(one: measure.Subject, n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -189,7 +165,7 @@ def main() -> None:
     table = measure.Table("Our cascades beside the reference AutoAttack", told, columns, "Time is ours over the reference's.")
     steps = []
     for name in options.subjects:
-        one = subject(name)
+        one = measure.subject(name)
         text = options.eps or one.eps_text
         eps = float(parse_eps(text).values[-1])
         module, (x, y) = one.module(), first_images(one, options.samples)

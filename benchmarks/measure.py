@@ -122,6 +122,31 @@ SUBJECTS = {
         eps_text="0.3",
     ),
 }
+"""What the benchmarks run on where nothing else is said."""
+
+MORE = {
+    "resnet2b": ("CIFAR-10 resnet2b", "cifar10.py:resnet2b", "cifar10_robust_weights/resnet2b", 8 / 255, "8/255"),
+    "cnn_wide_kw": ("CIFAR-10 cnn_wide_kw", "cifar10.py:cnn_wide_kw", "cifar10_robust_weights/cnn_wide_kw", 8 / 255, "8/255"),
+    "lenet5_advtrained": ("MNIST lenet5_advtrained", "mnist.py:lenet5", "mnist_weights/lenet5_advtrained", 0.3, "0.3"),
+    "lenet5_clean": ("MNIST lenet5_clean", "mnist.py:lenet5", "mnist_weights/lenet5_clean", 0.1, "0.1"),
+}
+
+
+def subject(name: str) -> Subject:
+    """A network of the shared data by its short name."""
+    if name in SUBJECTS:
+        return SUBJECTS[name]
+    title, factory, weights, eps, text = MORE[name]
+    mnist = factory.startswith("mnist")
+    return Subject(
+        name=title,
+        factory=factory,
+        weights=f"{weights}.safetensors",
+        data="mnist/mnist_test.npz" if mnist else "cifar10/cifar10_test.npz",
+        shape=(1, 28, 28) if mnist else (3, 32, 32),
+        eps=eps,
+        eps_text=text,
+    )
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
@@ -129,10 +154,10 @@ SUBJECTS = {
 
 @dataclass
 class Passes:
-    """What a model was asked: the size of each batch, and whether it went back through the model."""
+    """What a model was asked: the size of each batch, and how often a gradient of its answer was taken."""
 
     batches: list[list[int]] = field(default_factory=list)
-    """[inputs, 1 if a gradient was taken else 0] of each call."""
+    """[inputs, gradients] of each call."""
 
     @property
     def forwards(self) -> int:
@@ -141,8 +166,8 @@ class Passes:
 
     @property
     def backwards(self) -> int:
-        """Inputs whose gradient was taken."""
-        return sum(size for size, back in self.batches if back)
+        """Gradients of single inputs."""
+        return sum(size * back for size, back in self.batches)
 
 
 @contextmanager
@@ -154,7 +179,7 @@ def counting(module: nn.Module) -> Iterator[Passes]:
         batch = [len(inputs[0]), 0]
         passes.batches.append(batch)
         if output.requires_grad:
-            output.register_hook(lambda grad: batch.__setitem__(1, 1))
+            output.register_hook(lambda grad: batch.__setitem__(1, batch[1] + 1))
 
     handle = module.register_forward_hook(note)
     try:
@@ -164,12 +189,13 @@ def counting(module: nn.Module) -> Iterator[Passes]:
 
 
 def replay(module: nn.Module, passes: Passes, x: Tensor, y: Tensor) -> None:
-    """The same batches through the same module with nothing around them: forward, and the input gradient where one was taken."""
+    """The same batches through the same module with nothing around them: forward, and as many input gradients as were taken."""
     for size, back in passes.batches:
         if back:
             leaf = x[:size].detach().requires_grad_()
             loss = nn.functional.cross_entropy(module(leaf), y[:size], reduction="sum")
-            torch.autograd.grad(loss, leaf)
+            for left in reversed(range(back)):
+                torch.autograd.grad(loss, leaf, retain_graph=left > 0)
         else:
             with torch.no_grad():
                 module(x[:size])

@@ -76,6 +76,31 @@ def test_l1_is_the_root_of_the_soft_threshold(delta, eps):
     torch.testing.assert_close(projected, torch.from_numpy(expected), atol=2e-5, rtol=1e-4)
 
 
+def sorted_l1(delta, eps):
+    """Duchi et al. 2008, Fig. 1, in float64: the threshold by sorting, of one row."""
+    ordered = np.sort(np.abs(delta))[::-1]
+    candidates = (ordered.cumsum() - eps) / np.arange(1, len(delta) + 1)
+    threshold = max(candidates[(ordered > candidates).sum() - 1], 0.0)
+    return np.sign(delta) * np.maximum(np.abs(delta) - threshold, 0)
+
+
+@pytest.mark.parametrize("eps", [1e-3, 0.5, 12.0, 400.0])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "steep", "ties", "one"])
+def test_l1_is_what_sorting_finds(kind, eps):
+    """Inputs of the size of an image, exact to float32: off by a few roundings of the largest value."""
+    rng = np.random.default_rng(0)
+    rows = {
+        "dense": rng.normal(size=(6, 3072)),
+        "sparse": rng.normal(size=(6, 3072)) * (rng.random((6, 3072)) < 0.01),
+        "steep": rng.normal(size=(6, 3072)) * np.geomspace(1, 1e-6, 3072),
+        "ties": rng.choice([-1.0, -0.5, 0.25, 1.0], size=(6, 3072)),
+        "one": np.eye(6, 3072) * 30 - np.eye(6, 3072, 7) * 1e-4,
+    }[kind].astype(np.float32)
+    expected = np.stack([sorted_l1(row.astype(np.float64), eps) for row in rows])
+    found = projections.project_l1(torch.from_numpy(rows), eps_for(rows, eps)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(rows).max())
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_l1_is_what_a_solver_finds(seed):
     delta = np.random.default_rng(seed).normal(size=6)

@@ -187,11 +187,12 @@ class _Mass:
         ranges, those where the shape is highest first, until the budget of all channels is spent: a corner of ball and box.
         """
         if self._power == 2:
-            change = _unit(shape) * budget.sqrt()[..., None]
+            length = budget.sqrt()[..., None]
+            change = shape * (length / _length(shape))
             new = self._box.clamp(clean + change, window)
             for _ in range(ROUNDS):  # scaled by k, the clipped change grows by k at most, and so stays within the budget
-                share = budget / self._spent(new - clean).clamp_min(1e-30)
-                new = self._box.clamp(clean + change.mul_(share.clamp(1, 1e4).sqrt()[..., None]), window)
+                change.mul_((length / _length(new - clean)).clamp_(1, 100))
+                new = self._box.clamp(clean + change, window)
             return new
         ends = self._box.clamp(torch.copysign(torch.full_like(shape, torch.inf), shape), window)
         room = (ends - clean).flatten(1)
@@ -212,7 +213,8 @@ class _Mass:
         rest = self._spent(_at(flat, first, self._channels) - clean_first)  # where the windows overlap it counts once
         freed = self._spent(old_second - clean_second) + rest
         unused = (self.budget - self.spent).clamp_min(0)[:, None] / self._channels
-        filled = deals.signs(step, first) * deals.shapes(step) + _unit(old_first - clean_first)
+        change = old_first - clean_first
+        filled = deals.signs(step, first) * deals.shapes(step) + change / _length(change)
         new_first = self._place(filled, freed + unused, clean_first, first)
         flat.scatter_(1, first, new_first.flatten(1))
         spent = self.spent - freed.sum(1) + self._spent(new_first - clean_first).sum(1)
@@ -232,7 +234,7 @@ def _at(flat: Tensor, window: Tensor, channels: int) -> Tensor:
     return flat.gather(1, window).reshape(len(flat), channels, -1)
 
 
-def _unit(delta: Tensor) -> Tensor:
-    """(..., values) scaled to Euclidean length 1; zeros stay."""
-    unit: Tensor = delta / torch.linalg.vector_norm(delta, dim=-1, keepdim=True).clamp_min_(1e-30)
-    return unit
+def _length(delta: Tensor) -> Tensor:
+    """(..., values) to (..., 1): Euclidean length, above 0 so that one can divide by it."""
+    length: Tensor = torch.linalg.vector_norm(delta, dim=-1, keepdim=True)
+    return length.clamp_min_(1e-30)

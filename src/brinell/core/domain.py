@@ -79,7 +79,7 @@ class Domain:
             low, high = self.bounds(x)
             return float(torch.maximum(low - x, x - high).max())
         lowest, highest = (float(bound) for bound in self.bounds())  # as float32 has them, which is where clamp stops
-        least, most = torch.stack(torch.aminmax(x)).tolist()
+        least, most = torch.stack((x.amin(), x.amax())).tolist()  # twice as fast on a CPU as aminmax
         return float(max(lowest - least, most - highest)) if least == least and most == most else float("nan")
 
     def round(self, x: Tensor) -> Tensor:

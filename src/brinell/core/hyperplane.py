@@ -92,8 +92,8 @@ def _scaled(w: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
 def _room(x: Tensor, side: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """How far each value can go towards `side` (1 or -1) before the box ends: `high - x` or `x - low`."""
     # Some thirty times faster on a CPU than torch.where on signs that alternate.
-    middle = (low + high) / 2
-    return (x - middle).mul_(side).sub_((high - low) / 2).neg_().clamp_min_(0)
+    way = (x - (low + high) / 2).mul_(side)
+    return torch.sub((high - low) / 2, way, out=way).clamp_min_(0)
 
 
 def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:

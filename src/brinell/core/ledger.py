@@ -156,8 +156,10 @@ class Ledger:
         )
 
     def _standing(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
-        stands = self.affordable(ids)
-        return stands if self._minimal and not stop_at_eps else stands & (self.first_success[ids] == 0)
+        if self._minimal and not stop_at_eps:
+            return self.affordable(ids)
+        stands = self.first_success[ids] == 0
+        return stands if self._queries is None else stands & self.affordable(ids)
 
     def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
         view, before = self._admit(ids, x, access), self.forwards[ids]
@@ -245,8 +247,9 @@ class Ledger:
         size = self._threat.distance.size(x - view.x0[part])
         legal = size <= view.limit[part]
         lead = losses.margin(logits, view.y[part])
-        hit = legal & (lead > ROUNDING * logits.abs().amax(1))
-        finite, all_legal, any_hit = torch.stack([torch.isfinite(logits).all(), legal.all(), hit.any()]).tolist()
+        largest = logits.abs().amax(1)  # NaN and infinity come through
+        hit = legal & (lead > ROUNDING * largest)
+        finite, all_legal, any_hit = torch.stack([(largest < torch.inf).all(), legal.all(), hit.any()]).tolist()
         if not finite:
             raise TargetError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
@@ -255,9 +258,13 @@ class Ledger:
             over = (size - view.eps[part]).max().item()
             raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")
         spent = before + view.occurrence[part] + 1
-        self.best_margin.scatter_reduce_(0, ids, torch.where(legal, lead, -torch.inf), "amax")
+        seen = lead if all_legal else torch.where(legal, lead, -torch.inf)
+        if view.repeats:
+            self.best_margin.scatter_reduce_(0, ids, seen, "amax")
+        else:
+            self.best_margin[ids] = torch.maximum(self.best_margin[ids], seen)
         if any_hit:
-            self._note(ids[hit], x[hit], size[hit], spent[hit])
+            self._note(ids, x, size, spent, hit.nonzero()[:, 0])
         if view.repeats:
             one = torch.ones_like(ids)
             self.forwards.index_add_(0, ids, one)
@@ -269,18 +276,20 @@ class Ledger:
         if self._on_pass is not None:
             self._on_pass(len(ids), len(ids) * backwards)
 
-    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor) -> None:
+    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor, hits: Tensor) -> None:
+        """Remember the first success of each sample and the closest one; `hits` are the rows that are successes."""
         if self.closest is self._batch.x:
             self.closest = self._batch.x.clone()
         earliest = torch.full_like(self.first_success, torch.iinfo(torch.int64).max)
-        earliest.scatter_reduce_(0, ids, spent, "amin")
+        earliest.scatter_reduce_(0, ids[hits], spent[hits], "amin")
         new = (self.first_success == 0) & (earliest < torch.iinfo(torch.int64).max)
         self.first_success[new] = earliest[new]
-        order = torch.argsort(size, stable=True)
-        ids, x, size = ids[order], x[order], size[order]
-        better = (size < self.distance[ids]) & (_occurrence(ids) == 0)
-        self.distance[ids[better]] = size[better]
-        self.closest[ids[better]] = x[better]
+        hits = hits[torch.argsort(size[hits], stable=True)]
+        found = ids[hits]
+        better = (size[hits] < self.distance[found]) & (_occurrence(found) == 0)
+        found, hits = found[better], hits[better]
+        self.distance[found] = size[hits]
+        self.closest[found] = x[hits]
 
 
 def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:

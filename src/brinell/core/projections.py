@@ -22,16 +22,24 @@ def project_l2(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tens
 
 
 def project_l1(delta: Tensor, eps: Tensor) -> Tensor:
-    """Soft-threshold `delta` to absolute sum eps (Duchi et al. 2008, Efficient projections onto the l1-ball, Fig. 1)."""
+    """Soft-threshold `delta` to absolute sum eps: the threshold is the one at which what is left adds up to eps.
+
+    What is left is convex, decreasing and piecewise linear in the threshold, so Newton's method from below never overshoots and
+    ends exactly (Michelot 1986, A finite algorithm for finding the projection of a point onto the canonical simplex of R^n): a
+    handful of passes, each a tenth of the sort by which Duchi et al. 2008 find the same threshold.
+    """
     flat = delta.flatten(1)
     size = flat.abs()
-    ordered = size.sort(dim=1, descending=True).values
-    rank = torch.arange(1, flat.shape[1] + 1, device=flat.device, dtype=flat.dtype)
-    candidate = (ordered.cumsum(1) - eps[:, None]) / rank
-    last = (ordered > candidate).sum(1).clamp_min(1)
-    threshold = candidate.gather(1, last[:, None] - 1).clamp_min(0)
-    shrunk = flat.sign() * (size - threshold).clamp_min(0)
+    # Both lie below: the largest value alone leaves eps at most, and none loses more than the threshold.
+    threshold = torch.maximum(size.amax(1) - eps, (size.sum(1) - eps) / flat.shape[1]).clamp_min_(0)
+    above = torch.empty_like(size)
+    for _ in range(flat.shape[1]):
+        count = torch.gt(size, threshold[:, None], out=above).sum(1)
+        following = (above.mul_(size).sum(1) - eps) / count.clamp_min_(1)
+        if not (following > threshold).any():
+            break
+        threshold = torch.maximum(threshold, following)
+    shrunk = size.sub_(threshold[:, None]).clamp_min_(0)
     # The subtraction rounds at the size of the values, which may be far above eps: scale what it left too long.
-    shrunk *= (eps / shrunk.abs().sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
-    inside = size.sum(1) <= eps
-    return torch.where(inside[:, None], flat, shrunk).reshape(delta.shape)
+    shrunk *= (eps / shrunk.sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
+    return shrunk.copysign_(flat).reshape(delta.shape)
