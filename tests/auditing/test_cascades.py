@@ -11,6 +11,7 @@ from brinell.core.codes import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import Outcome
+from brinell.core.target import Access
 
 E, S, A, M, P = (
     Outcome.FOOLED_BEFORE,
@@ -129,3 +130,13 @@ def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_pat
     assert bool((records.forwards[np.isin(records.attack, full)] > 0).any()) == (ripple > 0)
     warnings = {warning["code"] for warning in run.manifest["warnings"]}
     assert bool(warnings & (MASKING | {Code.AHEAD})) == (ripple > 0)
+
+
+@pytest.mark.parametrize(("access", "norm", "runs"), [(3, "linf", False), (2, "linf", True), (3, "l1", True)])
+def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path, access, norm, runs):
+    target = Recorder(threshold(0.5))
+    target.access = Access(access)
+    attacks = ("apgd-ce?steps=2", "square?steps=2", "square?steps=5&when=masked")
+    run = audited(tmp_path / "run", target, X, Y, eps="0.001", norm=norm, attack=attacks)
+    records = run.records()
+    assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs

@@ -6,7 +6,7 @@ from _helpers import VECTOR, Recorder, plan_of, threshold
 from brinell.attacks.apgd import APGD
 from brinell.attacks.pgd import PGD
 from brinell.auditing import toml
-from brinell.auditing.cascade import DEFAULT, PRESETS, build_stages
+from brinell.auditing.cascade import CASCADES, DEFAULT, PRESETS, build_stages
 from brinell.auditing.hashing import cell
 from brinell.auditing.plan import Request, choose_device, make_plan
 from brinell.core.domain import Domain
@@ -58,7 +58,7 @@ def target(**settings):
 def test_presets():
     ce, dlr, bim = (build_stages((name,))[0].attack for name in ("apgd-ce", "apgd-dlr", "bim"))
     assert ce == APGD(loss="ce") and dlr == APGD(loss="dlr") and bim == PGD(random_start=False)
-    assert set(DEFAULT) <= set(PRESETS)
+    assert set(DEFAULT) <= set(PRESETS) | set(CASCADES)
 
 
 def test_settings_are_converted():
@@ -99,7 +99,7 @@ def test_stages_that_make_no_sense(specs, message):
 def test_defaults():
     plan = plan_of(target(), X, Y)
     assert plan.ids.tolist() == list(range(6)) and plan.labels.tolist() == Y.tolist()
-    assert [stage.name for stage in plan.stages] == list(DEFAULT)
+    assert [stage.name for stage in plan.stages] == list(CASCADES["fast"])
     assert plan.budgets.values[0] == 0 and plan.levels.tolist() == list(plan.budgets.values[1:])
     assert plan.models[0].name == "recorder" and plan.models[0].skipped == {}
     assert plan.models[0].facts["classes"] == 2 and plan.models[0].facts["access"] == "gradients"
@@ -158,7 +158,7 @@ def test_a_plan_without_a_single_attack_is_refused(scratch):
     with pytest.raises(RequestError, match="it needs gradients, and the model gives labels only"):
         plan_of(closed, X, Y, attack=("fgsm", "pgd"))
     with pytest.raises(RequestError, match="it works in l2, linf, not in l1"):
-        plan_of(target(), X, Y, norm="l1")
+        plan_of(target(), X, Y, norm="l1", attack=("apgd-ce",))
 
 
 def test_labels_beyond_the_model():

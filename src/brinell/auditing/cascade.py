@@ -53,7 +53,7 @@ CASCADES: dict[str, tuple[str, ...]] = {
 }
 """Orders of stages under one name: AutoAttack's standard and plus versions, the per-class study's, and one without gradients."""
 
-DEFAULT = ("apgd-ce", "apgd-dlr")
+DEFAULT = ("fast",)
 """What runs when nothing is asked for."""
 
 
@@ -72,7 +72,7 @@ class Turn:
     share: float = 1.0
     """Only this share of the samples, drawn by their ids: a look at how an attack would do on all."""
     masked: bool = False
-    """Only where there are signs that the gradients of the model mislead (`when=masked`)."""
+    """Only where signs say that the gradients of the model mislead, or attacks that need them cannot run (`when=masked`)."""
 
     def spared(self, clean: Array, nearest: Array, last: Array, *, draw: Array, masked: bool) -> Array:
         """(n,) bool: the samples that are not attacked.
@@ -82,7 +82,7 @@ class Turn:
             clean: (n,) lead of the true class on the clean input, in logits.
             nearest: (n,) largest lead of a wrong class that any earlier stage came to.
             last: (n,) the same of the stage just before; minus infinity where it did not attack.
-            masked: whether there are signs that gradients mislead.
+            masked: whether attacks that follow gradients cannot be trusted on the model.
         """
         far = (draw >= self.share) | (self.masked and not masked)
         for share, lead in ((self.within, nearest), (self.last, last)):

@@ -82,13 +82,13 @@ class ModelAudit:
     def __init__(self, plan: Plan, source: ModelSource, target: Target, run: Run, progress: Progress) -> None:
         self.plan, self.source, self.target, self.run, self.progress = plan, source, target, run, progress
         self.masked = False
-        """Whether there are signs that the gradients of the model mislead."""
+        """Whether attacks that follow gradients cannot be trusted here: there are signs that they mislead, or some cannot run."""
 
     def __call__(self) -> dict[str, str]:
         """Everything that the plan asks of this model. Returns the signs, by code, that its figures may mislead."""
         state = self._clean()
         found = self._signs(state)
-        self.masked = bool(found.keys() & MASKING)
+        self.masked = bool(self.source.skipped or found.keys() & MASKING)
         for stage in self.plan.stages:
             if len(self.plan.levels):
                 found |= self._stage(stage, state)
