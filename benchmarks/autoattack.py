@@ -116,16 +116,16 @@ def kept(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict
 
 
 def ours(
-    module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options
+    module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options, **more
 ) -> Verdict:
-    """One of our cascades, records and all."""
+    """One of our cascades, records and all; `more` goes to `brinell.audit`."""
     data = ArrayDataset(x, y)
     target = TorchTarget(module, data.domain, name="module")
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
         began = time.process_time()
         api.audit(
             target, data, norm=norm, eps=eps, attack=cascade, samples=len(y), seed=seed, batch_size=options.batch_size,
-            device="cpu", out=Path(folder) / "run",
+            device="cpu", out=Path(folder) / "run", **more,
         )  # fmt: skip
         spent = time.process_time() - began
         run = Run.open(Path(folder) / "run")

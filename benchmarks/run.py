@@ -10,7 +10,7 @@ from pathlib import Path
 
 import measure
 
-BENCHMARKS = ("overhead", "sweep", "memory", "kill")
+BENCHMARKS = ("overhead", "sweep", "memory", "kill", "precision")
 INTRODUCTION = """\
 # Performance
 

@@ -14,6 +14,7 @@ from brinell.auditing.engine import Progress
 from brinell.auditing.plan import Request, make_plan, open_data
 from brinell.auditing.toml import make_request
 from brinell.auditing.verify import VerifyResult, verify_run
+from brinell.core.asking import Precision
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.target import Target
@@ -60,6 +61,7 @@ def audit(
     seed: int = 0,
     batch_size: int = 128,
     queries: int | None = None,
+    precision: Precision = "float32",
     device: str = "auto",
     preprocessing: Mapping[str, Any] | None = None,
     out: Path | str | None = None,
@@ -80,6 +82,7 @@ def audit(
         seed: seed of every random number.
         batch_size: the most inputs shown to the model at once.
         queries: forwards that each attack may spend on a sample at each eps.
+        precision: of the gradients, `float32` or `bf16` (which needs an `nn.Module`); verdicts are float32.
         device: cpu, cuda, or auto.
         preprocessing: `{"mean": ..., "std": ..., "axis": -3}`, applied inside the model (for an `nn.Module` only).
         out: the run folder; none makes a fresh one under runs/.
@@ -104,6 +107,7 @@ def audit(
         seed=seed,
         batch_size=batch_size,
         queries=queries,
+        precision=precision,
         device=device,
     )
     plan = make_plan(request, dataset=dataset, targets=targets)

@@ -50,8 +50,9 @@ CASCADES: dict[str, tuple[str, ...]] = {
         "fab-t?stop_at_eps=true",
     ),
     "black-box": ("square?steps=5000",),
+    "rand": ("apgd-ce?eot=20", "apgd-dlr?eot=20"),
 }
-"""Orders of stages under one name: AutoAttack's standard and plus versions, the per-class study's, and one without gradients."""
+"""Orders of stages under one name: AutoAttack's three versions, the per-class study's, ours, and one without gradients."""
 
 DEFAULT = ("fast",)
 """What runs when nothing is asked for."""
@@ -99,6 +100,8 @@ class Stage:
     plugin: str
     attack: Attack
     turn: Turn = Turn()
+    eot: int = 1
+    """Looks at each input by whose mean the model is judged, and its gradient taken, because it draws random numbers."""
 
     def settings(self) -> dict[str, Any]:
         """All settings of the attack, defaults included."""
@@ -131,12 +134,13 @@ def _build(spec: str) -> Stage:
         share=1.0 if (share := _share(spec, "share", options)) is None else share,
         masked=_when(spec, options.pop("when", None)),
     )
+    eot = _eot(spec, options.pop("eot", "1"))
     plugin, preset = PRESETS.get(name, (name, {}))
     known = plugins.names("attack")
     if plugin not in known and "." not in plugin and "/" not in plugin:
         near = plugins.nearest(name, [*known, *PRESETS])
         raise RequestError(f"there is no attack {name!r}{near}; `brinell plugins` lists them")
-    return Stage(spec, plugin, plugins.build("attack", plugin, preset | options), turn)
+    return Stage(spec, plugin, plugins.build("attack", plugin, preset | options), turn, eot)
 
 
 def _share(spec: str, name: str, options: dict[str, str]) -> float | None:
@@ -157,3 +161,9 @@ def _when(spec: str, text: str | None) -> bool:
     if text not in (None, "masked"):
         raise RequestError(f"when is {text!r} in {spec!r}: it can only be masked, for signs that gradients mislead")
     return text is not None
+
+
+def _eot(spec: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise RequestError(f"eot is {text!r} in {spec!r}: it is the number of looks whose mean counts, 1 or more")
+    return int(text)

@@ -163,8 +163,8 @@ def _random(answers: list[Tensor]) -> Finding:
     changed = f"{int(differ.sum())} of {len(first)} classes changed"
     if spread > SAME:
         text = (
-            f"the model answers differently to the same input ({changed} within {len(answers)} looks): a find may be luck and a "
-            "failure too; make it deterministic, or average its answers"
+            f"the model answers differently to the same input ({changed} within {len(answers)} looks): what one look finds or "
+            "misses may be luck; --attack rand judges it by the mean of 20"
         )
     else:
         text = f"{len(answers)} answers to each of {len(first)} inputs agree"

@@ -131,7 +131,7 @@ class ModelAudit:
     def _clean(self) -> State:
         key = clean_cell(self.plan, self.source)
         if not self.run.has_part(key):
-            self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids))
+            self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids) * self.plan.looks)
             units = self.run.units(key)
             done = {int(sample) for records in units.values() for sample in records.sample_id}
             missing = [at for at, sample in enumerate(self.plan.ids.tolist()) if sample not in done]
@@ -156,9 +156,9 @@ class ModelAudit:
 
     def _check(self, at: Array) -> Records:
         started = time.perf_counter()
-        logits = predict(self.target, self._load(self.plan.ids[at]), self.plan.request.batch_size)
+        logits = predict(self.target, self._load(self.plan.ids[at]), self.plan.request.batch_size, self.plan.looks)
         check_answers(logits, self.target)
-        self.progress.passes(len(at), 0)
+        self.progress.passes(len(at) * self.plan.looks, 0)
         confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
         lead = losses.margin(logits, torch.as_tensor(self.plan.labels[at], device=logits.device))
         return rows.build(
@@ -173,7 +173,7 @@ class ModelAudit:
             eps=0.0,
             outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
             best_margin=lead.cpu().numpy(),
-            forwards=1,
+            forwards=self.plan.looks,
             seconds=(time.perf_counter() - started) / len(at),
         )
 
@@ -301,6 +301,7 @@ class ModelAudit:
             seed=self.plan.request.seed,
             batch_size=self.plan.request.batch_size,
             queries=self.plan.request.queries,
+            precision=self.plan.request.precision,
             on_pass=self.progress.passes,
         )
 
@@ -380,7 +381,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
 
 def clean_cell(plan: Plan, source: ModelSource) -> str:
     """The cell of a model's first check."""
-    return _cell(plan, source, attack=CLEAN)
+    return _cell(plan, source, attack=CLEAN, eot=plan.looks)
 
 
 def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
@@ -389,11 +390,12 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
     return _cell(
         plan,
         source,
-        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn)] for one in before],
+        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
         distance=plan.distance.name,
         eps=plan.levels.tolist(),
         seed=plan.request.seed,
         queries=plan.request.queries,
+        precision=plan.request.precision,
     )
 
 

@@ -11,11 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from brinell import plugins
 from brinell.auditing.cascade import DEFAULT, Stage, build_stages
 from brinell.auditing.spacing import Budgets, parse_eps
+from brinell.core.asking import Precision
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
+from brinell.core.ledger import question_cost
 from brinell.core.target import Access, Target
 from brinell.core.threat import Distance
+from brinell.core.torch_target import TorchTarget
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
@@ -47,6 +50,8 @@ class Request(BaseModel):
     """The most inputs shown to the model at once."""
     queries: int | None = Field(default=None, ge=1)
     """Forward evaluations that each attack may spend on a sample at each eps; none for no limit."""
+    precision: Precision = "float32"
+    """Of the gradients: bf16 makes those of large networks cheaper on some processors; every success is judged in float32."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
 
@@ -97,13 +102,20 @@ class Plan:
         size = 4 * int(np.prod(self.dataset.domain.shape))
         return max(1, min(4 * self.request.batch_size, GROUP_BYTES // size))
 
+    @property
+    def looks(self) -> int:
+        """Looks by whose mean the first check judges an input: as many as the stage that takes most."""
+        return max(stage.eot for stage in self.stages)
+
     def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
         """The most forwards and backwards that a stage can cost: every budget fought to the end on every sample."""
         if stage.name in model.skipped:
             return 0, 0
-        forwards, backwards = stage.attack.cost(model.facts["classes"])
+        forwards, backwards = (stage.eot * passes for passes in stage.attack.cost(model.facts["classes"]))
+        again = min(forwards, backwards) if self.request.precision != "float32" else 0
+        forwards, backwards = forwards + again, backwards + again
         runs = 1 if stage.attack.family == "minimal" else len(self.levels)
-        shrinking = int(np.ceil(np.log2(len(self.levels) + 1))) if runs > 1 else 0
+        shrinking = stage.eot * int(np.ceil(np.log2(len(self.levels) + 1))) if runs > 1 else 0
         per_run = forwards if self.request.queries is None else min(forwards, self.request.queries)
         return len(self.ids) * runs * (per_run + shrinking), len(self.ids) * runs * backwards
 
@@ -120,6 +132,8 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
         RequestError: any part that cannot be carried out.
     """
     stages = build_stages(request.attack)
+    for stage in stages:
+        _check_queries(stage, request)
     distance: Distance = plugins.build("distance", request.norm, {})
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
@@ -132,7 +146,7 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     if request.samples and request.samples > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
     openers = [(spec, _opener(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
-    models = tuple(_describe(spec, opener, labels[:n], distance, stages) for spec, opener in openers)
+    models = tuple(_describe(spec, opener, labels[:n], distance, stages, request.precision) for spec, opener in openers)
     return Plan(
         request=request,
         dataset=dataset,
@@ -180,6 +194,14 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def _check_queries(stage: Stage, request: Request) -> None:
+    least = question_cost(stage.eot, request.precision)
+    if request.queries is not None and request.queries < least:
+        raise RequestError(
+            f"queries is {request.queries}, and {stage.name} spends {least} on one question: allow as many or more"
+        )
+
+
 def _opener(spec: str, dataset: Dataset) -> Callable[[], Target]:
     name, path, options = plugins.parse(spec)
     plugin = plugins.build("target", name, options | ({"path": path} if path else {}))
@@ -196,7 +218,12 @@ def _given(target: Target) -> Callable[[], Target]:
 
 
 def _describe(
-    spec: str, opener: Callable[[], Target], labels: Array, distance: Distance, stages: tuple[Stage, ...]
+    spec: str,
+    opener: Callable[[], Target],
+    labels: Array,
+    distance: Distance,
+    stages: tuple[Stage, ...],
+    precision: Precision,
 ) -> ModelSource:
     target = opener()
     if labels.max(initial=0) >= target.classes or labels.min(initial=0) < 0:
@@ -206,6 +233,8 @@ def _describe(
         )
     if target.classes < 2:
         raise TargetError(f"model {target.name} answers one number per input; give one logit per class, for two classes two")
+    if precision != "float32" and not isinstance(target, TorchTarget):
+        raise RequestError(f"precision {precision} is for torch modules, and {target.name} is none: leave --precision out")
     facts = {
         "digest": target.digest(),
         "architecture": getattr(target, "architecture", None),

@@ -13,12 +13,13 @@ from torch import Tensor
 from brinell.auditing import rows
 from brinell.auditing.cascade import Stage
 from brinell.core import losses, norms
+from brinell.core.asking import Looks, Precision
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
-from brinell.core.target import Target, ask
+from brinell.core.target import Target
 from brinell.core.threat import Distance, Threat, tolerance
 from brinell.store import tables
 
@@ -39,6 +40,7 @@ class Setting:
     seed: int
     batch_size: int
     queries: int | None
+    precision: Precision = "float32"
     on_pass: Callable[[int, int], None] | None = None
 
 
@@ -85,6 +87,8 @@ def run_unit(setting: Setting, group: Group) -> Result:
         queries=setting.queries,
         batch_size=setting.batch_size,
         minimal=minimal,
+        looks=setting.stage.eot,
+        precision=setting.precision,
         on_pass=setting.on_pass,
     )
     ids = torch.as_tensor(group.sample_id, device=device)
@@ -131,10 +135,11 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     at = torch.as_tensor(fooled, device=group.x.device)
     x, x0 = ledger.closest[at], group.x[at]
     y = torch.as_tensor(group.label, device=x.device).long()[at]
-    logits = predict(setting.target, x, setting.batch_size)
+    looks = setting.stage.eot
+    logits = predict(setting.target, x, setting.batch_size, looks)
     confidence, pred = logits.softmax(1).max(1)
     stored = setting.domain.round(x)
-    stored_pred = pred if setting.domain.levels is None else predict(setting.target, stored, setting.batch_size).argmax(1)
+    stored_pred = pred if setting.domain.levels is None else predict(setting.target, stored, setting.batch_size, looks).argmax(1)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     columns = {
         "adv_pred": pred,
@@ -151,7 +156,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "best_margin": ledger.best_margin[at],
         "queries_to_success": ledger.first_success[at],
     }
-    judged = np.full(len(fooled), 1 if setting.domain.levels is None else 2)
+    judged = np.full(len(fooled), looks if setting.domain.levels is None else 2 * looks)
     return {name: value.cpu().numpy() for name, value in columns.items()} | {"judge_forwards": judged}
 
 
@@ -161,10 +166,11 @@ def session(target: Target, device: torch.device) -> AbstractContextManager[None
     return nullcontext() if own is None else own(device)
 
 
-def predict(target: Target, x: Tensor, batch_size: int) -> Tensor:
-    """(n, classes) logits in batches, outside any ledger: the auditor's own look."""
+def predict(target: Target, x: Tensor, batch_size: int, looks: int = 1) -> Tensor:
+    """(n, classes) logits in batches, outside any ledger: the auditor's own look, or the mean of several."""
+    asked = Looks(target, looks, batch_size)
     with torch.no_grad():
-        answers = [ask(target, part) for part in torch.split(x, batch_size)] if len(x) else []
+        answers = [asked.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, target.classes, device=x.device)
 
 

@@ -8,10 +8,12 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from brinell.auditing.cascade import Stage
 from brinell.auditing.engine import clean_cell, stage_cell
 from brinell.auditing.plan import ModelSource, Plan
-from brinell.auditing.unit import predict, session
+from brinell.auditing.unit import session
 from brinell.core import losses, norms
+from brinell.core.asking import Looks
 from brinell.core.errors import RequestError
 from brinell.core.ledger import ROUNDING
 from brinell.core.record import Outcome, Records
@@ -21,6 +23,8 @@ from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
 CHUNK = 256
+CHANCE = 5.0
+"""Standard errors by which the mean of a random model's looks may differ from the run's, which was the best of many."""
 
 
 class Problem(BaseModel):
@@ -52,7 +56,7 @@ class VerifyResult(BaseModel):
     predictions: int
     """Clean predictions that were repeated."""
     boundary: int
-    """Clean predictions that came out differently by rounding alone: the two classes are level."""
+    """Clean predictions that came out differently by rounding alone, or a random model's chance: the two classes are level."""
     problems: list[Problem]
     """What does not hold."""
 
@@ -107,7 +111,7 @@ class Verification:
             records = self._part(stage_cell(self.plan, source, stage), where)
             if records is not None:
                 self._complete(where, records)
-                self._finds(source.name, stage.name, target, records)
+                self._finds(source.name, stage, target, records)
 
     def _part(self, key: str, where: str) -> Records | None:
         if not self.run.has_part(key):
@@ -131,27 +135,40 @@ class Verification:
         wrong: list[int] = []
         for rows in _chunks(np.arange(len(records))):
             ids = records.sample_id[rows]
-            logits = predict(target, self._inputs(ids), self.plan.request.batch_size)
+            lead, rounding, chance = self._lead(target, self._inputs(ids), records.clean_pred[rows], self.plan.looks)
             self.predictions += len(rows)
-            claimed = torch.as_tensor(records.clean_pred[rows], device=logits.device).long()
-            lead = losses.margin(logits, claimed)
-            slack = ROUNDING * logits.abs().amax(1)
-            self.boundary += int(((lead > 0) & (lead <= slack)).sum())
-            wrong += ids[(lead > slack).cpu().numpy()].tolist()
+            self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
+            wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
         self._note(f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong)
 
     def _inputs(self, ids: Array) -> Tensor:
         return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
 
-    def _finds(self, model: str, stage: str, target: Target, records: Records) -> None:
-        where = f"{model} {stage}"
+    def _lead(self, target: Target, x: Tensor, claimed: Array, looks: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Lead of another class over the claimed one in the mean of the looks, and what rounding and chance may have made of it.
+
+        Each is (n,); a model that draws no random numbers, or is looked at once, has no chance.
+        """
+        asked = Looks(target, looks, self.plan.request.batch_size)
+        with torch.no_grad():
+            every = torch.cat([asked.every(part) for part in torch.split(x, asked.batch_size)], 1)
+        mean, y = every.mean(0), torch.as_tensor(np.asarray(claimed), device=x.device).long()
+        lead = losses.margin(mean, y)
+        rival = mean.scatter(1, y[:, None], -torch.inf).argmax(1)
+        rows = torch.arange(len(x), device=x.device)
+        each = every[:, rows, rival] - every[:, rows, y]
+        chance = CHANCE * each.std(0) / looks**0.5 if looks > 1 else torch.zeros_like(lead)
+        return lead, ROUNDING * mean.abs().amax(1), chance
+
+    def _finds(self, model: str, stage: Stage, target: Target, records: Records) -> None:
+        where = f"{model} {stage.name}"
         found = np.flatnonzero(records.outcome == Outcome.FOOLED)
         order = found[np.lexsort((records.eps[found], records.sample_id[found]))]
         first = np.unique(records.sample_id[order], return_index=True)[1]
         for rows in _chunks(order[first]):
             ids = records.sample_id[rows]
             try:
-                stored = self.run.adversarial(model, stage, ids.tolist())
+                stored = self.run.adversarial(model, stage.name, ids.tolist())
             except RequestError as error:
                 self._note(where, str(error))
                 return
@@ -159,9 +176,9 @@ class Verification:
             self._note(where, "the adversarial input is not stored", missing)
             rows = rows[np.isin(ids, list(stored))]
             if len(rows):
-                self._judge(where, target, records, rows, stored)
+                self._judge(where, target, records, rows, stored, stage.eot)
 
-    def _judge(self, where: str, target: Target, records: Records, rows: Array, stored: dict[int, Array]) -> None:
+    def _judge(self, where: str, target: Target, records: Records, rows: Array, stored: dict[int, Array], looks: int) -> None:
         ids, domain = records.sample_id[rows], self.plan.dataset.domain
         arrays = [stored[sample] for sample in ids.tolist()]
         misshapen = [sample for sample, array in zip(ids.tolist(), arrays, strict=True) if array.shape != tuple(domain.shape)]
@@ -186,13 +203,10 @@ class Verification:
             measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
             close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=domain.slack)
             claim(torch.as_tensor(close), f"the stored input has another {name} than the record says")
-        y = torch.as_tensor(records.label[rows], device=x.device).long()
-        logits = predict(target, x, self.plan.request.batch_size)
-        claim(losses.margin(logits, y) > 0, "the model is right on the stored input")
-        rounded = predict(target, domain.round(x), self.plan.request.batch_size)
-        said = torch.as_tensor(np.asarray(records.stored_pred[rows]), device=x.device).long()
-        level = losses.margin(rounded, said) <= ROUNDING * rounded.abs().amax(1)
-        claim(level, "the model predicts another class after rounding than the record says")
+        lead, _, chance = self._lead(target, x, records.label[rows], looks)
+        claim(lead > -chance, "the model is right on the stored input")
+        lead, rounding, chance = self._lead(target, domain.round(x), records.stored_pred[rows], looks)
+        claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
 
     def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:
         if samples is None:

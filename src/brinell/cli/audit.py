@@ -27,6 +27,9 @@ def audit(
     seed: Annotated[int | None, typer.Option(help="Seed of every random number. Default: 0.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="The most inputs shown to the model at once. Default: 128.")] = None,
     queries: Annotated[int | None, typer.Option(help="Forwards that an attack may spend on a sample at each eps.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of the gradients: float32 (default) or bf16; verdicts are float32.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, or auto (default): a GPU where there is one.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: a fresh one under runs/.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
@@ -50,6 +53,7 @@ def audit(
         "seed": seed,
         "batch_size": batch_size,
         "queries": queries,
+        "precision": precision,
         "device": device,
     }
     given = {key: value for key, value in flags.items() if value is not None}

@@ -4,6 +4,9 @@ An attack is handed the ledger's `Desk` in place of the model. The desk answers 
 each sample cost, enforces access, budget, bounds and threat, and remembers per sample the first success, the query at which
 it came, and the closest adversarial input. A success is a wrong answer to a legal input, whatever the attack believes; the
 wrong class must lead by more than float32 rounding, so that another batch size or machine sees the same success.
+
+With several looks each question is answered by the mean over as many evaluations, and all of them count. With bf16 a gradient is
+taken in bf16, and once more in float32 where the answer comes near a success: only the second may be one. Both count.
 """
 
 from collections.abc import Callable
@@ -14,9 +17,10 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
+from brinell.core.asking import NEAR, Looks, Precision
 from brinell.core.batch import Batch
 from brinell.core.errors import ContractError, TargetError
-from brinell.core.target import Access, Target, ask
+from brinell.core.target import Access, Target
 from brinell.core.threat import Threat
 
 ROUNDING = 1e-5
@@ -25,8 +29,11 @@ ROUNDING = 1e-5
 Loss = Callable[..., Tensor]
 """(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
 
-Differentiate = Callable[[Tensor, Tensor, Tensor, slice], tuple[Tensor, Tensor]]
-"""Logits, labels and inputs of one batch, and which rows of the query it is, to values and input gradients."""
+Rows = slice | Tensor
+"""Which rows of a query: all of a batch, or the indices (n,) of some."""
+
+Differentiate = Callable[[Tensor, Tensor, Tensor, Rows], tuple[Tensor, Tensor]]
+"""Logits, labels and inputs, and which rows of the query the logits belong to, to values and input gradients."""
 
 
 class Gradient(NamedTuple):
@@ -53,7 +60,10 @@ class Differences(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times."""
+    """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times.
+
+    Where the ledger takes several looks, each costs what is said here.
+    """
 
     scores: Callable[[Tensor, Tensor], Tensor]
     """`scores(ids, x)`: (n, classes) logits. One forward each. Needs access SCORES."""
@@ -82,7 +92,7 @@ class _View(NamedTuple):
     eps: Tensor
     limit: Tensor
     occurrence: Tensor
-    """(n,): how many earlier rows of the query have the same id."""
+    """(n,): how many earlier rows of the same batch of the query have the same id."""
     repeats: bool
 
 
@@ -97,6 +107,8 @@ class Ledger:
         queries: forwards allowed per sample; None for no limit.
         batch_size: the most inputs shown to the model at once.
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
+        looks: evaluations by whose mean a question is answered, for a model that draws random numbers.
+        precision: that of `gradient` away from the boundary; bf16 needs a target that torch's autocast reaches.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
 
@@ -110,6 +122,8 @@ class Ledger:
         queries: int | None = None,
         batch_size: int = 128,
         minimal: bool = False,
+        looks: int = 1,
+        precision: Precision = "float32",
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
         n, device = len(batch), batch.x.device
@@ -119,6 +133,9 @@ class Ledger:
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
         self._access = min(access, target.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
+        self._looks = Looks(target, looks, batch_size)
+        self._climb = self._looks if precision == "float32" else Looks(target, looks, batch_size, precision)
+        self._price = question_cost(looks, precision)
         self._view: _View | None = None
         self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): forward evaluations spent on each sample."""
@@ -129,7 +146,8 @@ class Ledger:
         self.distance = torch.full((n,), torch.inf, device=device)
         """(n,): distance of the closest adversarial input, inf for none."""
         self.best_margin = torch.full((n,), -torch.inf, device=device)
-        """(n,): largest lead of a wrong class over the true one in any answer to an input within eps; -inf before the first."""
+        """(n,): largest lead of a wrong class over the true one in any answer to an input within eps; -inf before the first.
+        An answer in bf16 stands here only where it was so far below zero that nobody asked again."""
         self.closest = batch.x
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
 
@@ -137,7 +155,7 @@ class Ledger:
         """(n,) bool: which rows have budget left, if the rows before them with the same id are asked too."""
         if self._queries is None:
             return torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        return self.forwards[ids] + _occurrence(ids) < self._queries
+        return self.forwards[ids] + self._price * (_occurrence(ids) + 1) <= self._queries
 
     @property
     def fooled(self) -> Tensor:
@@ -162,45 +180,67 @@ class Ledger:
         return stands if self._queries is None else stands & self.affordable(ids)
 
     def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
-        view, before = self._admit(ids, x, access), self.forwards[ids]
+        view = self._admit(ids, x, access)
         answers = []
         with torch.no_grad():
             for part in _parts(len(ids), self._batch_size):
-                logits = ask(self._target, x[part])
-                self._settle(view, part, x[part], logits, before[part], backwards=0)
+                logits = self._looks.mean(x[part])
+                self._settle(view, part, x[part], logits, backwards=0)
                 answers.append(logits)
         return _join(answers)
 
     def _gradient(self, ids: Tensor, x: Tensor, loss: Loss, *extra: Tensor) -> Gradient:
-        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-            value = loss(logits, y, *(e[part] for e in extra))
+        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+            value = loss(logits, y, *(e[rows] for e in extra))
             return value.detach(), _gradient_or_zero(value, leaf)
 
-        return Gradient(*self._backward(ids, x, differentiate, backwards=1))
+        return Gradient(*self._backward(ids, x, differentiate, self._climb, backwards=1))
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
         k = classes.shape[1]
 
-        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-            lead = logits.gather(1, classes[part]) - logits.gather(1, y[:, None])
+        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+            lead = logits.gather(1, classes[rows]) - logits.gather(1, y[:, None])
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
             return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
 
-        return Differences(*self._backward(ids, x, differentiate, backwards=k))
+        return Differences(*self._backward(ids, x, differentiate, self._looks, backwards=k))
 
-    def _backward(self, ids: Tensor, x: Tensor, differentiate: Differentiate, *, backwards: int) -> list[Tensor]:
+    def _backward(self, ids: Tensor, x: Tensor, differentiate: Differentiate, looks: Looks, *, backwards: int) -> list[Tensor]:
         """The logits, then the values and input gradients that `differentiate` makes of them in as many backward passes."""
-        view, before = self._admit(ids, x, Access.GRADIENTS), self.forwards[ids]
+        view = self._admit(ids, x, Access.GRADIENTS)
         answers = []
         for part in _parts(len(ids), self._batch_size):
-            with torch.enable_grad():
-                leaf = x[part].detach().requires_grad_()
-                logits = ask(self._target, leaf)
-                answered = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
-                value, grad = differentiate(logits, view.y[part].clone(), leaf, part)
-            self._settle(view, part, x[part], answered, before[part], backwards=backwards)
-            answers.append((answered, value, grad))
+            answer = self._mean(view, part, x[part], differentiate, looks)
+            again = None if looks is self._looks else self._repeat(view, part, x[part], answer, differentiate)
+            self._settle(view, part, x[part], answer[0], backwards=backwards, again=again)
+            answers.append(answer)
         return [_join(list(column)) for column in zip(*answers, strict=True)]
+
+    def _mean(self, view: _View, rows: Rows, x: Tensor, differentiate: Differentiate, looks: Looks) -> list[Tensor]:
+        """Logits, values and gradients of some rows of a query, means over the looks."""
+        sums: list[Tensor] = []
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            for logits in looks.calls(leaf):
+                copies = len(logits) // len(leaf)
+                shown = rows if copies == 1 else torch.arange(len(view.ids), device=x.device)[rows].repeat(copies)
+                answered = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
+                value, grad = differentiate(logits, view.y[shown].clone(), leaf, shown)
+                found = [answered, value] if copies == 1 else [_added(one, copies) for one in (answered, value)]
+                found.append(grad)
+                sums = [total + one for total, one in zip(sums, found, strict=True)] if sums else found
+        return sums if looks.count == 1 else [total / looks.count for total in sums]
+
+    def _repeat(self, view: _View, part: slice, x: Tensor, answer: list[Tensor], differentiate: Differentiate) -> Tensor:
+        """Put a float32 answer in the place of those that came near a success in bf16; (n,) bool: which."""
+        near = losses.margin(answer[0], view.y[part]) > -NEAR * answer[0].abs().amax(1)
+        at = near.nonzero()[:, 0]
+        if len(at):
+            exact = self._mean(view, at + part.start, x[at], differentiate, self._looks)
+            for column, values in zip(answer, exact, strict=True):
+                column[at] = values
+        return near
 
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _View:
         """Refuse a query that the attack may not make, before the model sees it."""
@@ -211,7 +251,7 @@ class Ledger:
         if self._batch.x._version != self._untouched:
             raise ContractError("the attack wrote into the clean inputs; it must clone what it changes")
         view = self._look_up(ids)
-        if self._queries is not None and bool((self.forwards[ids] + view.occurrence >= self._queries).any()):
+        if self._queries is not None and not self.affordable(ids).all():
             raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
         excess = self._threat.domain.excess(x)
         if not excess <= self._slack:
@@ -231,19 +271,19 @@ class Ledger:
                 y=self._batch.y[ids],
                 eps=eps,
                 limit=self._limit[ids],
-                occurrence=_occurrence(ids) if repeats else torch.zeros_like(ids),
+                occurrence=_join([_occurrence(ids[part]) for part in _parts(len(ids), self._batch_size)])
+                if repeats
+                else torch.zeros_like(ids),
                 repeats=repeats,
             )
             self._view = view
         return view
 
-    def _settle(self, view: _View, part: slice, x: Tensor, logits: Tensor, before: Tensor, *, backwards: int) -> None:
-        """Count a batch that the model answered, and note its successes."""
+    def _settle(
+        self, view: _View, part: slice, x: Tensor, logits: Tensor, *, backwards: int, again: Tensor | None = None
+    ) -> None:
+        """Count a batch that the model answered, and the rows (n,) bool that it answered again, and note the successes."""
         ids = view.ids[part]
-        if logits.shape != (len(ids), self._target.classes):
-            raise TargetError(
-                f"the model answered {tuple(logits.shape)} to {len(ids)} inputs, not ({len(ids)}, {self._target.classes})"
-            )
         size = self._threat.distance.size(x - view.x0[part])
         legal = size <= view.limit[part]
         lead = losses.margin(logits, view.y[part])
@@ -257,7 +297,7 @@ class Ledger:
         if not all_legal and not self._minimal:
             over = (size - view.eps[part]).max().item()
             raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")
-        spent = before + view.occurrence[part] + 1
+        spent = self._count(view, part, backwards, again)
         seen = lead if all_legal else torch.where(legal, lead, -torch.inf)
         if view.repeats:
             self.best_margin.scatter_reduce_(0, ids, seen, "amax")
@@ -265,16 +305,27 @@ class Ledger:
             self.best_margin[ids] = torch.maximum(self.best_margin[ids], seen)
         if any_hit:
             self._note(ids, x, size, spent, hit.nonzero()[:, 0])
+
+    def _count(self, view: _View, part: slice, backwards: int, again: Tensor | None) -> Tensor:
+        """(n,): forwards spent on each row's sample when the row was answered, those of the rows before it included."""
+        ids, looks = view.ids[part], self._looks.count
+        spent = self.forwards[ids] + looks * (view.occurrence[part] + 1)
+        times: Tensor | int = looks
+        if again is not None:
+            spent[again] += looks * (_occurrence(ids[again]) + 1)
+            times = torch.full_like(ids, looks) * (1 + again.long())
         if view.repeats:
-            one = torch.ones_like(ids)
-            self.forwards.index_add_(0, ids, one)
-            self.backwards.index_add_(0, ids, one * backwards)
+            each = torch.ones_like(ids) * times
+            self.forwards.index_add_(0, ids, each)
+            self.backwards.index_add_(0, ids, each * backwards)
         else:
             self.forwards[ids] = spent
             if backwards:
-                self.backwards[ids] += backwards
+                self.backwards[ids] += times * backwards
         if self._on_pass is not None:
-            self._on_pass(len(ids), len(ids) * backwards)
+            total = looks * (len(ids) + (0 if again is None else int(again.sum())))
+            self._on_pass(total, total * backwards)
+        return spent
 
     def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor, hits: Tensor) -> None:
         """Remember the first success of each sample and the closest one; `hits` are the rows that are successes."""
@@ -290,6 +341,16 @@ class Ledger:
         found, hits = found[better], hits[better]
         self.distance[found] = size[hits]
         self.closest[found] = x[hits]
+
+
+def question_cost(looks: int, precision: Precision) -> int:
+    """The most forwards that one question about a sample can cost: in bf16 its answer may be asked for again."""
+    return looks if precision == "float32" else 2 * looks
+
+
+def _added(values: Tensor, copies: int) -> Tensor:
+    """(copies * n, ...) to (n, ...): the sum over the copies."""
+    return values.reshape(copies, len(values) // copies, *values.shape[1:]).sum(0)
 
 
 def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:

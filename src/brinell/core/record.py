@@ -60,7 +60,10 @@ class Records:
     adv_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the adversarial input", null=True)
     adv_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class", null=True)
     adv_margin: np.ndarray[Any, Any] = _column(
-        "float32", "best other logit minus the true one at the adversarial input, above 0 when fooled", null=True
+        "float32",
+        "best other logit minus the true one at the adversarial input, looked at afresh: above 0, but for finds on the boundary "
+        "of a random model",
+        null=True,
     )
     best_margin: np.ndarray[Any, Any] = _column(
         "float32",
@@ -75,7 +78,7 @@ class Records:
         "int32", "class predicted after rounding to the data's storage levels (8-bit images)", null=True
     )
     stored_within: np.ndarray[Any, Any] = _column("bool", "whether the rounded input is still within eps", null=True)
-    forwards: np.ndarray[Any, Any] = _column("int64", "forward evaluations that this row cost")
+    forwards: np.ndarray[Any, Any] = _column("int64", "forward evaluations that this row cost, each look counted")
     backwards: np.ndarray[Any, Any] = _column("int64", "backward evaluations that this row cost")
     judge_forwards: np.ndarray[Any, Any] = _column("int64", "forwards spent on re-checking the find, as found and as stored")
     queries_to_success: np.ndarray[Any, Any] = _column(

@@ -90,6 +90,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
             "attack": stage.plugin,
             "settings": stage.settings(),
             "turn": asdict(stage.turn),
+            "eot": stage.eot,
             "family": stage.attack.family,
             "access": stage.attack.access.name.lower(),
             "cells": {model.name: stage_cell(plan, model, stage) for model in plan.models},

@@ -1,0 +1,167 @@
+"""Gradients in bf16: only what float32 says is a success, every evaluation counts, and all other answers are float32 as ever."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from _helpers import Recorder, batch_of, mlp, threat_of
+from brinell.core.asking import NEAR
+from brinell.core.domain import Domain
+from brinell.core.errors import ContractError, TargetError
+from brinell.core.ledger import Ledger
+from brinell.core.losses import margin
+from brinell.core.torch_target import TorchTarget
+
+SIX = Domain(kind="vector", shape=(6,))
+
+
+def two_faced(low, exact):
+    """Under autocast the lead is `low` with slope 1 along x0, otherwise `exact` with slope 2; the largest logit is 1."""
+
+    def logits(x):
+        values, slope = (low, 1) if torch.is_autocast_enabled("cpu") else (exact, 2)
+        slope = slope * (x[:, 0] - x[:, 0].detach())
+        lead = torch.tensor([values[round(value, 2)] for value in x[:, 1].tolist()]) + slope
+        return torch.stack([torch.ones(len(x)), 1 + lead], 1)
+
+    return Recorder(logits)
+
+
+def ledger_of(low, exact, **options):
+    """One sample for each pair of leads; its second value says which it is."""
+    names = [round(0.1 * i, 2) for i in range(len(low))]
+    target = two_faced(dict(zip(names, low, strict=True)), dict(zip(names, exact, strict=True)))
+    batch = batch_of([[0.5, name] for name in names], [0] * len(names))
+    return Ledger(target, batch, threat_of(0.2, n=len(names)), precision="bf16", **options), batch, target
+
+
+def test_only_a_float32_answer_is_a_success():
+    """Said in bf16 and denied, denied and true after all, said and true, far from it: three are asked about again."""
+    ledger, batch, target = ledger_of([0.01, -0.01, 0.02, -0.5], [-0.001, 0.002, 0.3, 0.9])
+    answer = ledger.desk().gradient(batch.ids, batch.x, margin)
+    assert ledger.fooled.tolist() == [False, True, True, False]
+    assert ledger.first_success.tolist() == [0, 2, 2, 0]
+    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [2, 2, 2, 1] and target.seen == 7
+    leads = torch.tensor([-0.001, 0.002, 0.3, -0.5])
+    torch.testing.assert_close(ledger.best_margin, leads)
+    torch.testing.assert_close(answer.loss, leads)
+    torch.testing.assert_close(answer.logits[:, 1] - answer.logits[:, 0], leads)
+    assert answer.grad[:, 0].tolist() == [2, 2, 2, 1]
+
+
+def test_the_band_is_a_share_of_the_largest_logit():
+    ledger, batch, _ = ledger_of([-0.9 * NEAR, -1.1 * NEAR], [0.1, 0.1])
+    ledger.desk().gradient(batch.ids, batch.x, margin)
+    assert ledger.forwards.tolist() == [2, 1] and ledger.fooled.tolist() == [True, False]
+
+
+def test_scores_and_labels_are_float32_and_asked_once():
+    ledger, batch, _ = ledger_of([0.5, -0.5], [-0.5, 0.5])
+    scores = ledger.desk().scores(batch.ids, batch.x)
+    torch.testing.assert_close(scores[:, 1], torch.tensor([0.5, 1.5]))
+    assert ledger.desk().labels(batch.ids, batch.x).tolist() == [0, 1]
+    assert ledger.forwards.tolist() == [2, 2] and ledger.first_success.tolist() == [0, 1]
+
+
+def test_differences_are_float32_and_asked_once():
+    ledger, batch, _ = ledger_of([0.01, -0.5], [-0.001, 0.9])
+    answer = ledger.desk().differences(batch.ids, batch.x, torch.ones(2, 1, dtype=torch.int64))
+    torch.testing.assert_close(answer.lead[:, 0], torch.tensor([-0.001, 0.9]))
+    assert ledger.fooled.tolist() == [False, True] and answer.grad[:, 0, 0].tolist() == [2, 2]
+    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [1, 1]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 9))
+def test_rows_count_as_if_asked_one_by_one(ids, batch_size):
+    """Samples 0 and 1 are asked about again each time, 2 and 3 never; 1 succeeds at its first answer in float32."""
+    passes = []
+    leads = [0.01, -0.01, -0.5, -0.6], [-0.001, 0.002, 0.3, 0.9]
+    ledger, batch, target = ledger_of(*leads, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
+    ledger.desk().gradient(torch.tensor(ids), batch.x[ids], margin)
+    counts = [ids.count(sample) for sample in range(4)]
+    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [2 * counts[0], 2 * counts[1], counts[2], counts[3]]
+    assert ledger.first_success.tolist() == [0, 2 * (counts[1] > 0), 0, 0]
+    assert target.seen == int(ledger.forwards.sum()) == sum(f for f, _ in passes)
+    assert sum(b for _, b in passes) == int(ledger.backwards.sum())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_one_sample_at_three_points(batch_size):
+    """Asked about again at the first and at the third, where it is fooled: at its fifth forward."""
+    ledger, _, _ = ledger_of([0.01, -0.5, 0.01], [-0.001, 0.9, 0.3], batch_size=batch_size)
+    x = torch.tensor([[0.5, 0.0], [0.5, 0.1], [0.5, 0.2]])
+    weights = torch.tensor([1.0, 10.0, 100.0])
+    answer = ledger.desk().gradient(torch.zeros(3, dtype=torch.int64), x, lambda z, y, w: w * margin(z, y), weights)
+    assert ledger.first_success.tolist() == [5, 0, 0] and ledger.forwards.tolist() == [5, 0, 0]
+    torch.testing.assert_close(answer.loss, weights * torch.tensor([-0.001, -0.5, 0.3]))
+    torch.testing.assert_close(answer.grad[:, 0], weights * torch.tensor([2.0, 1.0, 2.0]))
+
+
+def test_several_looks_are_asked_about_again_by_as_many():
+    ledger, batch, target = ledger_of([0.01, -0.5], [0.3, 0.9], looks=3)
+    ledger.desk().gradient(batch.ids, batch.x, margin)
+    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 3] and target.seen == 9
+    assert ledger.first_success.tolist() == [6, 0]
+
+
+def test_a_budget_has_room_for_the_second_question():
+    ledger, batch, target = ledger_of([0.01, -0.5], [-0.001, 0.9], queries=3)
+    desk = ledger.desk()
+    desk.gradient(batch.ids, batch.x, margin)
+    assert desk.standing(batch.ids).tolist() == [False, True]
+    with pytest.raises(ContractError, match="budget of 3 queries is spent"):
+        desk.gradient(batch.ids, batch.x, margin)
+    assert target.seen == 3
+
+
+# Real modules
+
+
+def test_a_module_runs_in_bf16_for_gradients_alone_and_the_loss_is_float32():
+    module, seen, losses = mlp(), [], []
+    module[3].register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
+
+    def loss(logits, y):
+        losses.append(logits.dtype)
+        return margin(logits, y)
+
+    x = torch.rand(7, 6, generator=torch.Generator().manual_seed(0))
+    y = module(x).argmax(1)
+    target, threat = TorchTarget(module, SIX, 3), threat_of(0.1, domain=SIX, n=7)
+    answers = []
+    for precision in ("float32", "bf16"):
+        ledger = Ledger(target, batch_of(x, y), threat, precision=precision)
+        seen.clear()
+        answers.append(ledger.desk().gradient(torch.arange(7), x, loss))
+        ledger.desk().scores(torch.arange(7), x)
+        low = [dtype == torch.bfloat16 for dtype in seen]
+        assert low == ([True, *[False] * (len(low) - 1)] if precision == "bf16" else [False, False])
+        assert not ledger.fooled.any()
+    assert set(losses) == {torch.float32}
+    full, low = answers
+    assert low.grad.dtype == low.logits.dtype == torch.float32
+    assert not torch.equal(full.grad, low.grad)
+    torch.testing.assert_close(low.grad, full.grad, rtol=0.05, atol=0.05)
+
+
+class Stubborn(nn.Module):
+    """Mixes what autocast has made bf16 with a type of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        z = self.linear(x)
+        return torch.zeros(len(x), 3).index_add(0, torch.arange(len(x)), z)
+
+
+def test_a_module_that_cannot_do_with_bf16_is_told_so():
+    ledger = Ledger(
+        TorchTarget(Stubborn(), SIX, 3), batch_of(torch.rand(2, 6), [0, 0]), threat_of(0.1, domain=SIX, n=2), precision="bf16"
+    )
+    with pytest.raises(TargetError, match="^in bf16: model model failed .* needs precision float32"):
+        ledger.desk().gradient(torch.arange(2), ledger.closest, margin)
