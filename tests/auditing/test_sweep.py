@@ -354,7 +354,7 @@ def test_success_as_stored(tmp_path):
         records = run.records()
         row = records.outcome == F
         found[eps] = records.adv_pred[row].tolist() + records.stored_pred[row].tolist() + records.stored_within[row].tolist()
-        assert records.judge_forwards[row].tolist() == [2]
+        assert records.judge_forwards[row].tolist() == [1]
     assert found == {"0.03": [1, 0, True], "0.06": [1, 1, False], "0.1": [1, 1, True]}
 
 

@@ -131,15 +131,16 @@ def _shrink(ledger: Ledger, batch: Batch, threat: Threat, levels: Tensor) -> Non
 
 
 def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
-    """Columns of the finds, measured afresh: predictions as found and as stored, and all norms."""
+    """Columns of the finds: the prediction as found, which the ledger kept, another look at what is stored, and all norms."""
     at = torch.as_tensor(fooled, device=group.x.device)
     x, x0 = ledger.closest[at], group.x[at]
     y = torch.as_tensor(group.label, device=x.device).long()[at]
     looks = setting.stage.eot
-    logits = predict(setting.target, x, setting.batch_size, looks)
+    again = looks > 1  # where the model draws random numbers, a second mean shows what was luck
+    logits = predict(setting.target, x, setting.batch_size, looks) if again else ledger.answer[at]
     confidence, pred = logits.softmax(1).max(1)
     stored = setting.domain.round(x)
-    stored_pred = pred if setting.domain.levels is None else predict(setting.target, stored, setting.batch_size, looks).argmax(1)
+    stored_pred = predict(setting.target, stored, setting.batch_size, looks).argmax(1)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     columns = {
         "adv_pred": pred,
@@ -156,8 +157,9 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "best_margin": ledger.best_margin[at],
         "queries_to_success": ledger.first_success[at],
     }
-    judged = np.full(len(fooled), looks if setting.domain.levels is None else 2 * looks)
-    return {name: value.cpu().numpy() for name, value in columns.items()} | {"judge_forwards": judged}
+    return {name: value.cpu().numpy() for name, value in columns.items()} | {
+        "judge_forwards": np.full(len(fooled), (1 + again) * looks)
+    }
 
 
 def session(target: Target, device: torch.device) -> AbstractContextManager[None]:

@@ -150,6 +150,8 @@ class Ledger:
         An answer in bf16 stands here only where it was so far below zero that nobody asked again."""
         self.closest = batch.x
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
+        self.answer = torch.zeros(n, target.classes, device=device)
+        """(n, classes): the logits that the model answered to the closest adversarial input; zeros where there is none."""
 
     def affordable(self, ids: Tensor) -> Tensor:
         """(n,) bool: which rows have budget left, if the rows before them with the same id are asked too."""
@@ -304,7 +306,7 @@ class Ledger:
         else:
             self.best_margin[ids] = torch.maximum(self.best_margin[ids], seen)
         if any_hit:
-            self._note(ids, x, size, spent, hit.nonzero()[:, 0])
+            self._note(ids, x, size, spent, logits, hit.nonzero()[:, 0])
 
     def _count(self, view: _View, part: slice, backwards: int, again: Tensor | None) -> Tensor:
         """(n,): forwards spent on each row's sample when the row was answered, those of the rows before it included."""
@@ -327,7 +329,7 @@ class Ledger:
             self._on_pass(total, total * backwards)
         return spent
 
-    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor, hits: Tensor) -> None:
+    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor, logits: Tensor, hits: Tensor) -> None:
         """Remember the first success of each sample and the closest one; `hits` are the rows that are successes."""
         if self.closest is self._batch.x:
             self.closest = self._batch.x.clone()
@@ -341,6 +343,7 @@ class Ledger:
         found, hits = found[better], hits[better]
         self.distance[found] = size[hits]
         self.closest[found] = x[hits]
+        self.answer[found] = logits[hits]
 
 
 def question_cost(looks: int, precision: Precision) -> int:
