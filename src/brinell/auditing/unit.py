@@ -136,11 +136,15 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     x, x0 = ledger.closest[at], group.x[at]
     y = torch.as_tensor(group.label, device=x.device).long()[at]
     looks = setting.stage.eot
-    again = looks > 1  # where the model draws random numbers, a second mean shows what was luck
-    logits = predict(setting.target, x, setting.batch_size, looks) if again else ledger.answer[at]
-    confidence, pred = logits.softmax(1).max(1)
     stored = setting.domain.round(x)
-    stored_pred = predict(setting.target, stored, setting.batch_size, looks).argmax(1)
+    seen = predict(setting.target, stored, setting.batch_size, looks)
+    # Where the model draws random numbers, a second mean of the input as found shows what was luck.
+    again = looks > 1 and setting.domain.levels is not None
+    if again:
+        logits = predict(setting.target, x, setting.batch_size, looks)
+    else:
+        logits = ledger.answer[at] if looks == 1 else seen
+    (confidence, pred), stored_pred = logits.softmax(1).max(1), seen.argmax(1)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     columns = {
         "adv_pred": pred,

@@ -80,7 +80,9 @@ class Records:
     stored_within: np.ndarray[Any, Any] = _column("bool", "whether the rounded input is still within eps", null=True)
     forwards: np.ndarray[Any, Any] = _column("int64", "forward evaluations that this row cost, each look counted")
     backwards: np.ndarray[Any, Any] = _column("int64", "backward evaluations that this row cost")
-    judge_forwards: np.ndarray[Any, Any] = _column("int64", "forwards spent on re-checking the find, as found and as stored")
+    judge_forwards: np.ndarray[Any, Any] = _column(
+        "int64", "forwards spent on looking at the find again, as stored and, with several looks, as found"
+    )
     queries_to_success: np.ndarray[Any, Any] = _column(
         "int64", "the forward at which this row's attack first succeeded", null=True
     )
