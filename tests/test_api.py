@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import brinell
-from _helpers import mlp, same_rows
+from _helpers import mlp, rows_of
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
 from brinell.datasets._memory import ArrayDataset
@@ -165,7 +165,8 @@ def test_data_in_any_form(tmp_path, network, data):
     y = labels_of(network, X)
     expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
     result = brinell.audit(network, data(X, y), out=tmp_path / "run", **QUICK)
-    same_rows(Run.open(expected.run).records(), Run.open(result.run).records())
+    # Parts are read in the order of their hashes, and the digest of the data is in them.
+    assert rows_of(Run.open(expected.run).records()) == rows_of(Run.open(result.run).records())
 
 
 def test_bytes_become_the_unit_interval(tmp_path, network):

@@ -232,7 +232,7 @@ def network(root, shared, folder, factory, weights, n):
 
 @pytest.mark.parametrize(("folder", "factory", "weights", "budgets"), NETWORKS)
 def test_published_networks_raise_what_they_deserve(root, shared, folder, factory, weights, budgets):
-    subject = network(root, shared, folder, factory, weights, 64 if folder == "mnist" else 32)
+    subject = network(root, shared, folder, factory, weights, 64 if folder == "mnist" else 24)
     for norm, eps in zip(("linf", "l2"), budgets, strict=True):
         assert failed(looked(*subject, eps, norm)) == MASKED.get((weights, norm), set())
 

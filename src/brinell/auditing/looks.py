@@ -110,7 +110,7 @@ def _mislead(
     chance = losses.margin(desk.scores(batch.ids, astray), y) - lead
     shows = torch.stack([rise.abs(), chance.abs(), promised]).amax(0) > VISIBLE * scale
     short = (rise < KEPT * torch.minimum(promised, -lead)) | (rise < chance - VISIBLE * scale)
-    return shows & short & (rise + lead <= 0), shows
+    return shows & short, shows
 
 
 def _walk(desk: Desk, batch: Batch, grad: Tensor, threat: Threat) -> tuple[Tensor, Tensor, Tensor, Tensor]:
