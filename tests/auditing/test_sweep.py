@@ -11,6 +11,8 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, TargetError
 from brinell.core.record import BROKEN, CLEAN, COLUMNS, Outcome
 from brinell.core.torch_target import TorchTarget
+from brinell.datasets.digits import Digits
+from brinell.targets.digits_cnn import DigitsCnn
 from brinell.testing import linear_problem
 
 LEVELS = [0.05, 0.1, 0.15, 0.2]
@@ -178,6 +180,19 @@ def test_batch_and_group_size_do_not_matter(tmp_path):
         assert stored[0].keys() == stored[1].keys() == stored[2].keys()
         for sample, array in stored[0].items():
             np.testing.assert_allclose(stored[2][sample], array, atol=1e-5)
+
+
+def test_batches_of_32_128_and_500_find_the_same_digits(tmp_path):
+    """A convolutional network, more samples than a batch, and every kind of attack: no cell may change its outcome."""
+    data = Digits()()
+    attacks = ("square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6", "apgd-t?steps=3&targets=3", "fmn?steps=5")
+    target, x, y = DigitsCnn()(data.domain), data.load(range(300)).numpy(), data.labels()[:300]
+    settings = {"domain": data.domain, "eps": "0.05:0.2:3", "attack": attacks}
+    runs = [audited(tmp_path / str(size), target, x, y, batch_size=size, **settings) for size in (32, 128, 500)]
+    cells = [cells_of(run.records()) for run in runs]
+    assert cells[0] == cells[1] == cells[2]
+    breaking = {key[1] for key, outcome in cells[0].items() if outcome == F}
+    assert breaking >= {"square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6"} and S in cells[0].values()
 
 
 def test_the_same_run_twice_is_the_same_to_the_bit(tmp_path):
