@@ -96,9 +96,7 @@ def main() -> None:
         __doc__ or "", subjects=["cnn4_pgd", "resnet4b"], samples=100, points=4, seed=0, sizes=["128", "32", "500"]
     )
     told = measure.command(options, "subjects", "samples", "points", "seed", "sizes")
-    columns = "network,attacks,batch sizes,cells,cells that differ,samples,verdicts,largest margin,clean margin".split(
-        ","
-    )
+    columns = "network,attacks,batch sizes,cells,cells that differ,samples,verdicts,largest margin,clean margin".split(",")
     table = measure.Table("Batch size and results", told, columns)
     first, *others = map(int, options.sizes)
     for key in options.subjects:

@@ -1,9 +1,9 @@
 """Gradients in bf16 beside gradients in float32: time and verdict of the same cascade on the same samples.
 
-    python benchmarks/precision.py [--subjects resnet20 resnet4b cnn4_pgd] [--cascades default fast] [--samples 200]
+    python benchmarks/precision.py [--subjects resnet20 resnet4b cnn4_pgd] [--cascades apgd fast] [--samples 200]
 
 A subject may name a budget of its own, `resnet20@8/255`. Both runs go in turns, model call by model call, and each is timed by
-the processor time of its own thread, records and report included. `default` is APGD-CE, then APGD-DLR. `only ... held` lists
+the processor time of its own thread, records and report included. `apgd` is APGD-CE, then APGD-DLR. `only ... held` lists
 the samples that one of the two did not break; verdicts are those of the last repetition, and all repetitions agree. The first
 repetition makes the processor's kernels; medians are of warm ones. The first table is what could be gained: passes forward and
 back to the input with nothing around them (`--cascades none` stops there).
@@ -19,9 +19,7 @@ from autoattack import Verdict, first_images, ours, subject
 from measure import Table, Work, ratios, repeated, spread
 from torch import Tensor, nn
 
-from brinell.auditing.cascade import DEFAULT
-
-CASCADES = {"default": DEFAULT}
+CASCADES = {"apgd": ("apgd-ce", "apgd-dlr")}
 PRECISIONS = ("float32", "bf16")
 
 
@@ -88,7 +86,7 @@ def main() -> None:
     options = measure.arguments(
         __doc__ or "",
         subjects=["resnet20@8/255", "resnet20", "resnet4b", "cnn4_pgd"],
-        cascades=["default", "fast"],
+        cascades=["apgd", "fast"],
         samples=200,
         batch_size=128,
         repetitions=3,
