@@ -550,7 +550,8 @@ def test_a_folder_that_is_taken(good, work, refused):
 # Processes of their own
 
 
-MAIN = "from brinell.cli import main; main()"
+# A shell that starts the tests in the background has them, and all that they start, ignore SIGINT.
+MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from brinell.cli import main; main()"
 
 
 def start(*arguments):
