@@ -52,6 +52,16 @@ def test_the_best_before_counts_and_not_the_one_before(synthetic):
     assert found.passed and found.figure == 0
 
 
+# 10 of 100 backward evaluations are enough to be held against, 9 are not.
+@pytest.mark.parametrize(("steps", "judged"), [(10, True), (9, False)])
+def test_a_long_attack_is_not_held_against_a_short_one(synthetic, steps, judged):
+    """That 100 steps come further than one says nothing of the 100."""
+    rows, manifest = run(synthetic, margins=(-0.9, -0.4))
+    rows = synthetic.change(rows, rows.attack == "apgd-ce", backwards=steps)
+    found = check(Code.INCOMPLETE, rows, manifest)
+    assert found.passed is (False if judged else None)
+
+
 def test_what_falls_later_is_no_survivor(synthetic):
     """The second attack gains on the 15 that a black box breaks afterwards, and on none of the rest."""
     three = ("apgd-ce", "apgd-dlr", "square")

@@ -16,6 +16,9 @@ RISING = 0.05
 """A gain above this share of all that the attacks gained on a sample is notable: the share that Pintor et al. 2022 use."""
 AFTER = "no attack without gradients ran after one with gradients: add one, such as square"
 LEFT = "nothing survived that an attack could still break"
+ENOUGH = 0.1
+"""The last attack on a sample is held against those before it if they had this share of its backward evaluations: that twenty
+steps come further than one says nothing of the twenty."""
 UNFINISHED = 0.4
 """Share of the survivors on which the last gradient attack may make a notable gain (design/0006-checks.md)."""
 NEEDED = frozenset(Code) - {Code.PROBABILITIES, Code.ONE_HOT, Code.AHEAD, Code.SILENT, Code.TRANSFER}
@@ -175,18 +178,20 @@ def _survivors(records: Records, eps: float, model: str) -> set[int]:
 
 
 def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, survivors: set[int]) -> list[float]:
-    """What the last of `stages` gained on each survivor that two or more attacked, as a share of all that they gained."""
+    """What the last of `stages` gained on each survivor that others attacked before it, as a share of what all gained."""
     mine = records.model == model
     clean = mine & (records.attack == CLEAN)
     start = dict(zip(records.sample_id[clean].tolist(), np.ma.getdata(records.best_margin[clean]).tolist(), strict=True))
-    seen: dict[int, list[float]] = {}
+    seen: dict[int, list[tuple[float, int]]] = {}
     for stage in stages:
         rows = mine & np.isclose(records.eps, eps) & (records.attack == stage) & (records.outcome == Outcome.SURVIVED)
         rows &= ~np.ma.getmaskarray(records.best_margin)
-        for sample, margin in zip(
-            records.sample_id[rows].tolist(), np.ma.getdata(records.best_margin[rows]).tolist(), strict=True
-        ):
+        columns = records.sample_id[rows], np.ma.getdata(records.best_margin[rows]), records.backwards[rows]
+        for sample, margin, steps in zip(*(column.tolist() for column in columns), strict=True):
             if sample in survivors:
-                seen.setdefault(sample, []).append(margin)
-    twice = {sample: margins for sample, margins in seen.items() if len(margins) > 1}
-    return [(last - max(before)) / max(last - start[sample], 1e-12) for sample, (*before, last) in twice.items()]
+                seen.setdefault(sample, []).append((margin, steps))
+    gains = []
+    for sample, (*before, (last, steps)) in seen.items():
+        if before and sum(spent for _, spent in before) >= ENOUGH * steps:
+            gains.append((last - max(margin for margin, _ in before)) / max(last - start[sample], 1e-12))
+    return gains
