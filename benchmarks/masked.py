@@ -14,7 +14,7 @@ from collections.abc import Callable
 import measure
 import numpy as np
 import torch
-from autoattack import Verdict, first_images, ours, subject
+from autoattack import Verdict, first_images, ours
 from torch import Tensor, nn
 
 Change = Callable[[Tensor], Tensor]
@@ -79,7 +79,7 @@ def main() -> None:
     note = "Robust accuracy in samples. Forwards and cpu are those of fast over those of standard."
     table = measure.Table("Networks whose gradients mislead", told, columns, note)
     for name in options.subjects:
-        one = subject(name)
+        one = measure.subject(name)
         text, (x, y) = options.eps or one.eps_text, first_images(one, options.samples)
         for defence in options.defences:
             module = DEFENCES[defence](one.module()).eval().requires_grad_(False)

@@ -24,7 +24,7 @@ CASCADES: dict[str, tuple[str, ...]] = {
     "fast": (
         "fgsm",
         "apgd-ce?steps=20",
-        "apgd-dlr?steps=20&within=0.5",
+        "apgd-dlr?steps=20",
         "apgd-t?loss=margin&targets=3&steps=20&within=0.35",
         "apgd-t?steps=30&within=0.25",
         "apgd-ce?restarts=2&within=0.05",
