@@ -142,6 +142,7 @@ class _Walk:
         self.best = best
         """u, the distance of the closest adversarial input, of all samples; `rows` (n,) says which are in this run."""
         self.x = batch.x.clone()
+        self.low, self.high = threat.domain.bounds(batch.x)
 
     def start(self, rng: Streams) -> None:
         """A restart: a random point at half of min(u, eps) from the clean input."""
@@ -177,8 +178,7 @@ class _Walk:
     def _moved(self, x: Tensor, x0: Tensor, value: Tensor, normal: Tensor) -> Tensor:
         """Both projections onto the plane, overshot and mixed by their lengths."""
         distance, domain, eta = self.threat.distance, self.threat.domain, self.settings.eta
-        low, high = domain.bounds(x)
-        project = PROJECT[distance.name]
+        low, high, project = self.low, self.high, PROJECT[distance.name]
         way = x0 - x
         step = project(x, normal, -value, low, high)
         step_0 = project(x0, normal, -value - (normal * way).flatten(1).sum(1), low, high)

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from brinell.cli import audit, compare, gate, plugins, report, verify
+from brinell.cli import audit, compare, gate, heap, plugins, report, verify
 from brinell.core.errors import BrinellError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("plugins")(plugins.plugins)
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    heap.keep_freed_memory()
     sys.exit(run(sys.argv[1:]))
 
 
