@@ -1,0 +1,241 @@
+"""DQN: dueling double deep Q-learning with several picks in one action.
+
+Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver 2016, Deep reinforcement
+learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network architectures, equation 9; Tavakoli, Pardo &
+Kormushev 2018, Action branching architectures, section 4; n-step returns as in Hessel et al. 2018, Rainbow.
+
+Deviations:
+- An action picks several options from each branch without replacement and has one Q (`picks.worth`), not one for each branch:
+  what picks pay together is learned from their common reward, and the best action is still found by sorting each branch.
+- n-step returns are not corrected for exploring in between, as in Rainbow.
+- Updates begin by number of steps and are so many a round, whatever the number of slots.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from brinell.rl.interface import Action, Environment, Heads, State
+from brinell.rl.picks import greedy, gumbel, top, worth
+from brinell.rl.policies import Learned
+from brinell.rl.replay import Replay, Sample
+from brinell.rl.training import (
+    Tally,
+    check_origin,
+    device_of,
+    load_network,
+    load_optimizer,
+    optimizer_tensors,
+    origin,
+    seeded,
+    turn_of,
+    turn_tensors,
+    under,
+    within,
+)
+
+LEAST_ERROR = 1e-3
+"""Added to errors that become priorities, so that nothing is forgotten."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQNSettings:
+    """How DQN learns."""
+
+    gamma: float = 0.99
+    """Discount of one step."""
+    n_step: int = 3
+    """Rewards that are summed before the rest is estimated."""
+    learning_rate: float = 5e-4
+    """Of Adam."""
+    batch_size: int = 128
+    """Transitions of one gradient step."""
+    collect: int = 1
+    """Steps of all slots in one round."""
+    updates: int = 1
+    """Gradient steps in one round."""
+    warm_up: int = 1000
+    """Steps of single slots before the first gradient step, all of them exploring as at the start."""
+    target_every: int = 500
+    """Gradient steps from one copy of the network to the next."""
+    epsilon_start: float = 1.0
+    """Probability, at first, that a branch picks at random."""
+    epsilon_end: float = 0.05
+    """The same in the end."""
+    epsilon_steps: int = 20_000
+    """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
+    temperature: float = 0.0
+    """Above 0: what is not picked at random is drawn in proportion to exp(advantage / temperature)."""
+    double: bool = True
+    """The network picks, its copy values. False: the copy does both."""
+    dueling: bool = True
+    """Value and advantages. False: outputs are Q themselves, and the value is not used."""
+    huber: float = 1.0
+    """Error above which the loss grows linearly."""
+    clip: float = 10.0
+    """Largest norm of a gradient."""
+    capacity: int = 100_000
+    """Most states in the replay memory."""
+    memory: int = 2**30
+    """Most bytes in the replay memory."""
+    half: bool = True
+    """Keep float32 features in 16 bits; they must be within 65504."""
+    priority: float = 0.0
+    """Exponent of prioritised replay; 0 draws uniformly."""
+    importance: float = 0.4
+    """Exponent of its importance weights."""
+
+    def __post_init__(self) -> None:
+        least = {"n_step": 1, "batch_size": 1, "collect": 1, "updates": 1, "target_every": 1, "warm_up": 0, "epsilon_steps": 0}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {low}")
+        for name in ("gamma", "epsilon_start", "epsilon_end", "priority", "importance"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
+        for name in ("learning_rate", "huber", "clip"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
+        if self.temperature < 0:
+            raise ValueError(f"temperature is {self.temperature}; it must be at least 0")
+
+    def epsilon(self, steps: int) -> float:
+        """The probability of random picks after so many steps."""
+        if steps < self.warm_up:
+            return self.epsilon_start
+        share = min(1.0, steps / self.epsilon_steps) if self.epsilon_steps else 1.0
+        return self.epsilon_start + share * (self.epsilon_end - self.epsilon_start)
+
+
+class DQN:
+    """DQN at work on one environment."""
+
+    def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+        self.settings, self.network, self.environment = settings, network, environment
+        self._target = copy.deepcopy(network).requires_grad_(False)
+        self._optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
+        self._generator = seeded(seed, device_of(network))
+        self._turn = environment.reset(torch.ones_like(environment.alive))
+        alive = environment.alive
+        self.tally = Tally(alive)
+        self._replay = Replay(
+            self._turn,
+            tuple(allowed.new_zeros(len(allowed), k) for allowed, k in zip(self._turn.allowed, environment.picks, strict=True)),
+            capacity=settings.capacity,
+            memory=settings.memory,
+            half=settings.half,
+        )
+        self._rows = self._replay.add(self._turn, alive)
+        self._age = 0
+
+    @property
+    def policy(self) -> Learned:
+        """The best picks."""
+        return Learned(network=self.network, picks=self.environment.picks)
+
+    def advance(self) -> None:
+        """`collect` steps of all slots, then `updates` gradient steps."""
+        for _ in range(self.settings.collect):
+            self._collect()
+        if self.tally.steps >= self.settings.warm_up:
+            updates = [self._update() for _ in range(self.settings.updates)]
+            losses, values = zip(*updates, strict=True)
+            self.tally.learned(losses, {"q": values})
+            self.tally.terms["epsilon"] = self.settings.epsilon(self.tally.steps)
+
+    @torch.no_grad()
+    def _collect(self) -> None:
+        """One step of all slots, into the replay memory."""
+        alive = self.environment.alive.clone()
+        action = self._explore()
+        step = self.environment.step(action)
+        ended = step.terminated | step.truncated
+        after = self._replay.add(step.turn, alive & ~step.terminated)
+        self._replay.link(self._rows, action, step.reward, after)
+        self._turn, self._rows = step.turn, after
+        if self.tally.count(step.reward, alive, ended):
+            self._turn = self.environment.reset(ended)
+            fresh = self._replay.add(self._turn, ended & self.environment.alive)
+            self._rows = torch.where(ended, fresh, after)
+
+    def _explore(self) -> Action:
+        """The best picks, or random ones: each branch of each slot by a draw of its own."""
+        epsilon, heads, action = self.settings.epsilon(self.tally.steps), None, []
+        if epsilon < 1:
+            heads = self.network(self._turn.features)
+        for branch, (allowed, picks) in enumerate(zip(self._turn.allowed, self.environment.picks, strict=True)):
+            keys = self._uniform(*allowed.shape)
+            if heads is not None:
+                best: Tensor = heads.branches[branch]
+                if self.settings.temperature:
+                    best = best / self.settings.temperature + gumbel(self._uniform(*allowed.shape))
+                keys = torch.where(self._uniform(len(allowed), 1) < epsilon, keys, best)
+            action.append(top(keys, allowed, picks))
+        return tuple(action)
+
+    def _uniform(self, *shape: int) -> Tensor:
+        return torch.rand(*shape, generator=self._generator, device=self._generator.device)
+
+    def _update(self) -> tuple[Tensor, Tensor]:
+        """One gradient step; its loss and the mean Q."""
+        settings = self.settings
+        importance = settings.importance if settings.priority else None
+        sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator, importance)
+        goal = self._goal(sample)
+        q = worth(self.network(sample.turn.features), sample.turn.allowed, sample.action, settings.dueling)
+        loss = (F.huber_loss(q, goal, reduction="none", delta=settings.huber) * sample.weight).mean()
+        self._optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
+        self._optimizer.step()
+        q = q.detach()
+        if settings.priority:
+            self._replay.prioritise(sample.rows, ((q - goal).abs() + LEAST_ERROR).pow(settings.priority))
+        self._age += 1
+        if self._age == settings.target_every:
+            self._target.load_state_dict(self.network.state_dict())
+            self._age = 0
+        return loss.detach(), q.mean()
+
+    @torch.no_grad()
+    def _goal(self, sample: Sample) -> Tensor:
+        """(b,): the rewards on the way, and the copy's value of the best action at its end."""
+        later, picks = sample.later, self.environment.picks
+        heads: Heads = self._target(later.features)
+        chooser = self.network(later.features) if self.settings.double else heads
+        best = worth(heads, later.allowed, greedy(chooser, later.allowed, picks), self.settings.dueling)
+        return sample.reward + sample.discount * best
+
+    def state(self) -> State:
+        """Everything that goes into a checkpoint, the replay memory included."""
+        tensors = (
+            under("network", self.network.state_dict())
+            | under("target", self._target.state_dict())
+            | under("optimizer", optimizer_tensors(self._optimizer))
+            | under("replay", self._replay.tensors())
+            | under("turn", turn_tensors(self._turn))
+            | under("tally", self.tally.tensors())
+            | {"rows": self._rows, "generator": self._generator.get_state()}
+        )
+        numbers = {"age": self._age, "replay": self._replay.numbers(), "tally": self.tally.numbers()}
+        return State(tensors, origin("dqn", self.settings) | numbers)
+
+    def load(self, state: State) -> None:
+        """Take up where `state` was taken.
+
+        Raises:
+            RequestError: the state is of another algorithm, of other settings or of another network.
+        """
+        check_origin(state, "dqn", self.settings)
+        tensors, numbers = state
+        load_network(self.network, within("network", tensors))
+        load_network(self._target, within("target", tensors))
+        load_optimizer(self._optimizer, within("optimizer", tensors))
+        self._replay.load(within("replay", tensors), numbers["replay"])
+        self.tally.load(within("tally", tensors), numbers["tally"])
+        self._turn = turn_of(within("turn", tensors))
+        self._rows, self._age = tensors["rows"].clone(), int(numbers["age"])
+        self._generator.set_state(tensors["generator"])

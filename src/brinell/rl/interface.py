@@ -1,0 +1,109 @@
+"""What algorithms, environments, networks and policies know of one another.
+
+An environment advances n slots in lockstep; each slot plays one episode after another. An action picks items from each branch
+without replacement, the first pick first: where branch 0 adds and branch 1 removes, an action is the dual action of RLAB
+(arXiv 2403.18985). An ordinary discrete action space is one branch and one pick.
+
+Ended slots are not restarted by themselves. A step answers with the state after it for ended slots too, so that an episode that
+was cut off can be bootstrapped from its last state; the next episode begins at `reset`.
+
+Tensors of one environment and its network are on one device. An environment may overwrite the tensors of a turn at its next
+`step` or `reset`.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from brinell.core.streams import Streams
+
+Action = tuple[Tensor, ...]
+"""One (n, picks) int64 for each branch: positions among the options, -1 where nothing is picked. No position twice in a row."""
+
+
+class Turn(NamedTuple):
+    """What n slots see before they act. Rows of slots without an episode hold anything finite."""
+
+    features: dict[str, Tensor]
+    """Each (n, ...): what the network reads."""
+    allowed: tuple[Tensor, ...]
+    """One (n, options) bool for each branch. Where a row allows less than is to be picked, all that is allowed is picked."""
+
+
+class Heads(NamedTuple):
+    """What a network answers."""
+
+    value: Tensor
+    """(n,): the worth of the state."""
+    branches: tuple[Tensor, ...]
+    """One (n, options) for each branch: advantages for DQN, logits for PPO and A2C; anything finite where nothing is allowed."""
+
+
+class Step(NamedTuple):
+    """What a step led to. Slots that had no episode report zeros."""
+
+    turn: Turn
+    """The state after the step, of ended slots too."""
+    reward: Tensor
+    """(n,) float32."""
+    terminated: Tensor
+    """(n,) bool: the episode ended in a state that has no future."""
+    truncated: Tensor
+    """(n,) bool: the episode was cut off, and its last state is worth what it would have been worth otherwise."""
+
+
+class Environment(Protocol):
+    """n episodes in lockstep."""
+
+    @property
+    def picks(self) -> tuple[int, ...]:
+        """How many options each branch picks in one step."""
+
+    @property
+    def alive(self) -> Tensor:
+        """(n,) bool: slots with a running episode. False from an episode's end to its reset, and on if that found no work."""
+
+    def reset(self, mask: Tensor) -> Turn:
+        """Begin new episodes in the slots where `mask` (n,) bool holds; the turn of all slots."""
+
+    def step(self, action: Action) -> Step:
+        """Act in all slots that are alive; the rows of the others are ignored."""
+
+
+class Policy(Protocol):
+    """Something that acts."""
+
+    def act(self, turn: Turn, rng: Streams) -> Action:
+        """What to pick in each of n slots; `rng` has one stream for each, other ones at every step."""
+
+
+class State(NamedTuple):
+    """All that a trainer needs to go on exactly, ready for safetensors and JSON.
+
+    The tensors are the live ones: write or copy them before the trainer goes on. The environment's state is not among them.
+    """
+
+    tensors: dict[str, Tensor]
+    numbers: dict[str, Any]
+    """What JSON can hold."""
+
+
+class Progress(NamedTuple):
+    """How far a trainer has come: one point of its curves."""
+
+    seconds: float
+    """Wall time since this call began."""
+    steps: int
+    """Steps of single slots since the trainer was made."""
+    updates: int
+    """Gradient steps since the trainer was made."""
+    episodes: int
+    """Episodes that have ended."""
+    mean_return: float | None
+    """Mean undiscounted return of the last 100 episodes that ended; None before the first."""
+    mean_length: float | None
+    """Mean number of steps of the same episodes."""
+    loss: float | None
+    """Mean loss of the last round with updates; None before the first."""
+    terms: dict[str, float]
+    """Parts of that loss and what else the algorithm watches, by name."""

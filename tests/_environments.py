@@ -1,0 +1,155 @@
+"""Environments small enough to solve by hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core.streams import Streams
+from brinell.rl.interface import Action, Heads, Step, Turn
+
+OVER = -1
+
+
+@dataclass
+class Table:
+    """A deterministic decision process from a table: one branch, one pick, n slots that all begin in state 0."""
+
+    following: Tensor
+    """(states, options) int64: the next state, OVER where the episode terminates."""
+    reward: Tensor
+    """(states, options)."""
+    slots: int = 4
+    limit: int = 1_000_000
+    """Steps after which an episode is truncated."""
+    forbidden: Tensor | None = None
+    """(states, options) bool: what is not allowed."""
+
+    picks: tuple[int, ...] = (1,)
+    alive: Tensor = field(init=False)
+    at: Tensor = field(init=False)
+    age: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.alive = torch.zeros(self.slots, dtype=torch.bool)
+        self.at = torch.zeros(self.slots, dtype=torch.int64)
+        self.age = torch.zeros(self.slots, dtype=torch.int64)
+
+    def turn(self) -> Turn:
+        forbidden = torch.zeros_like(self.reward, dtype=torch.bool) if self.forbidden is None else self.forbidden
+        states = torch.nn.functional.one_hot(self.at, len(self.reward)).float()
+        return Turn({"state": states}, (~forbidden[self.at],))
+
+    def reset(self, mask: Tensor) -> Turn:
+        self.alive |= mask
+        self.at[mask] = self.age[mask] = 0
+        return self.turn()
+
+    def step(self, action: Action) -> Step:
+        pick = action[0][:, 0]
+        assert ((pick >= 0) | ~self.turn().allowed[0].any(1)).all()
+        assert self.turn().allowed[0].gather(1, pick.clamp(min=0)[:, None])[pick >= 0].all()
+        following, reward = self.following[self.at, pick], self.reward[self.at, pick]
+        self.age += 1
+        terminated = following == OVER
+        truncated = ~terminated & (self.age >= self.limit)
+        self.at = torch.where(terminated, self.at, following)
+        self.alive &= ~(terminated | truncated)
+        return Step(self.turn(), reward.float(), terminated, truncated)
+
+
+@dataclass
+class Swaps:
+    """One step: pick `add` of what is worth most and `remove` of what costs most; worth and cost stand in the features.
+
+    The return is the worth of what was added less the worth of what was removed; the best is known by sorting.
+    """
+
+    options: int = 6
+    picks: tuple[int, ...] = (2, 1)
+    slots: int = 16
+    seed: int = 0
+    work: int = 1_000_000
+    """Episodes in all."""
+
+    alive: Tensor = field(init=False)
+    values: Tensor = field(init=False)
+    allowed: Tensor = field(init=False)
+    begun: int = 0
+
+    def __post_init__(self) -> None:
+        self.alive = torch.zeros(self.slots, dtype=torch.bool)
+        self.values = torch.zeros(self.slots, self.options)
+        self.allowed = torch.zeros(self.slots, self.options, dtype=torch.bool)
+
+    def reset(self, mask: Tensor) -> Turn:
+        for slot in mask.nonzero()[:, 0].tolist():
+            self.alive[slot] = self.begun < self.work
+            rng = Streams.of(self.seed, torch.tensor([self.begun]))
+            self.values[slot] = rng.fold("values").uniform(self.options)[0] * 2 - 1
+            self.allowed[slot] = rng.fold("allowed").uniform(self.options)[0] < 0.8
+            self.begun += 1
+        self.allowed &= self.alive[:, None]
+        return self.turn()
+
+    def turn(self) -> Turn:
+        return Turn({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()))
+
+    def best(self) -> Tensor:
+        added = self.values.masked_fill(~self.allowed, -9).topk(self.picks[0]).values
+        removed = self.values.masked_fill(~self.allowed, 9).topk(self.picks[1], largest=False).values
+        return added.masked_fill(added < -8, 0).sum(1) - removed.masked_fill(removed > 8, 0).sum(1)
+
+    def step(self, action: Action) -> Step:
+        totals = []
+        for picks, wanted in zip(action, self.picks, strict=True):
+            assert picks.shape == (self.slots, wanted)
+            assert ((picks >= 0).sum(1) == self.allowed.sum(1).clamp(max=wanted)).all(), "as many as possible are picked"
+            assert self.allowed.gather(1, picks.clamp(min=0))[picks >= 0].all(), "only what is allowed"
+            totals.append(self.values.gather(1, picks.clamp(min=0)).masked_fill(picks < 0, 0).sum(1))
+        ended = self.alive.clone()
+        self.alive = torch.zeros_like(ended)
+        return Step(self.turn(), (totals[0] - totals[1]) * ended, ended, torch.zeros_like(ended))
+
+
+class Linear(nn.Module):
+    """One feature to value and branches by a linear map each, zero at first: a table where features are one-hot."""
+
+    def __init__(self, feature: str, inputs: int, options: tuple[int, ...]) -> None:
+        super().__init__()
+        self.feature = feature
+        self.value = nn.Linear(inputs, 1)
+        self.branches = nn.ModuleList(nn.Linear(inputs, n) for n in options)
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, features: dict[str, Tensor]) -> Heads:
+        x = features[self.feature]
+        return Heads(self.value(x)[:, 0], tuple(branch(x) for branch in self.branches))
+
+
+class Shared(nn.Module):
+    """The same linear map for every option, its advantages those of the option's own feature."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add, self.remove = nn.Linear(1, 1), nn.Linear(1, 1)
+        self.state = nn.Linear(1, 1)
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+
+    def forward(self, features: dict[str, Tensor]) -> Heads:
+        x = features["values"]
+        adding, removing = (head(x[..., None])[..., 0] for head in (self.add, self.remove))
+        return Heads(self.state(x.mean(1, keepdim=True))[:, 0], (adding, removing))
+
+
+def played(environment: Swaps, act: Callable[[Turn], Action], rounds: int) -> tuple[float, float]:
+    """Mean return of a policy, and of the best there is."""
+    got, best = torch.zeros(()), torch.zeros(())
+    for _ in range(rounds):
+        turn = environment.reset(~environment.alive)
+        best += environment.best().mean()
+        got += environment.step(act(turn)).reward.mean()
+    return float(got) / rounds, float(best) / rounds
