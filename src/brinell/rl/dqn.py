@@ -30,6 +30,7 @@ from brinell.rl.training import (
     load_optimizer,
     optimizer_tensors,
     origin,
+    require,
     seeded,
     turn_of,
     turn_tensors,
@@ -89,18 +90,9 @@ class DQNSettings:
     """Exponent of its importance weights."""
 
     def __post_init__(self) -> None:
-        least = {"n_step": 1, "batch_size": 1, "collect": 1, "updates": 1, "target_every": 1, "warm_up": 0, "epsilon_steps": 0}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {low}")
-        for name in ("gamma", "epsilon_start", "epsilon_end", "priority", "importance"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be from 0 to 1")
-        for name in ("learning_rate", "huber", "clip"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
-        if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}; it must be at least 0")
+        require(self, n_step=1, batch_size=1, collect=1, updates=1, target_every=1, warm_up=0, epsilon_steps=0, temperature=0)
+        require(self, 1, gamma=0, epsilon_start=0, epsilon_end=0, priority=0, importance=0)
+        require(self, learning_rate=None, huber=None, clip=None)
 
     def epsilon(self, steps: int) -> float:
         """The probability of random picks after so many steps."""

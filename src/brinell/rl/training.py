@@ -142,6 +142,20 @@ def device_of(network: nn.Module) -> torch.device:
     return next(network.parameters()).device
 
 
+def require(settings: Any, at_most: float = float("inf"), **least: float | None) -> None:
+    """Hold settings to their ranges: each from its least value, or above 0 where that is None, to `at_most`, and finite.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+    for name, low in least.items():
+        value = getattr(settings, name)
+        fits = value > 0 if low is None else value >= low
+        if not fits or value > at_most or value == float("inf"):
+            bounds = "above 0" if low is None else f"at least {low}" if at_most == float("inf") else f"from {low} to {at_most:g}"
+            raise ValueError(f"{name} is {value}; it must be {bounds}, and finite")
+
+
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
