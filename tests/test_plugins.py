@@ -149,7 +149,7 @@ def test_entry_points(monkeypatch):
         EntryPoint(name="mine", value="brinell.attacks.fgsm:FGSM", group="brinell.attack"),
         EntryPoint(name="pgd", value="other.package:PGD", group="brinell.attack"),
     ]
-    monkeypatch.setattr(plugins, "entry_points", lambda group: entries if group == "brinell.attack" else [])
+    monkeypatch.setattr(plugins, "_installed", lambda kind: entries if kind == "attack" else [])
     assert "mine" in plugins.names("attack") and "mine" not in plugins.names("target")
     assert plugins.load("attack", "mine").__name__ == "FGSM"
     with pytest.raises(RequestError, match="two attack plugins are called 'pgd' .other.package:PGD, brinell.attacks.: uninstall"):

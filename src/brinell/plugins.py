@@ -7,11 +7,12 @@ file in the folder of its kind, by an entry point `brinell.<kind>` of an install
 
 import dataclasses
 import difflib
+import functools
 import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast, get_type_hints
@@ -67,7 +68,13 @@ def parse(text: str) -> Spec:
 
 def names(kind: str) -> list[str]:
     """Sorted names of all plugins of a kind, importing none of them."""
-    return sorted(_built_in(kind) | {entry.name for entry in entry_points(group=f"brinell.{kind}")})
+    return sorted(_built_in(kind) | {entry.name for entry in _installed(kind)})
+
+
+@functools.cache
+def _installed(kind: str) -> EntryPoints:
+    # Once for all stages of a cascade: it reads the metadata of every installed package.
+    return entry_points(group=f"brinell.{kind}")
 
 
 def _built_in(kind: str) -> set[str]:
@@ -87,7 +94,7 @@ def load(kind: str, name: str) -> type[Any]:
     """
     if "." in name or "/" in name:
         return _scratch(kind, name)
-    found = [entry for entry in entry_points(group=f"brinell.{kind}") if entry.name == name]
+    found = [entry for entry in _installed(kind) if entry.name == name]
     built_in = name in _built_in(kind)
     if len(found) + built_in > 1:
         sources = [entry.value for entry in found] + [FOLDERS[kind]] * built_in

@@ -1,5 +1,6 @@
 """The report: one HTML file that opens anywhere, and the tables behind it."""
 
+import functools
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -59,6 +60,11 @@ def compare_all(run: Run, records: Records) -> list[CompareResult]:
 
 
 def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence[CompareResult]) -> str:
+    return _template().render(page.context(run, records, result, comparisons))
+
+
+@functools.cache
+def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("brinell.report"),
         autoescape=True,
@@ -90,4 +96,4 @@ def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence
         )
     }
     environment.filters["heat"] = page.heat
-    return environment.get_template("report.html").render(page.context(run, records, result, comparisons))
+    return environment.get_template("report.html")
