@@ -8,14 +8,16 @@ file in the folder of its kind, by an entry point `brinell.<kind>` of an install
 import dataclasses
 import difflib
 import functools
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, cast, get_type_hints
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -139,26 +141,69 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
         RequestError: unknown plugin or option (with the nearest name), or a value of the wrong type or range.
     """
     plugin = load(kind, name)
-    fields = {field.name for field in dataclasses.fields(plugin)}
+    fields = {field.name: field for field in dataclasses.fields(plugin)}
     hints = get_type_hints(plugin)
     values = {}
     for key, value in options.items():
         if key not in fields:
             known = ", ".join(sorted(fields)) or "none"
             raise RequestError(f"{kind} {name} has no option {key!r}{nearest(key, fields)}; it has: {known}")
-        values[key] = _convert(f"option {key} of {kind} {name}", hints[key], value)
+        part = fields[key].metadata.get("plugin")
+        if part and isinstance(value, str):
+            values[key] = _parts(part, value)
+        else:
+            values[key] = _convert(f"option {key} of {kind} {name}", hints[key], value)
     try:
         return plugin(**values)
     except ValueError as error:
         raise RequestError(f"{kind} {name}: {error}") from None
 
 
+def _parts(kind: str, text: str) -> tuple[Any, ...]:
+    """Plugins that are settings of another one, written `NAME+NAME`; each may have options of its own as NAME(key=value,...)."""
+    found = []
+    for one in text.split("+"):
+        name, _, rest = one.partition("(")
+        options = dict(pair.partition("=")[::2] for pair in rest.removesuffix(")").split(",") if pair)
+        found.append(build(kind, name.strip(), options))
+    return tuple(found)
+
+
 def _convert(what: str, hint: Any, value: Any) -> Any:
+    if isinstance(value, str) and get_origin(hint) is tuple:
+        value = tuple(value.split("+"))
+        return tuple(_convert(what, get_args(hint)[0], one) for one in value)
     try:
         return TypeAdapter(hint).validate_python(value, strict=not isinstance(value, str))
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise RequestError(f"{what} is {value!r}: {problem[0].lower()}{problem[1:]}") from None
+
+
+def written(plugin: Any) -> dict[str, Any]:
+    """The settings of a plugin as JSON has them; of those that are plugins themselves also their class and what its file holds.
+
+    A plugin that reads files of its own says what is in them by a method `digest`.
+    """
+    settings = {}
+    for field in dataclasses.fields(plugin):
+        value = getattr(plugin, field.name)
+        parts = value if isinstance(value, tuple) else ()
+        if field.metadata.get("plugin"):
+            settings[field.name] = [
+                {"plugin": type(one).__qualname__, "source": _source(type(one))} | written(one) for one in parts
+            ]
+        else:
+            settings[field.name] = list(value) if isinstance(value, tuple) else value
+    return settings | ({"digest": plugin.digest()} if hasattr(plugin, "digest") else {})
+
+
+def _source(plugin: type[Any]) -> str:
+    """The module of a plugin, or for scratch work a hash of its file."""
+    module = plugin.__module__
+    if module.startswith("brinell."):
+        return module
+    return hashlib.blake2b(Path(inspect.getfile(plugin)).read_bytes(), digest_size=8).hexdigest()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """Stages: attacks with their settings, and the orders in which they run."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,8 @@ class Stage:
     """Looks at each input by whose mean the model is judged, and its gradient taken, because it draws random numbers."""
 
     def settings(self) -> dict[str, Any]:
-        """All settings of the attack, defaults included."""
-        return asdict(self.attack)  # type: ignore[call-overload, no-any-return]
+        """All settings of the attack, defaults included, and what the files hold that they name."""
+        return plugins.written(self.attack)
 
 
 def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:

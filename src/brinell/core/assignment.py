@@ -64,7 +64,7 @@ class Assignment:
         x = self.x[rows]
         places = self._members[patches].flatten(1)
         after = self._variant[rows].scatter_(1, patches, variants)
-        flat = x.view(len(rows), self.grid.channels, -1)
+        flat = x.view(len(rows), self.grid.channels, self.grid.places)
         for part in self._parts(len(rows), places.shape[1]):
             new = self._values(rows[part], after[part], places[part])
             flat[part].scatter_(2, places[part, None].expand_as(new), new)
@@ -139,7 +139,7 @@ class Assignment:
     def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values of `x` (n, *shape) at the places (m, k) of the rows (m,)."""
         channels = torch.arange(self.grid.channels, device=rows.device)
-        return x.view(len(x), self.grid.channels, -1)[rows[:, None, None], channels[:, None], places[:, None]]
+        return x.view(len(x), self.grid.channels, self.grid.places)[rows[:, None, None], channels[:, None], places[:, None]]
 
     def _parts(self, count: int, places: int) -> list[slice]:
         """Slices of candidates whose values at so many places are looked at together."""

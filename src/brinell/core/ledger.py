@@ -78,6 +78,8 @@ class Desk:
     standing: Callable[..., Tensor]
     """`standing(ids, stop_at_eps=False)`: (n,) bool, which samples are still worth a query: with budget left and not yet fooled.
     A minimal attack goes on with the fooled ones, to come closer, unless it says that it stops at eps."""
+    affordable: Callable[[Tensor], Tensor]
+    """`affordable(ids)`: (n,) bool, which rows have budget left for a query, fooled or not."""
     classes: int
     """How many classes the model tells apart."""
 
@@ -172,6 +174,7 @@ class Ledger:
             gradient=lambda ids, x, loss, *extra: self._gradient(ids, x, loss, *extra),
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
             standing=lambda ids, stop_at_eps=False: self._standing(ids, stop_at_eps),
+            affordable=self.affordable,
             classes=self._target.classes,
         )
 

@@ -33,14 +33,16 @@ def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, st
 
 
 def check_settings(instance: Any) -> None:
-    """The settings can be written as JSON and make an equal instance again.
+    """The settings can be written as JSON and make an equal instance again; those that are plugins are checked by themselves.
 
     Raises:
         ContractError: they cannot.
     """
-    name, values = type(instance).__name__, dataclasses.asdict(instance)
+    name = type(instance).__name__
+    parts = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance) if field.metadata.get("plugin")}
+    values = {key: value for key, value in dataclasses.asdict(instance).items() if key not in parts}
     try:
-        again = type(instance)(**json.loads(json.dumps(values)))
+        again = type(instance)(**json.loads(json.dumps(values)), **parts)
     except (TypeError, ValueError) as error:
         raise ContractError(f"{name} has settings that do not survive JSON: {error}") from None
     if again != instance:

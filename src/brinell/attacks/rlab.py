@@ -1,0 +1,124 @@
+"""RLAB: an agent, seeing class probabilities alone, places distortions of the user's own on the most sensitive patches.
+
+Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its deviations from the papers, is
+`rl.env`; what follows an episode that succeeded is `rl.cleanup`.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from brinell.core.batch import Batch
+from brinell.core.contracts import Family, Filter
+from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.filtering import SEVERITIES, variants
+from brinell.core.ledger import Desk
+from brinell.core.patches import AXES, PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+from brinell.filters.gaussian_noise import GaussianNoise
+from brinell.rl.agent import fingerprint, named
+from brinell.rl.cleanup import CleanUp
+from brinell.rl.env import Placement, Rules
+from brinell.rl.play import play
+
+__all__ = ["RLAB"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLAB:
+    """Distortions on the most sensitive patches, placed by an agent that adds and removes in each step."""
+
+    filters: tuple[Filter, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "filter"})
+    """What may stand on a patch: names joined by +, `file.py:Class` for one of your own."""
+    policy: str = "greedy"
+    """Who places: default (shipped), greedy, random, or a file that `brinell train-agent` wrote."""
+    patch: int = 0
+    """Side of a patch in values, the same along every axis; 0: about 64 along a signal, 16 x 16 in an image, 8**3 in a video."""
+    stride: int = 0
+    """From one patch to the next; below `patch` they overlap. 0: the side of a patch."""
+    severities: tuple[int, ...] = (1, 2, 3)
+    """Which of the severities 1 to 5 may be used."""
+    draws: int = 16
+    """Versions of each random filter to choose from."""
+    steps: int = 1000
+    """Queries until a sample is given up, after the one for the clean input."""
+    refine: int = 0
+    """Queries after the first success that look for one at a smaller distance."""
+    clean_up: bool = True
+    """Whether what is not needed is taken away after that."""
+    removals: float = 0.5
+    """Patches that a step may clear, as a share of those that it changes; 0 only adds."""
+    slots: int = 128
+    """Samples that advance together."""
+
+    access: ClassVar[Access] = Access.SCORES
+    distances: ClassVar[frozenset[str]] = frozenset({"l2", "linf"})
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    family: ClassVar[Family] = "budgeted"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them
+        if self.patch < 0 or self.slots < 1 or not self.filters:
+            raise ValueError(
+                f"patch is {self.patch} and slots {self.slots}: patch must be 0 or more, slots 1 or more, and a filter is needed"
+            )
+        if not 0 <= self.stride <= self.patch:
+            raise ValueError(
+                f"stride is {self.stride}: between 1 and `patch`, which is {self.patch}, or 0 for patches side by side"
+            )
+        if self.draws < 1 or not self.severities or any(severity not in SEVERITIES for severity in self.severities):
+            raise ValueError(f"severities are {self.severities} and draws {self.draws}: severities are 1 to 5, draws at least 1")
+        blind = [type(one).__name__ for one in self.filters if one.access > Access.SCORES]
+        if blind:
+            raise ValueError(f"filter {blind[0]} looks into the model, which this attack does not: leave it out")
+        self._rules()
+
+    def _rules(self) -> Rules:
+        rules = Rules(steps=self.steps, refine=self.refine, removals=self.removals)
+        return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.policy == "random" else rules
+
+    def grid(self, domain: Domain) -> PatchGrid:
+        """The patches over such inputs.
+
+        Raises:
+            RequestError: a patch larger than the input.
+        """
+        if self.patch:
+            return PatchGrid.over(domain, self.patch, self.stride or None)
+        lengths = domain.shape[-AXES[domain.kind] :]
+        return PatchGrid(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
+
+    def digest(self) -> str:
+        """What the policy's file holds, since its name does not say."""
+        return fingerprint(self.policy)
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """One look at the clean input, the steps, the refinement, and what clean-up may spend."""
+        clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
+        return 1 + self.steps + self.refine + clean, 0
+
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Play all samples, `slots` at a time."""
+        agent = named(self.policy)
+        grid = self.grid(threat.domain)
+        rules = self._rules()
+        play(
+            ledger,
+            batch,
+            threat,
+            rng,
+            grid=grid,
+            variants=variants(self.filters, threat.domain, self.severities, self.draws),
+            rules=rules,
+            policy=agent.policy(Placement.picks_of(rules, grid)),
+            prior=agent.prior,
+            clean=CleanUp() if self.clean_up else None,
+            slots=self.slots,
+        )
+
+
+ALONG = {1: 64, 2: 16, 3: 8}
+"""About how many patches an axis is cut into, by the number of axes."""
+BY_CHANCE = 1e6
+"""A temperature at which what the linear model foretells plays no part."""

@@ -1,0 +1,72 @@
+"""What the queries about a sample tell of all changes that were not asked about: a linear model of the answer, sample by sample.
+
+A change `d` of the input is taken to raise what the attacker watches by <g, d>. The gradient g is unknown; before the first
+query it is normal around 0, its covariance the product of an energy for each place and of one covariance K over the channels:
+Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer moves the mean of g along the direction in which it is most
+uncertain, so that the model would have foretold that answer (the Kalman update for one exact observation, with the covariance
+left as it is: the classifier is not linear, and what was learned far away grows stale). The unit is measured on the way.
+
+So one query about many patches at once teaches about each of them, adding and removing are foretold by the same numbers, and
+a variant that was never tried is judged by how its values would differ.
+"""
+
+import torch
+from torch import Tensor
+
+RIDGE = 1e-12
+"""Below every squared change that a query asks about, so that nothing is divided by zero."""
+
+
+class Belief:
+    """The linear models of n slots.
+
+    Args:
+        slots: how many.
+        channels: values at each place.
+        places: places of an input.
+        covariance: (channels, channels) K, of trace `channels`; the identity where nothing is known.
+        device: where the tensors live.
+    """
+
+    def __init__(
+        self, slots: int, channels: int, places: int, *, covariance: Tensor | None = None, device: torch.device | None = None
+    ) -> None:
+        self.mean = torch.zeros(slots, channels, places, device=device)
+        """(n, channels, places): the expected gradient."""
+        self.energy = torch.ones(slots, places, device=device)
+        """(n, places): prior variance of the gradient at each place, in shares of the unit."""
+        self.covariance = torch.eye(channels, device=device) if covariance is None else covariance.to(device=device)
+        self._squares, self._count = torch.zeros(2, slots, device=device)
+
+    @property
+    def unit(self) -> Tensor:
+        """(n,): the root of the mean squared effect of a change whose prior variance is 1; 1 before the first answer."""
+        return torch.where(self._count > 0, self._squares / self._count.clamp_min(1), 1.0).sqrt()
+
+    def forget(self, rows: Tensor, energy: Tensor) -> None:
+        """New samples in these slots (m,), with their energies (m, places)."""
+        self.mean[rows], self.energy[rows] = 0, energy
+        self._squares[rows] = self._count[rows] = 0
+
+    def variance(self, change: Tensor, energy: Tensor) -> Tensor:
+        """Prior variance, in squared units, of the effect of changes (..., channels, k) at places of energy (..., k)."""
+        turned = torch.einsum("...ck,ce->...ek", change, self.covariance)
+        return ((turned * change).sum(-2) * energy).sum(-1)
+
+    def update(self, rows: Tensor, change: Tensor, effect: Tensor) -> None:
+        """What one answer for each slot teaches.
+
+        Args:
+            rows: (m,) distinct slots.
+            change: (m, channels, places) by how the input that was asked about differs from the one known before.
+            effect: (m,) by how much the answer differs.
+        """
+        direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]
+        variance = (direction * change).sum((1, 2)).clamp_min(RIDGE)
+        surprise = effect - (self.mean[rows] * change).sum((1, 2))
+        self.mean[rows] += (surprise / variance)[:, None, None] * direction
+        self._squares[rows] += effect.square() / variance
+        self._count[rows] += 1
+
+
+__all__ = ["Belief"]

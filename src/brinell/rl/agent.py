@@ -1,0 +1,127 @@
+"""An agent as a file: what it knows beforehand, the network that picks, how it was made. safetensors, with JSON in the header."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from brinell.core.errors import RequestError
+from brinell.core.streams import Streams
+from brinell.rl.controls import Greedy
+from brinell.rl.env import PATCH_FEATURES
+from brinell.rl.interface import Action, Policy, Turn
+from brinell.rl.network import PatchNetwork
+from brinell.rl.picks import gumbel, top
+from brinell.rl.policies import Random
+from brinell.rl.prior import Prior
+
+FORMAT = 1
+"""Version of the file's layout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """A network's picks, with chance: advantages over the temperature, on top of the prior's energies."""
+
+    network: PatchNetwork
+    picks: tuple[int, ...]
+    temperature: float = 0.1
+
+    @torch.no_grad()
+    def act(self, turn: Turn, rng: Streams) -> Action:
+        """One pass of the network for all slots."""
+        heads = self.network(turn.features)
+        actions = []
+        for branch, (values, allowed, picks) in enumerate(zip(heads.branches, turn.allowed, self.picks, strict=True)):
+            if values.shape != allowed.shape:  # trained for other filters: no choice among these
+                values = torch.zeros_like(allowed, dtype=torch.float32)
+                values[:, 0] = 1e6
+            keys = values / self.temperature + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
+            actions.append(top(keys, allowed, picks))
+        return tuple(actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """What places distortions: a prior and, where one was trained, a network; without one it is the greedy policy."""
+
+    prior: Prior
+    network: PatchNetwork | None = None
+    about: dict[str, Any] | None = None
+    """How it was made: whatever JSON can hold."""
+    random: bool = False
+    """Picks by chance alone: the control."""
+
+    def policy(self, picks: tuple[int, ...]) -> Policy:
+        """Who picks so many options of each branch."""
+        if self.random:
+            return Random(picks=picks)
+        return Greedy(picks=picks) if self.network is None else Ranked(network=self.network, picks=picks)
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        tensors = {f"prior.{name}": value.contiguous() for name, value in self.prior.state_dict().items()}
+        if self.network is not None:
+            tensors |= {f"network.{name}": value.contiguous() for name, value in self.network.state_dict().items()}
+        families = self.network.families if self.network is not None else 0
+        width = self.network.width if self.network is not None else 0
+        head = {"format": FORMAT, "features": PATCH_FEATURES, "families": families, "width": width, "about": self.about or {}}
+        save_file(tensors, path, metadata={"brinell": json.dumps(head)})
+
+
+def load(path: Path) -> Agent:
+    """The agent that `Agent.save` wrote.
+
+    Raises:
+        RequestError: no such file, or not one of ours.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            head = json.loads((file.metadata() or {})["brinell"])
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise RequestError(f"{path} is no policy: name a file that `brinell train-agent` wrote ({error})") from None
+    if head.get("format") != FORMAT or head.get("features") != PATCH_FEATURES:
+        raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train-agent`")
+    prior = Prior(len(tensors["prior.root"]))
+    prior.load_state_dict(_under("prior.", tensors))
+    network = None
+    if head["families"]:
+        network = PatchNetwork(head["families"], head["width"])
+        network.load_state_dict(_under("network.", tensors))
+    return Agent(prior=prior, network=network, about=head["about"])
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def named(name: str) -> Agent:
+    """The agent that a setting names: default (shipped), greedy, random, or a file."""
+    if name == "greedy":
+        return Agent(prior=Prior())
+    if name == "random":
+        return Agent(prior=Prior(), random=True)
+    if name == "default":
+        return load(Path(str(files("brinell.rl").joinpath("default.safetensors"))))
+    return load(Path(name))
+
+
+def fingerprint(name: str) -> str:
+    """A hash of all that the agent is."""
+    agent = named(name)
+    digest = hashlib.blake2b(name.encode() if agent.random else b"", digest_size=8)
+    for module in (agent.prior, agent.network):
+        for value in () if module is None else module.state_dict().values():
+            digest.update(value.numpy().tobytes())
+    return digest.hexdigest()
+
+
+__all__ = ["Agent", "fingerprint", "load", "named"]

@@ -1,0 +1,62 @@
+"""What is seen of a clean input patch by patch, in numbers that mean the same for signals, images and video of any size."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.patches import PatchGrid
+
+WINDOWS = (1.5, 3.0, 6.0)
+"""Sides of the neighbourhoods that are looked at, in sides of a patch."""
+FEATURES = 2 * len(WINDOWS) + 2
+"""How many numbers describe a patch."""
+
+_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+def describe(x: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, *shape) inputs to (n, patches, FEATURES) float32.
+
+    For each window around a patch the logarithm of the deviation and the mean, both in comparison with the other patches of the
+    input (mean 0, deviation 1); then how far from the centre the patch lies, by the largest and the mean square coordinate.
+    """
+    axes = grid.places_along
+    planes = x.reshape(len(x), grid.channels, *axes)
+    if len(axes) not in _POOLS:
+        planes, axes = planes.flatten(2), (grid.places,)
+    columns: list[Tensor] = []
+    for window in WINDOWS:
+        sides = [_odd(window * side, length) for side, length in zip(_sides(grid, len(axes)), axes, strict=True)]
+        mean = _pool(planes, sides)
+        deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
+        columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
+    seen = torch.stack(columns, 2)
+    seen = (seen - seen.mean(1, keepdim=True)) / (seen.std(1, keepdim=True, correction=0) + 1e-6)
+    away = (2 * grid.centres.to(x.device) - 1).square()
+    where = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
+    return torch.cat([seen, where], 2)
+
+
+def _sides(grid: PatchGrid, axes: int) -> tuple[int, ...]:
+    return grid.patch if len(grid.patch) == axes else (grid.members.shape[1],)
+
+
+def _odd(wanted: float, length: int) -> int:
+    """The nearest odd side that fits."""
+    side = 2 * round((wanted - 1) / 2) + 1
+    return max(1, min(side, length - 1 + length % 2))
+
+
+def _pool(planes: Tensor, sides: list[int]) -> Tensor:
+    padding = [side // 2 for side in sides]
+    pooled: Tensor = _POOLS[len(sides)](planes, sides, 1, padding, False, False)
+    return pooled
+
+
+def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, *places) to the means (n, patches)."""
+    inside = grid.inside.to(values.device)
+    return (values.flatten(1)[:, grid.members.to(values.device)] * inside).sum(2) / inside.sum(1)
+
+
+__all__ = ["FEATURES", "describe"]

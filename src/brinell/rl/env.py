@@ -1,0 +1,486 @@
+"""RLAB's decision process, many samples in lockstep: where to add which distortion and where to take one away.
+
+arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a filter, others are
+cleared, and the input that results is asked about once. It is kept where it brings the goal nearer. A slot whose episode has
+ended takes the next sample at the next reset, so that the batches shown to the model stay full.
+
+The published method probes every patch after every step, with queries that it does not count. Here no query serves a probe
+alone: what each answer says about all patches is kept in a linear model (`core.belief`), which foretells what adding and
+removing would do, and each step asks about an input that may itself be the one that is looked for.
+
+Deviations from the papers:
+- The sensitivity map is the linear model's and not a list of probes.
+- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so an episode never leaves it: the hard projection
+  of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
+- A step that does not bring the goal nearer is undone, which costs nothing, since its state is known.
+- Which variant stands on a patch is drawn from what the model foretells (Thompson sampling) among a random choice of them; the
+  agent may name filter and severity, and need not.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core import losses, norms
+from brinell.core.assignment import Assignment
+from brinell.core.bank import CLEAN, Bank
+from brinell.core.batch import Batch
+from brinell.core.belief import Belief
+from brinell.core.filtering import Variant
+from brinell.core.ledger import Desk
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+from brinell.rl.content import FEATURES, describe
+from brinell.rl.goals import Goal
+from brinell.rl.interface import Action, Step, Turn
+from brinell.rl.prior import Prior
+from brinell.rl.rewards import REWARDS, Before, RewardName
+
+ADD, REMOVE, FILTER = 0, 1, 2
+"""The branches of an action."""
+PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+"""Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
+NEARLY = 0.98
+"""Share of the budget from which on distortions compete for it."""
+ROOM = 2**24
+"""Values that are compared together when variants are chosen."""
+DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
+"""What is said of a patch besides its content."""
+PATCH_FEATURES = FEATURES + len(DYNAMIC)
+"""Numbers for each patch."""
+WHOLE_FEATURES = 6
+"""Numbers for each input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How an episode goes."""
+
+    steps: int = 1000
+    """Queries after the first one until an episode is given up."""
+    p_init: float = 0.25
+    """Share of the patches that the first steps change."""
+    removals: float = 0.5
+    """How many patches a step may clear, as a share of those it changes; 0 only adds."""
+    temperature: float = 0.3
+    """How far chance moves the choice of a variant, in deviations of what is not known about it."""
+    offers: int = 32
+    """Variants that are compared for a patch in one step."""
+    refine: int = 0
+    """Queries after the goal was reached that look for it at a smaller distance."""
+    reward: RewardName = "margin"
+    """What a step pays: margin, dilution or projected (`rl.rewards`)."""
+    goal: Goal = Goal()
+    """When an episode has succeeded."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.offers < 1 or self.refine < 0:
+            raise ValueError(f"steps is {self.steps}, offers {self.offers}, refine {self.refine}: at least 1, 1 and 0")
+        if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
+            raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
+        if self.reward not in REWARDS:
+            raise ValueError(f"reward is {self.reward!r}, not one of {', '.join(REWARDS)}")
+
+    def changes(self, age: Tensor, patches: int) -> Tensor:
+        """(n,): how many patches a step changes at most, after `age` (n,) steps."""
+        halvings = (age[:, None] > self.steps * torch.tensor(PACE, device=age.device)).sum(1)
+        return (self.p_init * patches * 0.5**halvings).round().long().clamp_min(1)
+
+
+class Found(NamedTuple):
+    """What became of the samples of a batch."""
+
+    reached: Tensor
+    """(n,) bool: whether the goal was reached."""
+    variant: Tensor
+    """(n, patches) int16: the assignment with which it was reached at the smallest distance, CLEAN everywhere for none."""
+    eps: Tensor
+    """(n,): the budget to which that assignment is to be fitted."""
+    steps: Tensor
+    """(n,): queries after the first until then."""
+    value: Tensor
+    """(n, patches): what the linear model said of each patch in the end, in shares of the way: its contribution where something
+    stands, else 0. The sensitivity map."""
+
+
+class Placement:
+    """Episodes on the samples of one batch, each sample once, in the order of the batch.
+
+    Args:
+        desk: where the model is asked.
+        batch: the samples, correctly classified.
+        threat: distance and largest budget of each.
+        grid: the patches.
+        variants: what may stand on them.
+        rng: a stream for each sample.
+        rules: how an episode goes.
+        prior: what is known beforehand about the sensitivity of patches; None for nothing.
+        slots: how many episodes run at once.
+
+    Raises:
+        RequestError: a goal that the model cannot reach, or filters that do not fit.
+        ContractError: a filter that breaks its contract.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        batch: Batch,
+        threat: Threat,
+        grid: PatchGrid,
+        variants: tuple[Variant, ...],
+        rng: Streams,
+        *,
+        rules: Rules = Rules(),
+        prior: Prior | None = None,
+        slots: int = 64,
+    ) -> None:
+        rules.goal.check(desk.classes)
+        n = min(slots, len(batch))
+        device = batch.x.device
+        self._desk, self._batch, self._threat, self._rng = desk, batch, threat, rng
+        self.rules, self.grid, self.variants = rules, grid, variants
+        first = torch.arange(n, device=device)
+        looks = any(variant.filter.access == Access.GRADIENTS for variant in variants)
+        self._sample = first.clone()
+        self.bank = Bank(
+            batch.x[first],
+            threat.domain,
+            variants,
+            rng.select(first).fold("filters"),
+            gradient=self._gradient if looks else None,
+        )
+        self.assignment = Assignment(grid, self.bank)
+        self._prior = prior or Prior()
+        covariance = self._prior.covariance_for(grid.channels)
+        self.belief = Belief(n, grid.channels, grid.places, covariance=covariance, device=device)
+        self._members, self._inside = grid.members.to(device), grid.inside.to(device)
+        self._families = _families(variants, device)
+        self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
+        patches = len(grid)
+        self._x = batch.x[first].clone()
+        self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
+        self._logits = torch.zeros(n, desk.classes, device=device)
+        self._age, self._left = torch.zeros(2, n, dtype=torch.int64, device=device)
+        self._pending, self._refining = torch.zeros(2, n, dtype=torch.bool, device=device)
+        self._visits, self._gain = torch.zeros(2, n, patches, device=device)
+        self._content = torch.zeros(n, patches, FEATURES, device=device)
+        self._energy = torch.zeros(n, patches, device=device)
+        self._streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
+        self._found = Found(
+            reached=torch.zeros(len(batch), dtype=torch.bool, device=device),
+            variant=torch.full((len(batch), patches), CLEAN, dtype=torch.int16, device=device),
+            eps=threat.eps.clone(),
+            steps=torch.zeros(len(batch), dtype=torch.int64, device=device),
+            value=torch.zeros(len(batch), patches, device=device),
+        )
+
+    @property
+    def picks(self) -> tuple[int, int, int]:
+        """How many options each branch picks at most."""
+        return self.picks_of(self.rules, self.grid)
+
+    @staticmethod
+    def picks_of(rules: Rules, grid: PatchGrid) -> tuple[int, int, int]:
+        """Patches added at most, patches removed at most, and one choice of a filter and severity."""
+        most = int(rules.changes(torch.zeros(1), len(grid)))
+        return most, max(1, round(most * rules.removals)), 1
+
+    @property
+    def found(self) -> Found:
+        """What is known by now, sample by sample."""
+        return self._found
+
+    @property
+    def streams(self) -> Streams:
+        """Randomness for each slot's next action: a function of the sample and the number of its steps."""
+        return self._streams
+
+    def _gradient(self, rows: Tensor) -> Tensor:
+        sample = self._sample[rows]
+        return self._desk.gradient(self._batch.ids[sample], self._batch.x[sample], losses.margin).grad
+
+    def reset(self, mask: Tensor) -> Turn:
+        """Put the next samples into the slots where `mask` holds, as long as there are any."""
+        waiting = (mask & ~self.alive).nonzero()[:, 0]
+        while len(waiting) and self._next < len(self._batch):
+            rows = waiting[: len(self._batch) - self._next]
+            waiting = waiting[len(rows) :]
+            self._seat(rows, torch.arange(self._next, self._next + len(rows), device=rows.device))
+            self._next += len(rows)
+            waiting = torch.cat([rows[~self.alive[rows]], waiting])
+        return self._turn()
+
+    def _seat(self, rows: Tensor, sample: Tensor) -> None:
+        """Begin the episodes of these samples with a look at the clean input. Those that are there already end at once."""
+        x = self._batch.x[sample]
+        self._sample[rows] = sample
+        self.bank.replace(rows, x, self._rng.select(sample).fold("filters"))
+        self.assignment.clear(rows)
+        self._content[rows] = describe(x, self.grid)
+        self._energy[rows] = energy = self._prior.energies(self._content[rows])
+        self.belief.forget(rows, _to_places(energy, self.grid))
+        self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
+        self._age[rows], self._left[rows] = 0, self.rules.refine
+        self._pending[rows], self._refining[rows] = False, False
+        self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
+        keys = self._streams.keys.clone()
+        keys[rows] = self._rng.select(sample).fold("steps").keys
+        self._streams = Streams(keys)
+        standing = self._desk.standing(self._batch.ids[sample])
+        rows = rows[standing]
+        if not len(rows):
+            return
+        sample = self._sample[rows]
+        self._logits[rows] = self._desk.scores(self._batch.ids[sample], self._x[rows])
+        self._height[rows] = self._start[rows] = self.rules.goal.height(self._logits[rows], self._batch.y[sample])
+        there = self._height[rows] > 0
+        self._found.reached[sample[there]] = True
+        self.alive[rows[~there]] = True
+
+    def step(self, action: Action) -> Step:
+        """Carry out a dual action in every slot. Picks beyond a slot's pace, or of no effect, are struck out in place (-1)."""
+        n = len(self.alive)
+        reward, ended = torch.zeros(n, device=self.alive.device), torch.zeros_like(self.alive)
+        reached = torch.zeros_like(ended)
+        rows = self.alive.nonzero()[:, 0]
+        if len(rows):
+            patches, variants = self._edits(rows, action)
+            x = self._fit(self.assignment.candidates(rows, patches, variants), rows)
+            reward[rows], reached[rows] = self._ask(rows, patches, variants, x)
+            self._age[rows] += 1
+            self._streams = self._streams.fold("step")
+            truncated = self._over(rows)
+            ended[rows] = truncated
+            self._close(rows[truncated | (reached[rows] & ~self._refining[rows])])
+        terminated = reached & ~self.alive & ~ended
+        return Step(self._turn(), reward, terminated, ended)
+
+    def _over(self, rows: Tensor) -> Tensor:
+        """(m,) bool: whose patience or budget is spent."""
+        sample = self._sample[rows]
+        refining = self._refining[rows]
+        spent = torch.where(refining, self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
+        return spent | ~self._desk.affordable(self._batch.ids[sample])
+
+    def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
+        """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
+        patches = len(self.grid)
+        add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
+        count = self.rules.changes(self._age[rows], patches)
+        idle = self._pending[rows, None]
+        add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
+        most = (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
+        remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
+        remove = torch.where((remove[:, :, None] == add[:, None]).any(2), -1, remove)
+        width = max(1, int(count.max()))
+        variants = self._choose(rows, add[:, :width], family[:, 0])
+        add = torch.cat([torch.where(variants == CLEAN, -1, add[:, :width]), add[:, width:]], 1)
+        action[ADD][rows], action[REMOVE][rows] = add, remove
+        add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
+        chosen = torch.cat([add, remove], 1)
+        variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
+        return torch.where(chosen < 0, patches, chosen), torch.where(chosen < 0, CLEAN, variants)
+
+    def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Inputs moved into the budgets of their slots."""
+        threat = replace(self._threat, eps=self._radius[rows])
+        return threat.project(x, self.bank.x[rows])
+
+    def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """One query for each slot, and what follows from the answers: reward and whether the goal is reached, (m,)."""
+        sample, pending = self._sample[rows], self._pending[rows]
+        ids, y = self._batch.ids[sample], self._batch.y[sample]
+        change = x - self._x[rows]
+        # Where nothing changes there is nothing to ask.
+        real = (norms.linf(change) > 0) | pending
+        logits = self._logits[rows].clone()
+        if real.any():
+            logits[real] = self._desk.scores(ids[real], x[real])
+        height = self.rules.goal.height(logits, y)
+        effect = height - self._height[rows]
+        flat = change.view(len(rows), self.grid.channels, self.grid.places)
+        asked = real.nonzero()[:, 0]
+        self.belief.update(rows[asked], flat[asked], effect[asked])
+        self._mark(rows, patches, effect)
+        before = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
+        reward = REWARDS[self.rules.reward](before, x, logits, height, y, self.bank.x[rows])
+        better = (effect > 0) | pending
+        self._kept[rows] += 0.1 * (better.float() - self._kept[rows])
+        kept = rows[better]
+        self.assignment.edit(kept, patches[better], variants[better])
+        self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
+        self._pending[rows] = False
+        reached = (height > 0) & real
+        self._left[rows] -= self._refining[rows].long()
+        self._note(rows[reached])
+        return torch.where(self._refining[rows] & ~reached | pending, 0, reward), reached
+
+    def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
+        """Count visits, and keep what a patch's last change brought, shared among those changed together."""
+        real = patches < len(self.grid)
+        share = effect / (real.sum(1).clamp_min(1) * self._start[rows].abs().clamp_min(1e-6))
+        row, slot = real.nonzero(as_tuple=True)
+        self._visits[rows[row], patches[row, slot]] += 1
+        self._gain[rows[row], patches[row, slot]] = share[row]
+
+    def _note(self, rows: Tensor) -> None:
+        """Remember what reached the goal; with refinement, ask for it at a smaller distance next."""
+        if not len(rows):
+            return
+        sample = self._sample[rows]
+        size = self._threat.distance.size(self._x[rows] - self.bank.x[rows])
+        new = ~self._found.reached[sample]
+        self._found.steps[sample[new]] = self._age[rows[new]] + 1
+        self._found.reached[sample] = True
+        self._found.variant[sample] = self.assignment.variant[rows].to(torch.int16)
+        self._found.eps[sample] = torch.minimum(size, self._radius[rows])
+        self._found.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
+        if self.rules.refine:
+            self._refining[rows], self._pending[rows] = True, True
+            self._radius[rows] = SHRINK * size
+
+    def _close(self, rows: Tensor) -> None:
+        self.alive[rows] = False
+
+    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> Tensor:
+        """(m, k): for each picked patch (m, k) the variant that promises most, CLEAN where none would change anything."""
+        if not (patches >= 0).any():
+            return torch.full_like(patches, CLEAN)
+        offered = self._offers(rows, family)
+        each = self._members.shape[1] * self.grid.channels * offered.shape[1] * patches.shape[1]
+        parts = torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // each))
+        chosen = [self._best(rows[part], patches[part].clamp_min(0), offered[part]) for part in parts]
+        return torch.where(patches < 0, CLEAN, torch.cat(chosen))
+
+    def _offers(self, rows: Tensor, family: Tensor) -> Tensor:
+        """(m, offers): which variants are compared, at random among those of the family asked for."""
+        count = min(self.rules.offers, len(self.variants))
+        keys = self._streams.select(rows).fold("offers").uniform(len(self.variants))
+        asked = (family[:, None] <= 0) | (self._families == family[:, None])
+        return (keys + asked).topk(count, 1).indices
+
+    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor) -> Tensor:
+        """(m, k): the offer (m, offers) with the highest promise on each patch (m, k)."""
+        (m, k), offers, volume = patches.shape, offered.shape[1], self._members.shape[1]
+        places = self._members[patches]
+        wide = places[:, :, None].expand(m, k, offers, volume)
+        variants = offered[:, None, :, None].expand_as(wide)
+        channels = self.grid.channels
+        values = self.bank.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, k, offers, volume)
+        clean, now = (self._at(x, rows, places) for x in (self.bank.x, self.assignment.x))
+        inside = self._inside[patches]
+        new, old = self._legal((values - clean[:, :, :, None]) * inside[:, None, :, None], rows), (now - clean) * inside[:, None]
+        old = self._legal(old, rows)
+        change = new - old[:, :, :, None]
+        gain = torch.einsum("mckov,mckv->mko", change, self._at(self.belief.mean, rows, places))
+        price = self._price(rows)[:, None, None] * (new.square().sum((1, 4)) - old.square().sum((1, 3))[:, :, None])
+        energy = self.belief.energy[rows[:, None, None], places] * inside
+        turned = torch.einsum("mckov,ce->mekov", change, self.belief.covariance)
+        variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
+        doubt = (variance / (1 + self._visits[rows].gather(1, patches))[:, :, None]).sqrt()
+        chance = self._streams.select(rows).fold("variants").normal(k, offers)
+        score = gain - price + self.rules.temperature * self.belief.unit[rows, None, None] * doubt * chance
+        still = change.abs().amax((1, 4)) == 0
+        best = score.masked_fill(still, -torch.inf).max(2)
+        return torch.where(best.values > -torch.inf, offered.gather(1, best.indices), CLEAN)
+
+    def _legal(self, change: Tensor, rows: Tensor) -> Tensor:
+        """Changes as they would be asked about: clipped where the budget limits each value."""
+        if self._threat.distance.name != "linf":
+            return change
+        limit = self._radius[rows].view(-1, *[1] * (change.ndim - 1))
+        return torch.maximum(torch.minimum(change, limit), -limit)
+
+    def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+        """(m, channels, k, volume): values of `x` (n, ...) at places (m, k, volume)."""
+        channels = torch.arange(self.grid.channels, device=rows.device)[:, None, None]
+        return x.reshape(len(x), self.grid.channels, self.grid.places)[rows[:, None, None, None], channels, places[:, None]]
+
+    def _price(self, rows: Tensor) -> Tensor:
+        """(m,): what a unit of squared length costs of the height where the budget is full, since all is scaled down to fit it.
+
+        The foretold height of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
+        """
+        if self._threat.distance.name != "l2":
+            return torch.zeros(len(rows), device=rows.device)
+        change = (self.assignment.x[rows] - self.bank.x[rows]).flatten(1)
+        square = change.square().sum(1)
+        worth = (self.belief.mean[rows].flatten(1) * change).sum(1).clamp_min(0)
+        full = square.sqrt() >= NEARLY * self._radius[rows]
+        return torch.where(full, 0.5 * worth / square.clamp_min(1e-12), 0)
+
+    def _contribution(self, rows: Tensor) -> Tensor:
+        """(m, patches): what stands on each patch is foretold to bring."""
+        change = (self.assignment.x[rows] - self.bank.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
+        each = (self._legal(change, rows) * self.belief.mean[rows]).sum(1)
+        return (each[:, self._members] * self._inside).sum(2)
+
+    def _turn(self) -> Turn:
+        """What the slots see."""
+        n, patches = self.alive.shape[0], len(self.grid)
+        rows = torch.arange(n, device=self.alive.device)
+        contribution = self._contribution(rows)
+        delta = self.assignment.x - self.bank.x
+        squares = (delta.view(n, self.grid.channels, self.grid.places).square().sum(1)[:, self._members] * self._inside).sum(2)
+        removal = self._price(rows)[:, None] * squares - contribution
+        standing = self.assignment.variant != CLEAN
+        way = self._start.abs().clamp_min(1e-6)
+        total = squares.sum(1)
+        dynamic = [
+            self._energy.log(),
+            standing.float(),
+            _squash(contribution / way[:, None] * patches**0.5),
+            _squash(removal / way[:, None] * patches**0.5),
+            squares / total.clamp_min(1e-12)[:, None] * patches**0.5,
+            self._visits.log1p(),
+            _squash(self._gain * patches**0.5),
+        ]
+        whole = torch.stack(
+            [
+                _squash(self._height / way),
+                (self._age / self.rules.steps).float(),
+                (total.sqrt() / self._radius.clamp_min(1e-12)).clamp_max(2),
+                standing.float().mean(1),
+                self._kept,
+                way.log(),
+            ],
+            1,
+        )
+        patch = torch.cat([self._content, torch.stack(dynamic, 2)], 2)
+        free = self.alive & ~self._pending
+        any_patch = free[:, None].expand(n, patches)
+        options = int(self._families.max()) + 1
+        allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
+        return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed))
+
+
+SHRINK = 0.92
+"""From one distance at which the goal was reached to the next at which it is looked for."""
+
+
+def _squash(values: Tensor) -> Tensor:
+    """Into (-1, 1), the small ones nearly unchanged."""
+    return values / (1 + values.abs())
+
+
+def _families(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
+    """(variants,): numbers from 1 for each filter at each severity; a single one is 0, since there is nothing to choose."""
+    names = list(dict.fromkeys((id(variant.filter), variant.severity) for variant in variants))
+    offset = 0 if len(names) == 1 else 1
+    return torch.tensor([names.index((id(v.filter), v.severity)) + offset for v in variants], device=device)
+
+
+def _to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, patches) to (n, places): the mean over the patches that cover a place."""
+    covers = grid.covers.to(energy.device)
+    real = covers < len(grid)
+    padded = torch.cat([energy, torch.zeros_like(energy[:, :1])], 1)
+    return padded[:, covers].sum(2) / real.sum(1)
+
+
+__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement", "Rules"]

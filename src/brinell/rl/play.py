@@ -1,0 +1,93 @@
+"""A whole batch played by one policy, and cleaned up: what an attack, a benchmark set and a training run share."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.assignment import Assignment
+from brinell.core.bank import CLEAN, Bank
+from brinell.core.batch import Batch
+from brinell.core.filtering import Variant
+from brinell.core.ledger import Desk
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.rl.cleanup import CleanUp, clean_up
+from brinell.rl.env import Placement, Rules
+from brinell.rl.interface import Policy
+from brinell.rl.prior import Prior
+
+
+class Played(NamedTuple):
+    """What became of each sample of a batch."""
+
+    reached: Tensor
+    """(n,) bool."""
+    variant: Tensor
+    """(n, patches) int16: what stands on each patch in the end, CLEAN for nothing."""
+    eps: Tensor
+    """(n,): the budget that it is fitted to."""
+    strength: Tensor
+    """(n,): the share of the fitted distortion that is left after clean-up."""
+    steps: Tensor
+    """(n,): queries after the first until the goal was reached."""
+    value: Tensor
+    """(n, patches): what each patch was foretold to bring, in shares of the way to the goal."""
+
+
+def play(
+    desk: Desk,
+    batch: Batch,
+    threat: Threat,
+    rng: Streams,
+    *,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    rules: Rules,
+    policy: Policy,
+    prior: Prior | None = None,
+    clean: CleanUp | None = None,
+    slots: int = 64,
+) -> Played:
+    """Play every sample once, then clean up those that reached the goal.
+
+    Args:
+        desk: where the model is asked.
+        batch: the samples.
+        threat: distance and budgets.
+        rng: a stream for each sample.
+        grid: the patches.
+        variants: what may stand on them.
+        rules: how an episode goes.
+        policy: who picks. Its `picks` are those of `Placement`.
+        prior: what is known of patches beforehand.
+        clean: how much is spent on cleaning up; None leaves it out.
+        slots: samples that advance together.
+    """
+    environment = Placement(desk, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots)
+    turn = environment.reset(torch.ones_like(environment.alive))
+    while bool(environment.alive.any()):
+        step = environment.step(policy.act(turn, environment.streams))
+        over = ~environment.alive
+        turn = environment.reset(over) if bool(over.any()) else step.turn
+    found = environment.found
+    played = Played(found.reached, found.variant, found.eps, torch.ones_like(found.eps), found.steps, found.value)
+    if clean is not None:
+        standing = (found.variant != CLEAN).any(1) & found.reached
+        for rows in torch.split(standing.nonzero()[:, 0], slots):
+            if not len(rows):  # nothing splits into one empty part
+                break
+            part, at = batch.select(rows), threat.select(rows)
+            bank = Bank(part.x, threat.domain, variants, rng.select(rows).fold("filters"), gradient=None)
+            assignment = Assignment(grid, bank)
+            everywhere = torch.arange(len(grid), device=rows.device).expand(len(rows), -1)
+            local = torch.arange(len(rows), device=rows.device)
+            assignment.edit(local, everywhere, found.variant[rows].long())
+            strength = clean_up(desk, part, at, assignment, found.eps[rows], found.value[rows], rules.goal, clean)
+            played.strength[rows] = strength
+            played.variant[rows] = assignment.variant.to(torch.int16)
+    return played
+
+
+__all__ = ["Played", "play"]

@@ -1,0 +1,77 @@
+"""What a step pays the agent. All are bounded, so that no single image or step outweighs the others.
+
+- margin: by how much the goal came nearer, as a share of the whole way, less a price for the query; kept steps of an episode
+  that succeeds add up to 1.
+- dilution: the published form (arXiv 2310.18626), change of the true class's probability dilution 1 / log10 p over change in L2,
+  where above p = 0.9 the dilution goes on as a straight line, which keeps it finite, and the quotient is bounded.
+- projected: the loss of the input that was asked about, which is within the budget by projection, over that of the input before
+  (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum loss).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from brinell.core import losses, norms
+
+RewardName = Literal["margin", "dilution", "projected"]
+QUERY = 0.005
+"""What a query costs, as a share of the whole way."""
+LINE = 0.9
+"""Probability above which the dilution is a straight line."""
+FLOOR = 0.02
+"""Least change in L2 that a dilution is divided by, as a share of the budget."""
+
+
+class Before(NamedTuple):
+    """The state that a step began from; all (m, ...)."""
+
+    x: Tensor
+    logits: Tensor
+    height: Tensor
+    start: Tensor
+    """Height of the clean input."""
+    radius: Tensor
+    """The budget."""
+
+
+Reward = Callable[[Before, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""State before; x, logits and height of what was asked about; labels; clean inputs; to (m,)."""
+
+
+def _margin(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    rise = torch.minimum(height, torch.zeros_like(height)) - before.height
+    return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
+
+
+def dilution(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0)."""
+    p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
+    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
+    at_line = 1 / math.log10(LINE)
+    end = at_line + slope * (1 - LINE)
+    curve = 1 / p.clamp_max(LINE).log10()
+    return -torch.where(p > LINE, at_line + slope * (p - LINE), curve) / end
+
+
+def _dilution(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    rise = dilution(logits, y) - dilution(before.logits, y)
+    longer = norms.l2(x - clean) - norms.l2(before.x - clean)
+    finite = torch.where(before.radius < torch.inf, before.radius, 1.0)
+    quotient = rise / (longer.abs() / finite).clamp_min(FLOOR)
+    return quotient.clamp(-1, 1)
+
+
+def _projected(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    rise = losses.cross_entropy(logits, y) - losses.cross_entropy(before.logits, y)
+    return (rise / math.log(logits.shape[1])).clamp(-1, 1)
+
+
+REWARDS: dict[str, Reward] = {"margin": _margin, "dilution": _dilution, "projected": _projected}
+"""By the names that settings use."""
+assert tuple(REWARDS) == get_args(RewardName)
+
+__all__ = ["REWARDS", "Before", "RewardName", "dilution"]
