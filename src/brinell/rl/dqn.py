@@ -108,7 +108,8 @@ class DQN:
     def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
         self.settings, self.network, self.environment = settings, network, environment
         self._target = copy.deepcopy(network).requires_grad_(False)
-        self._optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
+        self._parameters = list(network.parameters())
+        self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
         self._generator = seeded(seed, device_of(network))
         self._turn = environment.reset(torch.ones_like(environment.alive))
         alive = environment.alive
@@ -181,7 +182,7 @@ class DQN:
         loss = (F.huber_loss(q, goal, reduction="none", delta=settings.huber) * sample.weight).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
+        nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self._optimizer.step()
         q = q.detach()
         if settings.priority:

@@ -119,9 +119,9 @@ class Player:
         self._reward[step], self._turn = reward, after.turn
         ended = torch.logical_or(terminated, truncated, out=self._ended[step])
         if self.tally.count(reward, self._alive[step], ended):
-            if truncated.any():
-                value = self._network({name: feature[truncated] for name, feature in after.turn.features.items()}).value
-                self._last[step, truncated] = value
+            cut = truncated & ~terminated
+            if cut.any():
+                self._last[step, cut] = self._network({name: feature[cut] for name, feature in after.turn.features.items()}).value
             self._turn = environment.reset(ended)
 
     def tensors(self) -> dict[str, Tensor]:

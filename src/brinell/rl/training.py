@@ -83,7 +83,7 @@ class Tally:
     def count(self, reward: Tensor, alive: Tensor, ended: Tensor) -> bool:
         """Note one step of all slots: what it paid, who took part, whose episode it ended. Whether it ended any."""
         self.steps += int(alive.sum())
-        self._running[0] += reward.masked_fill(~alive, 0)
+        self._running[0] += reward
         self._running[1] += alive
         which = ended.nonzero()[:, 0]
         if not len(which):
