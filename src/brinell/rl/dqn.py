@@ -102,6 +102,16 @@ class DQNSettings:
         return self.epsilon_start + share * (self.epsilon_end - self.epsilon_start)
 
 
+@torch.no_grad()
+def target_of(sample: Sample, network: nn.Module, target: nn.Module, picks: tuple[int, ...], settings: DQNSettings) -> Tensor:
+    """(b,): what Q should be: the rewards on the way, and the copy's value of the best action at its end."""
+    later = sample.later
+    heads: Heads = target(later.features)
+    chooser = network(later.features) if settings.double else heads
+    best = worth(heads, later.allowed, greedy(chooser, later.allowed, picks), settings.dueling)
+    return sample.reward + sample.discount * best
+
+
 class DQN:
     """DQN at work on one environment."""
 
@@ -177,7 +187,7 @@ class DQN:
         settings = self.settings
         importance = settings.importance if settings.priority else None
         sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator, importance)
-        goal = self._goal(sample)
+        goal = target_of(sample, self.network, self._target, self.environment.picks, settings)
         q = worth(self.network(sample.turn.features), sample.turn.allowed, sample.action, settings.dueling)
         loss = (F.huber_loss(q, goal, reduction="none", delta=settings.huber) * sample.weight).mean()
         self._optimizer.zero_grad()
@@ -192,15 +202,6 @@ class DQN:
             self._target.load_state_dict(self.network.state_dict())
             self._age = 0
         return loss.detach(), q.mean()
-
-    @torch.no_grad()
-    def _goal(self, sample: Sample) -> Tensor:
-        """(b,): the rewards on the way, and the copy's value of the best action at its end."""
-        later, picks = sample.later, self.environment.picks
-        heads: Heads = self._target(later.features)
-        chooser = self.network(later.features) if self.settings.double else heads
-        best = worth(heads, later.allowed, greedy(chooser, later.allowed, picks), self.settings.dueling)
-        return sample.reward + sample.discount * best
 
     def state(self) -> State:
         """Everything that goes into a checkpoint, the replay memory included."""
