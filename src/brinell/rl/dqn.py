@@ -26,13 +26,13 @@ from brinell.rl.training import (
     Tally,
     check_origin,
     device_of,
+    first_turn,
     load_network,
     load_optimizer,
     optimizer_tensors,
     origin,
     require,
     seeded,
-    turn_of,
     turn_tensors,
     under,
     within,
@@ -115,15 +115,24 @@ def target_of(sample: Sample, network: nn.Module, target: nn.Module, picks: tupl
 class DQN:
     """DQN at work on one environment."""
 
-    def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+    def __init__(
+        self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int, state: State | None = None
+    ) -> None:
+        """Begin with fresh episodes, or take up where `state` was taken.
+
+        Raises:
+            RequestError: the state is of another algorithm, of other settings or of another network.
+        """
         self.settings, self.network, self.environment = settings, network, environment
-        self._target = copy.deepcopy(network).requires_grad_(False)
+        if state:
+            check_origin(state, "dqn", settings)
+            load_network(network, within("network", state.tensors))
         self._parameters = list(network.parameters())
+        self._target = copy.deepcopy(network).requires_grad_(False)
         self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
         self._generator = seeded(seed, device_of(network))
-        self._turn = environment.reset(torch.ones_like(environment.alive))
-        alive = environment.alive
-        self.tally = Tally(alive)
+        self._turn = first_turn(environment, within("turn", state.tensors) if state else None)
+        self.tally = Tally(environment.alive)
         self._replay = Replay(
             self._turn,
             tuple(allowed.new_zeros(len(allowed), k) for allowed, k in zip(self._turn.allowed, environment.picks, strict=True)),
@@ -131,8 +140,20 @@ class DQN:
             memory=settings.memory,
             half=settings.half,
         )
-        self._rows = self._replay.add(self._turn, alive)
         self._age = 0
+        if state:
+            self._load(state)
+        else:
+            self._rows = self._replay.add(self._turn, environment.alive)
+
+    def _load(self, state: State) -> None:
+        tensors, numbers = state
+        load_network(self._target, within("target", tensors))
+        load_optimizer(self._optimizer, within("optimizer", tensors))
+        self._replay.load(within("replay", tensors), numbers["replay"])
+        self.tally.load(within("tally", tensors), numbers["tally"])
+        self._rows, self._age = tensors["rows"].clone(), int(numbers["age"])
+        self._generator.set_state(tensors["generator"])
 
     @property
     def policy(self) -> Learned:
@@ -216,20 +237,3 @@ class DQN:
         )
         numbers = {"age": self._age, "replay": self._replay.numbers(), "tally": self.tally.numbers()}
         return State(tensors, origin("dqn", self.settings) | numbers)
-
-    def load(self, state: State) -> None:
-        """Take up where `state` was taken.
-
-        Raises:
-            RequestError: the state is of another algorithm, of other settings or of another network.
-        """
-        check_origin(state, "dqn", self.settings)
-        tensors, numbers = state
-        load_network(self.network, within("network", tensors))
-        load_network(self._target, within("target", tensors))
-        load_optimizer(self._optimizer, within("optimizer", tensors))
-        self._replay.load(within("replay", tensors), numbers["replay"])
-        self.tally.load(within("tally", tensors), numbers["tally"])
-        self._turn = turn_of(within("turn", tensors))
-        self._rows, self._age = tensors["rows"].clone(), int(numbers["age"])
-        self._generator.set_state(tensors["generator"])

@@ -168,12 +168,7 @@ class Replay:
         return {"taken": self.taken, "highest": self._highest}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
-        """Take up what `tensors` and `numbers` gave; the memory must be of the same size and for the same environment."""
+        """Take up what `tensors` and `numbers` gave, in a memory that was made alike."""
         self.taken, self._highest = int(numbers["taken"]), float(numbers["highest"])
         for name, column in self.tensors().items():
-            if column.shape != tensors[name].shape or column.dtype != tensors[name].dtype:
-                raise RequestError(
-                    f"the checkpoint's replay memory has {tuple(tensors[name].shape)} {tensors[name].dtype} for {name}, this one "
-                    f"{tuple(column.shape)} {column.dtype}; take it up with the environment it was made with"
-                )
             column.copy_(tensors[name])
