@@ -50,10 +50,21 @@ class A2CSettings:
 class A2C:
     """A2C at work on one environment."""
 
-    def __init__(self, settings: A2CSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+    def __init__(
+        self, settings: A2CSettings, network: nn.Module, environment: Environment, seed: int, state: State | None = None
+    ) -> None:
+        """Begin with fresh episodes, or take up where `state` was taken.
+
+        Raises:
+            RequestError: the state is of another algorithm, of other settings or of another network.
+        """
         self.settings, self.network, self.environment = settings, network, environment
         self._optimizer = torch.optim.RMSprop(network.parameters(), lr=settings.learning_rate, alpha=0.99, eps=1e-5, foreach=True)
-        self._player = Player(environment, network, settings.length, seed)
+        if state:
+            check_origin(state, "a2c", settings)
+            load_network(network, within("network", state.tensors))
+            load_optimizer(self._optimizer, within("optimizer", state.tensors))
+        self._player = Player(environment, network, settings.length, seed, state)
         self.tally = self._player.tally
 
     @property
@@ -83,15 +94,4 @@ class A2C:
         """Everything that goes into a checkpoint."""
         tensors = under("network", self.network.state_dict()) | under("optimizer", optimizer_tensors(self._optimizer))
         numbers = origin("a2c", self.settings) | {"tally": self.tally.numbers()}
-        return State(tensors | under("player", self._player.tensors()), numbers)
-
-    def load(self, state: State) -> None:
-        """Take up where `state` was taken.
-
-        Raises:
-            RequestError: the state is of another algorithm, of other settings or of another network.
-        """
-        check_origin(state, "a2c", self.settings)
-        load_network(self.network, within("network", state.tensors))
-        load_optimizer(self._optimizer, within("optimizer", state.tensors))
-        self._player.load(within("player", state.tensors), state.numbers["tally"])
+        return State(tensors | self._player.tensors(), numbers)

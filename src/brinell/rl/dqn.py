@@ -26,13 +26,13 @@ from brinell.rl.training import (
     Tally,
     check_origin,
     device_of,
+    first_turn,
     load_network,
     load_optimizer,
     optimizer_tensors,
     origin,
     require,
     seeded,
-    turn_of,
     turn_tensors,
     under,
     within,
@@ -102,17 +102,37 @@ class DQNSettings:
         return self.epsilon_start + share * (self.epsilon_end - self.epsilon_start)
 
 
+@torch.no_grad()
+def target_of(sample: Sample, network: nn.Module, target: nn.Module, picks: tuple[int, ...], settings: DQNSettings) -> Tensor:
+    """(b,): what Q should be: the rewards on the way, and the copy's value of the best action at its end."""
+    later = sample.later
+    heads: Heads = target(later.features)
+    chooser = network(later.features) if settings.double else heads
+    best = worth(heads, later.allowed, greedy(chooser, later.allowed, picks), settings.dueling)
+    return sample.reward + sample.discount * best
+
+
 class DQN:
     """DQN at work on one environment."""
 
-    def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+    def __init__(
+        self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int, state: State | None = None
+    ) -> None:
+        """Begin with fresh episodes, or take up where `state` was taken.
+
+        Raises:
+            RequestError: the state is of another algorithm, of other settings or of another network.
+        """
         self.settings, self.network, self.environment = settings, network, environment
+        if state:
+            check_origin(state, "dqn", settings)
+            load_network(network, within("network", state.tensors))
+        self._parameters = list(network.parameters())
         self._target = copy.deepcopy(network).requires_grad_(False)
-        self._optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
+        self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
         self._generator = seeded(seed, device_of(network))
-        self._turn = environment.reset(torch.ones_like(environment.alive))
-        alive = environment.alive
-        self.tally = Tally(alive)
+        self._turn = first_turn(environment, within("turn", state.tensors) if state else None)
+        self.tally = Tally(environment.alive)
         self._replay = Replay(
             self._turn,
             tuple(allowed.new_zeros(len(allowed), k) for allowed, k in zip(self._turn.allowed, environment.picks, strict=True)),
@@ -120,8 +140,20 @@ class DQN:
             memory=settings.memory,
             half=settings.half,
         )
-        self._rows = self._replay.add(self._turn, alive)
         self._age = 0
+        if state:
+            self._load(state)
+        else:
+            self._rows = self._replay.add(self._turn, environment.alive)
+
+    def _load(self, state: State) -> None:
+        tensors, numbers = state
+        load_network(self._target, within("target", tensors))
+        load_optimizer(self._optimizer, within("optimizer", tensors))
+        self._replay.load(within("replay", tensors), numbers["replay"])
+        self.tally.load(within("tally", tensors), numbers["tally"])
+        self._rows, self._age = tensors["rows"].clone(), int(numbers["age"])
+        self._generator.set_state(tensors["generator"])
 
     @property
     def policy(self) -> Learned:
@@ -176,12 +208,12 @@ class DQN:
         settings = self.settings
         importance = settings.importance if settings.priority else None
         sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator, importance)
-        goal = self._goal(sample)
+        goal = target_of(sample, self.network, self._target, self.environment.picks, settings)
         q = worth(self.network(sample.turn.features), sample.turn.allowed, sample.action, settings.dueling)
         loss = (F.huber_loss(q, goal, reduction="none", delta=settings.huber) * sample.weight).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
+        nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self._optimizer.step()
         q = q.detach()
         if settings.priority:
@@ -191,15 +223,6 @@ class DQN:
             self._target.load_state_dict(self.network.state_dict())
             self._age = 0
         return loss.detach(), q.mean()
-
-    @torch.no_grad()
-    def _goal(self, sample: Sample) -> Tensor:
-        """(b,): the rewards on the way, and the copy's value of the best action at its end."""
-        later, picks = sample.later, self.environment.picks
-        heads: Heads = self._target(later.features)
-        chooser = self.network(later.features) if self.settings.double else heads
-        best = worth(heads, later.allowed, greedy(chooser, later.allowed, picks), self.settings.dueling)
-        return sample.reward + sample.discount * best
 
     def state(self) -> State:
         """Everything that goes into a checkpoint, the replay memory included."""
@@ -214,20 +237,3 @@ class DQN:
         )
         numbers = {"age": self._age, "replay": self._replay.numbers(), "tally": self.tally.numbers()}
         return State(tensors, origin("dqn", self.settings) | numbers)
-
-    def load(self, state: State) -> None:
-        """Take up where `state` was taken.
-
-        Raises:
-            RequestError: the state is of another algorithm, of other settings or of another network.
-        """
-        check_origin(state, "dqn", self.settings)
-        tensors, numbers = state
-        load_network(self.network, within("network", tensors))
-        load_network(self._target, within("target", tensors))
-        load_optimizer(self._optimizer, within("optimizer", tensors))
-        self._replay.load(within("replay", tensors), numbers["replay"])
-        self.tally.load(within("tally", tensors), numbers["tally"])
-        self._turn = turn_of(within("turn", tensors))
-        self._rows, self._age = tensors["rows"].clone(), int(numbers["age"])
-        self._generator.set_state(tensors["generator"])

@@ -49,7 +49,7 @@ class Step(NamedTuple):
     terminated: Tensor
     """(n,) bool: the episode ended in a state that has no future."""
     truncated: Tensor
-    """(n,) bool: the episode was cut off, and its last state is worth what it would have been worth otherwise."""
+    """(n,) bool: the episode was cut off, and its last state keeps its worth, unless it also terminated there."""
 
 
 class Environment(Protocol):

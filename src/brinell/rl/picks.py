@@ -46,16 +46,15 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
         action: the picks. Without any, Q is the value.
         dueling: False takes a branch's outputs as they are, and no value: the Q of a plain network.
     """
-    gain, count = torch.zeros_like(heads.value), torch.zeros_like(heads.value)
-    for outputs, can, picks in zip(heads.branches, allowed, action, strict=True):
-        chosen = picks >= 0
+    chosen = [picks >= 0 for picks in action]
+    share = 1 / sum((one.sum(1) for one in chosen), start=heads.value.new_zeros(())).clamp(min=1)
+    total = heads.value if dueling else torch.zeros_like(heads.value)
+    for outputs, can, picks, real in zip(heads.branches, allowed, action, chosen, strict=True):
         each = outputs.gather(1, picks.clamp(min=0))
         if dueling:
-            each = each - (outputs.masked_fill(~can, 0).sum(1) / can.sum(1).clamp(min=1))[:, None]
-        gain = gain + each.masked_fill(~chosen, 0).sum(1)
-        count = count + chosen.sum(1)
-    gain = gain / count.clamp(min=1)
-    return heads.value + gain if dueling else gain
+            each = each - ((outputs * can).sum(1) / can.sum(1).clamp(min=1))[:, None]
+        total = total + share * (each * real).sum(1)
+    return total
 
 
 def sampled(heads: Heads, allowed: Sequence[Tensor], picks: Sequence[int], uniform: Sequence[Tensor]) -> Action:

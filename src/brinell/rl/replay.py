@@ -90,21 +90,19 @@ class Replay:
             self._put(f"feature.{name}", rows, tensor, slots)
         for branch, allowed in enumerate(turn.allowed):
             self._put(f"allowed.{branch}", rows, allowed, slots)
-        self.following[rows] = OPEN
-        self.priority[rows] = 0.0
-        where = torch.full_like(mask, END, dtype=torch.int64)
-        where[slots] = rows
-        return where
+        self.following.index_fill_(0, rows, OPEN)
+        self.priority.index_fill_(0, rows, 0.0)
+        return rows if len(rows) == len(mask) else torch.full_like(mask, END, dtype=torch.int64).index_copy_(0, slots, rows)
 
     def link(self, rows: Tensor, action: Action, reward: Tensor, after: Tensor) -> None:
         """Make transitions of `rows` (n,): what was done, what it paid, and the row it led to. Skips END."""
         slots = (rows >= 0).nonzero()[:, 0]
-        rows = rows[slots]
+        rows = rows.index_select(0, slots)
         for branch, picks in enumerate(action):
             self._put(f"action.{branch}", rows, picks, slots)
-        self.reward[rows] = reward[slots]
-        self.following[rows] = after[slots]
-        self.priority[rows] = self._highest
+        self.reward.index_copy_(0, rows, reward.index_select(0, slots))
+        self.following.index_copy_(0, rows, after.index_select(0, slots))
+        self.priority.index_fill_(0, rows, self._highest)
 
     def sample(self, size: int, n_step: int, gamma: float, generator: torch.Generator, importance: float | None) -> Sample:
         """Transitions drawn uniformly, or in proportion to their priorities.
@@ -120,7 +118,7 @@ class Replay:
         uniform = torch.rand(size, generator=generator, device=self.reward.device)
         if importance is None:
             rows = (uniform * len(self)).to(torch.int64).clamp(max=len(self) - 1)
-            weight = (self.following[rows] != OPEN).to(uniform.dtype)
+            weight = (self.following.index_select(0, rows) != OPEN).to(uniform.dtype)
         else:
             shares = self.priority[: len(self)].to(torch.float64).cumsum(0)
             rows = torch.searchsorted(shares, uniform * shares[-1], right=True).clamp(max=len(self) - 1)
@@ -129,7 +127,7 @@ class Replay:
             weight = torch.where(known, chosen, 1.0).pow(-importance)
             weight = (weight / weight.max()).masked_fill(~known, 0)
         reward, discount, last = self._way(rows, n_step, gamma)
-        action = tuple(self._columns[f"action.{branch}"][rows].long() for branch in range(self._branches))
+        action = tuple(self._take(f"action.{branch}", rows).long() for branch in range(self._branches))
         return Sample(rows, self._turn(rows), action, reward, discount, self._turn(last.clamp(min=0)), weight)
 
     def prioritise(self, rows: Tensor, priority: Tensor) -> None:
@@ -139,23 +137,26 @@ class Replay:
 
     def _way(self, rows: Tensor, n_step: int, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
         """Discounted rewards, discount and row at the end of up to `n_step` steps from each row."""
-        reward, discount = torch.zeros_like(self.reward[rows]), torch.ones_like(self.reward[rows])
+        reward, discount = self.reward.new_zeros(len(rows)), self.reward.new_ones(len(rows))
         for _ in range(n_step):
             here = rows.clamp(min=0)
-            following = self.following[here]
+            following = self.following.index_select(0, here)
             on = (rows >= 0) & (following != OPEN)
-            reward = reward + (discount * self.reward[here]).masked_fill(~on, 0)
+            reward = torch.addcmul(reward, discount * on, self.reward.index_select(0, here))
             discount = torch.where(on, discount * gamma, discount)
             rows = torch.where(on, following, rows)
-        return reward, discount.masked_fill(rows < 0, 0), rows
+        return reward, discount * (rows >= 0), rows
 
     def _put(self, name: str, rows: Tensor, tensor: Tensor, slots: Tensor) -> None:
         column = self._columns[name]
-        column[rows] = (tensor if len(slots) == len(tensor) else tensor[slots]).to(column.dtype)
+        column.index_copy_(0, rows, (tensor if len(slots) == len(tensor) else tensor.index_select(0, slots)).to(column.dtype))
 
     def _turn(self, rows: Tensor) -> Turn:
-        features = {name: self._columns[f"feature.{name}"][rows].to(dtype) for name, dtype in self._types.items()}
-        return Turn(features, tuple(self._columns[f"allowed.{branch}"][rows] for branch in range(self._branches)))
+        features = {name: self._take(f"feature.{name}", rows).to(dtype) for name, dtype in self._types.items()}
+        return Turn(features, tuple(self._take(f"allowed.{branch}", rows) for branch in range(self._branches)))
+
+    def _take(self, name: str, rows: Tensor) -> Tensor:
+        return self._columns[name].index_select(0, rows)
 
     def tensors(self) -> dict[str, Tensor]:
         """What is kept, without copying it: one entry for each column."""
@@ -167,12 +168,7 @@ class Replay:
         return {"taken": self.taken, "highest": self._highest}
 
     def load(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
-        """Take up what `tensors` and `numbers` gave; the memory must be of the same size and for the same environment."""
+        """Take up what `tensors` and `numbers` gave, in a memory that was made alike."""
         self.taken, self._highest = int(numbers["taken"]), float(numbers["highest"])
         for name, column in self.tensors().items():
-            if column.shape != tensors[name].shape or column.dtype != tensors[name].dtype:
-                raise RequestError(
-                    f"the checkpoint's replay memory has {tuple(tensors[name].shape)} {tensors[name].dtype} for {name}, this one "
-                    f"{tuple(column.shape)} {column.dtype}; take it up with the environment it was made with"
-                )
             column.copy_(tensors[name])

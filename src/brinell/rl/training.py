@@ -17,7 +17,11 @@ EPISODES = 100
 
 
 class Trainer(Protocol):
-    """An algorithm at work on one environment. It advances by rounds, and may be left and taken up between any two."""
+    """An algorithm at work on one environment. It advances by rounds, and may be left and taken up between any two.
+
+    One that is made with a `State` takes up where that was taken, bit by bit; its environment must be in the state that it had
+    then. One that is made without begins episodes in all slots.
+    """
 
     @property
     def environment(self) -> Environment:
@@ -36,13 +40,6 @@ class Trainer(Protocol):
 
     def state(self) -> State:
         """Everything that goes into a checkpoint, except the environment."""
-
-    def load(self, state: State) -> None:
-        """Take up where `state` was taken, with the environment in the state that it had then.
-
-        Raises:
-            RequestError: the state is of another algorithm, of other settings, or of another network.
-        """
 
 
 def train(trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, every: int = 1000) -> Iterator[Progress]:
@@ -83,7 +80,7 @@ class Tally:
     def count(self, reward: Tensor, alive: Tensor, ended: Tensor) -> bool:
         """Note one step of all slots: what it paid, who took part, whose episode it ended. Whether it ended any."""
         self.steps += int(alive.sum())
-        self._running[0] += reward.masked_fill(~alive, 0)
+        self._running[0] += reward
         self._running[1] += alive
         which = ended.nonzero()[:, 0]
         if not len(which):
@@ -176,10 +173,20 @@ def turn_tensors(turn: Turn) -> dict[str, Tensor]:
     return under("features", turn.features) | under("allowed", allowed)
 
 
-def turn_of(tensors: Mapping[str, Tensor]) -> Turn:
-    """The turn that `turn_tensors` named."""
+def first_turn(environment: Environment, tensors: Mapping[str, Tensor] | None) -> Turn:
+    """The turn to begin with: that of a checkpoint, as `turn_tensors` named it, or that of fresh episodes in all slots.
+
+    Raises:
+        RequestError: the checkpoint is of another number of slots.
+    """
+    if tensors is None:
+        return environment.reset(torch.ones_like(environment.alive))
     allowed = within("allowed", tensors)
-    return Turn(within("features", tensors), tuple(allowed[str(branch)] for branch in range(len(allowed))))
+    turn = Turn(within("features", tensors), tuple(allowed[str(branch)] for branch in range(len(allowed))))
+    theirs, ours = len(turn.allowed[0]), len(environment.alive)
+    if theirs != ours:
+        raise RequestError(f"the checkpoint is of {theirs} slots and the environment has {ours}; go on with {theirs}")
+    return turn
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
