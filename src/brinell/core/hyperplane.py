@@ -22,8 +22,8 @@ from torch import Tensor
 
 from brinell.core.norms import per_sample
 
-FIRST = 32
-"""How many values the L1 projection tries first."""
+FIRST = 8
+"""How many values the L1 projection tries first. torch selects up to 12 of 784 in a quarter of the time that 16 take."""
 
 
 def project_linf(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -57,25 +57,30 @@ def project_l1(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> 
     """(n, *shape): the perturbation with the smallest absolute sum; arguments as in `project_linf`.
 
     A value with a larger `|w|` closes more of the gap per unit, so they are used up in that order. As a rule few are needed; the
-    largest 32 are tried first.
+    largest few are tried first.
     """
     normal, distance = _scaled(w, gap)
     side = normal.sign()
     room = _room(x, side, low, high).flatten(1)
     steepness = normal.abs_().flatten(1).mul_(room.sign())
-    delta = torch.zeros_like(room)
-    rows, count = torch.arange(len(x), device=x.device), min(FIRST, room.shape[1])
-    while len(rows):
-        top, at = steepness[rows].topk(count, dim=1)
-        rooms, missing = room[rows].gather(1, at), distance[rows, None]
-        gains = top * rooms
-        reached = gains.cumsum(1)
-        filled = torch.minimum((missing - reached + gains).clamp_min_(0).div_(top.clamp_min(1e-30)), rooms)
-        delta[rows] = torch.zeros_like(delta[rows]).scatter_(1, at, filled.mul_(top.sign()))
-        if count == room.shape[1]:
-            break
-        rows, count = rows[reached[:, -1] < distance[rows]], min(8 * count, room.shape[1])
+    count = min(FIRST, room.shape[1])
+    delta, reached = _fill(steepness, room, distance, count)
+    rows = (reached < distance).nonzero()[:, 0]
+    while len(rows) and count < room.shape[1]:
+        count = min(8 * count, room.shape[1])
+        delta[rows], reached = _fill(steepness[rows], room[rows], distance[rows], count)
+        rows = rows[reached < distance[rows]]
     return delta.reshape(x.shape).mul_(side)
+
+
+def _fill(steepness: Tensor, room: Tensor, gap: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """How far the `count` steepest values go, filled up in their order until the gap (n,) is closed, and what all reach."""
+    top, at = steepness.topk(count, dim=1)
+    rooms = room.gather(1, at)
+    gains = top * rooms
+    reached = gains.cumsum(1)
+    filled = torch.minimum((gap[:, None] - reached + gains).clamp_min_(0).div_(top.clamp_min(1e-30)), rooms)
+    return torch.zeros_like(room).scatter_(1, at, filled.mul_(top.sign())), reached[:, -1]
 
 
 PROJECT = {"linf": project_linf, "l2": project_l2, "l1": project_l1}
