@@ -79,7 +79,7 @@ class SimBA:
 
     def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search from the clean inputs."""
-        for rows in torch.arange(len(batch), device=batch.x.device).split(max(1, ROOM // math.prod(threat.domain.shape))):
+        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // math.prod(threat.domain.shape))):
             self._run(ledger, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:

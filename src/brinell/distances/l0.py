@@ -30,7 +30,7 @@ class L0:
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
         """Keep the floor(eps) largest changes and undo the others."""
         flat = delta.flatten(1)
-        order = flat.abs().argsort(1, descending=True, stable=True)
+        order = flat.abs().argsort(stable=True, dim=1, descending=True)
         dropped = torch.arange(flat.shape[1], device=delta.device) >= eps.floor()[:, None]
         return flat.masked_fill(torch.zeros_like(dropped).scatter_(1, order, dropped), 0.0).reshape(delta.shape)
 
