@@ -17,8 +17,10 @@ from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
+from brinell.datasets.npz import Npz
 from brinell.runners import local
 from brinell.store.run import Run
+from brinell.targets.torch import TorchModule
 
 VECTOR = Domain(kind="vector", shape=(2,))
 
@@ -85,6 +87,7 @@ def fight(attack: Any, target: Any, x: Any, y: Any, eps: Any, norm: str = "linf"
     """One attack on one batch; what came of it stands in the ledger."""
     batch = batch_of(x, y)
     threat = threat_of(eps, norm, target.domain, n=len(batch))
+    settings = {"minimal": attack.family == "minimal"} | settings
     ledger = Ledger(target, batch, threat, access=attack.access, **settings)
     attack(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold("test"))
     return ledger
@@ -134,6 +137,17 @@ def same_rows(one: Records, other: Records) -> None:
             np.testing.assert_allclose(np.ma.filled(a, 0), np.ma.filled(b, 0), rtol=1e-4, atol=1e-6, err_msg=name)
         elif name != "seconds":
             assert a.tolist() == b.tolist(), name
+
+
+def opened(root: Any, shared: Any, data: str, factory: str, weights: str, n: int) -> tuple[Any, Tensor, Tensor]:
+    """A network of the shared data, and those of the first n samples that it gets right."""
+    dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
+    module = f"{root / 'examples' / 'models' / data}.py:{factory}"
+    target = TorchModule(path=module, weights=str(shared / f"{weights}.safetensors"))(dataset.domain)
+    x, y = dataset.load(range(n)), torch.from_numpy(dataset.labels()[:n])
+    with torch.no_grad():
+        right = target.predict(x).argmax(1) == y
+    return target, x[right], y[right]
 
 
 MODEL = '''

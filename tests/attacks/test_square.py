@@ -5,15 +5,13 @@ import math
 import pytest
 import torch
 
-from _helpers import Recorder, fight, threshold
+from _helpers import Recorder, fight, opened, threshold
 from brinell.attacks.pgd import PGD
 from brinell.attacks.square import Square
 from brinell.core import windows
 from brinell.core.domain import Domain
 from brinell.core.losses import margin
 from brinell.core.streams import Streams
-from brinell.datasets.npz import Npz
-from brinell.targets.torch import TorchModule
 from brinell.testing import check_attack
 
 IMAGE = Domain(kind="image", shape=(3, 12, 12))
@@ -379,17 +377,6 @@ def test_deals_are_the_same_in_any_company():
 
 
 # Real networks
-
-
-def opened(root, shared, data, factory, weights, n):
-    """The network, and those of the first n samples that it gets right."""
-    dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
-    module = f"{root / 'examples' / 'models' / data}.py:{factory}"
-    target = TorchModule(path=module, weights=str(shared / f"{weights}.safetensors"))(dataset.domain)
-    x, y = dataset.load(range(n)), torch.from_numpy(dataset.labels()[:n])
-    with torch.no_grad():
-        right = target.predict(x).argmax(1) == y
-    return target, x[right], y[right]
 
 
 @pytest.mark.slow

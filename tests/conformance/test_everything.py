@@ -15,6 +15,11 @@ SHORTER = {
     "fab": {"steps": 6, "targets": 1},
     "fmn": {"steps": 10},
     "square": {"steps": 80},
+    "simba": {"steps": 60},
+    "bandits": {"steps": 30},
+    "nes": {"steps": 5, "samples": 10},
+    "sparse-rs": {"steps": 60},
+    "hop-skip-jump": {"steps": 2, "samples": 10, "starts": 10, "gamma": 20.0},
 }
 VARIANTS = [
     ("apgd", {"steps": 12, "loss": "dlr"}),
@@ -26,6 +31,8 @@ VARIANTS = [
     ("fgsm", {"loss": "dlr"}),
     ("fab", {"steps": 4, "targets": 0}),
     ("fab", {"steps": 4, "targets": 2, "restarts": 2, "stop_at_eps": True}),
+    ("simba", {"steps": 40, "basis": "dct", "loss": "ce"}),
+    ("sparse-rs", {"steps": 50, "form": "patch", "loss": "ce"}),
 ]
 
 
@@ -87,7 +94,7 @@ def test_form_of_every_plugin(kind, name):
 def test_the_discovered_are_the_shipped():
     # A folder that is no longer found would empty the tests above without failing any.
     assert {"apgd", "fgsm", "pgd"} <= set(plugins.names("attack"))
-    assert {"linf", "l2", "l1"} <= set(plugins.names("distance"))
+    assert {"linf", "l2", "l1", "l0"} <= set(plugins.names("distance"))
     assert {"gaussian-noise", "signed-patch"} <= set(plugins.names("filter"))
     assert {"digits", "npz"} <= set(plugins.names("dataset"))
     assert {"digits-cnn", "torch"} <= set(plugins.names("target"))

@@ -35,7 +35,7 @@ def test_projecting_writes_into_nothing():
     assert torch.equal(x, torch.tensor([[1.5, 0.1]])) and torch.equal(x0, torch.tensor([[0.9, 0.5]]))
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", [*NORMS, "l0"])
 def test_eps_zero_gives_the_clean_input_back(norm):
     x0 = torch.rand(20, 2, generator=torch.Generator().manual_seed(0))
     threat = threat_of(0.0, norm, n=20)
@@ -45,7 +45,7 @@ def test_eps_zero_gives_the_clean_input_back(norm):
 BOUNDS = [(0.0, 1.0), (0.0, 255.0), (-1.0, 1.0), (-2.5, 3.1), (-5000.3, 5000.3)]
 
 
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("norm", [*NORMS, "l0"])
 @pytest.mark.parametrize("bounds", BOUNDS, ids=str)
 @given(st.floats(1e-4, 0.3), st.integers(0, 500))
 def test_what_is_projected_may_be_asked(norm, bounds, share, seed):

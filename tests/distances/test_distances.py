@@ -1,13 +1,19 @@
 """The distances: what they draw, and that they step by the steepest."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from _helpers import distance
+from _helpers import Recorder, batch_of, distance, threat_of
 from brinell.core import norms
+from brinell.core.domain import Domain
+from brinell.core.errors import ContractError
+from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
+from brinell.testing.linear import LinearTarget
 
 NORMS = ["linf", "l2", "l1"]
 
@@ -46,3 +52,48 @@ def test_ascent_is_the_steepest_step(norm, seed, magnitude):
 @pytest.mark.parametrize("norm", NORMS)
 def test_no_step_from_gradient_zero(norm):
     assert torch.equal(distance(norm).ascent(torch.zeros(2, 3)), torch.zeros(2, 3))
+
+
+# L0, which is no norm
+
+
+def test_l0_keeps_the_largest_changes():
+    delta = torch.tensor([[3.0, -1.0, 0.0, 2.0, -4.0], [1.0, 1.0, 1.0, 1.0, 1.0], [5.0, 0.0, 0.0, 0.0, 0.0]])
+    kept = distance("l0").project(delta, torch.tensor([2.9, 3.0, 0.0]))
+    assert kept[0].tolist() == [3, 0, 0, 0, -4]
+    assert distance("l0").size(kept).tolist() == [2, 3, 0]
+
+
+def test_l0_steps_and_draws_one_value():
+    grad = torch.tensor([[[0.5, -2.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    assert distance("l0").ascent(grad).tolist() == [[[0, -1], [0, 0]], [[0, 0], [0, 0]]]
+    drawn = distance("l0").sample(Streams.of(0, torch.arange(2000)), (2, 3))
+    assert (distance("l0").size(drawn) == 1).all() and drawn.abs().max() <= 1
+    places = (drawn != 0).flatten(1).float().mean(0)
+    assert places.sub(1 / 6).abs().max() < 4.5 * (1 / 6 / 2000) ** 0.5
+
+
+def test_l0_allows_no_value_more():
+    """Rounding adds to the other distances. A count is exact: one value beyond eps is a breach."""
+    threat = threat_of(2.0, "l0", Domain(kind="vector", shape=(4,)))
+    assert threat.tolerance().tolist() == [0.0]
+    batch = batch_of([[0.5, 0.5, 0.5, 0.5]], [0])
+    ledger = Ledger(Recorder(lambda x: x[:, :2], threat.domain), batch, threat)
+    ledger.desk().scores(batch.ids, torch.tensor([[0.1, 0.5, 0.9, 0.5]]))
+    with pytest.raises(ContractError, match="left the budget"):
+        ledger.desk().scores(batch.ids, torch.tensor([[0.1, 0.5, 0.9, 0.50001]]))
+
+
+def test_l0_margin_of_a_linear_model_is_that_of_all_subsets():
+    """Seven values, every subset of them, each value at either end of its range."""
+    weight = Streams.of(1, torch.arange(3)).normal(7)
+    target = LinearTarget(weight, torch.zeros(3), Domain(kind="vector", shape=(7,), low=-1.0, high=2.0))
+    x = Streams.of(2, torch.arange(12)).uniform(7)
+    y = target.predict(x).argmax(1)
+    for row, margin in enumerate(target.margin(x, y, "l0").tolist()):
+        fewest = float("inf")
+        for ends in itertools.product((None, -1.0, 2.0), repeat=7):
+            moved = torch.tensor([value if end is None else end for value, end in zip(x[row].tolist(), ends, strict=True)])
+            if int((weight @ moved).argmax()) != int(y[row]):
+                fewest = min(fewest, sum(end is not None for end in ends))
+        assert margin == fewest

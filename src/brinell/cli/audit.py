@@ -16,7 +16,7 @@ def audit(
     model: Annotated[
         list[str] | None, typer.Option(help="Model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE. May repeat.")
     ] = None,
-    norm: Annotated[str | None, typer.Option(help="Distance in which eps is measured: linf or l2.")] = None,
+    norm: Annotated[str | None, typer.Option(help="Distance in which eps is measured: linf, l2, l1 or l0.")] = None,
     eps: Annotated[
         str | None, typer.Option(help="Budgets: 8/255, a list 1/255,2/255, or from:to:points as 0:8/255:9. Default for images.")
     ] = None,

@@ -63,7 +63,10 @@ def tolerance(eps: Tensor, distance: Distance, domain: Domain) -> Tensor:
     """Slack for comparing a measured distance with `eps`: one part in 10**5, and at least what rounding can add.
 
     Adding a perturbation to an input rounds each value by at most `domain.rounding`. No perturbation grows by more than the size
-    of such an error in every value, which is the triangle inequality.
+    of such an error in every value, which is the triangle inequality. What L0 counts is not rounded: a value that was left alone
+    is the clean one exactly, and one more is too many.
     """
+    if distance.name == "l0":
+        return torch.zeros_like(eps)
     error = distance.size(torch.full((1, *domain.shape), 2 * domain.rounding, device=eps.device))
     return torch.clamp_min(eps * 1e-5, max(domain.slack, float(error)))

@@ -15,6 +15,7 @@ from brinell.core.contracts import Attack
 from brinell.core.domain import KINDS, Kind
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
+from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Distance, Threat
@@ -173,8 +174,12 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
     fooled = torch.zeros(len(problem.batch), dtype=torch.bool)
     streams = Streams.of(1, problem.batch.ids)
     for trial in range(min(tries, 50)):
-        delta = distance.sample(streams.fold(trial), tuple(problem.batch.x.shape[1:]))
-        x = threat.project(problem.batch.x + delta * threat.eps.reshape(-1, *[1] * (delta.ndim - 1)), problem.batch.x)
+        shape, stream = tuple(problem.batch.x.shape[1:]), streams.fold(trial)
+        if distance.name == "l0":  # as many random values as the budget allows, each moved by up to half the range
+            delta = stream.uniform(*shape).sub_(0.5)
+        else:
+            delta = distance.sample(stream, shape) * per_sample(threat.eps, problem.batch.x)
+        x = threat.project(problem.batch.x + delta, problem.batch.x)
         fooled |= problem.target.predict(x).argmax(1) != problem.batch.y
     return int(fooled.sum())
 

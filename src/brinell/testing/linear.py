@@ -1,4 +1,4 @@
-"""Linear classifiers, whose distance to the boundary is known exactly in every norm."""
+"""Linear classifiers, whose distance to the boundary is known exactly in every norm, and in L0."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,8 +12,10 @@ from brinell.core.streams import Streams
 from brinell.core.target import Access
 
 SHAPES: dict[Kind, tuple[int, ...]] = {"image": (3, 6, 6), "signal": (2, 30), "video": (1, 4, 5, 5), "vector": (40,)}
-DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf}
-"""The order of the norm that is dual to each distance."""
+DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf, "l0": torch.inf}
+"""The order of the norm that is dual to each distance; in L0 that by which the gaps of the samples are measured out."""
+LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5}
+"""The largest margin of the samples; in L0, where it is a number of values, some two to four of them."""
 
 
 class LinearTarget:
@@ -47,12 +49,23 @@ class LinearTarget:
         """(n,): exact distance to the nearest input of another class, as if there were no bounds.
 
         The logit difference to class k falls fastest along the dual direction: (z_y - z_k) / ||w_y - w_k||_dual. Any step
-        beyond that changes the class, and no shorter one does.
+        beyond that changes the class, and no shorter one does. In L0 the bounds count, without which one value would always do:
+        each value goes to the better end of its range, those that gain most first, until the class changes.
         """
         logits = x.flatten(1) @ self.weight.T + self.bias
         gaps = logits.gather(1, y[:, None]) - logits
+        if distance == "l0":
+            return self._values_to_change(x, y, gaps)
         slopes = torch.linalg.vector_norm(self.weight[y][:, None] - self.weight[None], ord=DUAL[distance], dim=2)
         return torch.where(slopes > 0, gaps / slopes, torch.inf).amin(1)
+
+    def _values_to_change(self, x: Tensor, y: Tensor, gaps: Tensor) -> Tensor:
+        """(n,): the fewest values by whose change another class takes the lead; infinite where all of them would not do."""
+        low, high = (bound.expand(1, *self.domain.shape).flatten(1) - x.flatten(1) for bound in self.domain.bounds(x))
+        slopes = self.weight[None] - self.weight[y][:, None]
+        gain = torch.maximum(slopes * low[:, None], slopes * high[:, None]).sort(2, descending=True).values.cumsum(2)
+        count = 1.0 + (gain <= gaps[..., None]).sum(2)
+        return torch.where(count <= gain.shape[2], count, torch.inf).amin(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +97,9 @@ def linear_problem(kind: Kind, distance: str, *, n: int = 24, classes: int = 5, 
     x = 0.45 + 0.1 * draw.fold("x").uniform(n, features)[0]
     # Move along the difference of the two weights until the signed gap is the wanted one.
     normal = weight[0] - weight[1]
-    largest = {"linf": 0.02, "l2": 0.1, "l1": 0.2}[distance]
-    margin = largest * (0.25 + 0.75 * draw.fold("margin").uniform(n)[0])
+    share = 0.25 + 0.75 * draw.fold("margin").uniform(n)[0]
     side = torch.where(torch.arange(n) % 2 == 0, 1.0, -1.0)
-    wanted = side * margin * torch.linalg.vector_norm(normal, ord=DUAL[distance])
+    wanted = side * share * LARGEST[distance] * torch.linalg.vector_norm(normal, ord=DUAL[distance])
     gap = x @ normal + bias[0] - bias[1]
     x = x + ((wanted - gap) / normal.pow(2).sum())[:, None] * normal
     batch = Batch(ids=torch.arange(n), x=x.reshape(n, *shape), y=(side < 0).long())

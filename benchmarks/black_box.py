@@ -1,0 +1,283 @@
+"""Attacks without gradients side by side: success after so many queries, or, with --labels, the distance reached.
+
+    python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square bandits] [--samples 60] [--seeds 0 1 2]
+    python benchmarks/black_box.py --labels [--norm l2] [--samples 30] [--budgets 1000 2500]
+
+All get the same network, which answers nothing but scores, and the first test images that it gets right. A query is one image
+shown to the network, the first check included; a hook on the module counts them too, and the two counts must agree. A rate is
+that over all samples, the median that of the queries with failures as infinity; each is the mean over the seeds, with the
+smallest and the largest in brackets. `over` is processor time of the whole attack over that inside the network. Attacks are named
+as on the command line, settings included (`square?steps=999`), so one of your own can stand beside them.
+
+With --labels, HopSkipJump beside that of foolbox and of ART, where they are installed: the median over all samples of the
+distance of the closest misclassified input that was shown to the network within the budget, infinite where there was none. Theirs
+run on one image at a time, from their own starts, with their defaults, until the budget is spent.
+"""
+
+import argparse
+import contextlib
+import io
+import math
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import measure
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.auditing.spacing import parse_eps
+from brinell.core.batch import Batch
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.core.torch_target import TorchTarget
+
+BUDGETS = (100, 250, 500, 1000, 2500, 5000)
+EPS = {"l2": "1", "linf": "4/255", "l0": "15"}
+ATTACKS = {
+    "l2": ("square", "simba", "simba?basis=dct", "bandits", "nes"),
+    "linf": ("square", "simba", "simba?basis=dct", "bandits", "nes"),
+    "l0": ("sparse-rs", "sparse-rs?form=patch"),
+}
+
+
+@dataclass
+class Clock:
+    """Processor time inside a module, and how many inputs it was shown."""
+
+    seconds: float = 0.0
+    inputs: int = 0
+
+
+@contextlib.contextmanager
+def clocked(module: nn.Module) -> Iterator[Clock]:
+    """Watch a module while the block runs."""
+    clock = Clock()
+
+    def before(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        clock.inputs += len(inputs[0])
+        clock.seconds -= time.process_time()
+
+    def after(*_: object) -> None:
+        clock.seconds += time.process_time()
+
+    handles = [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    try:
+        yield clock
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass
+class Bench:
+    """A network with the samples that it gets right."""
+
+    subject: measure.Subject
+    module: nn.Module
+    x: Tensor
+    y: Tensor
+
+    def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:
+        """One attack on all samples with so many queries each, and how much longer it took than the network."""
+        name, path, settings = plugins.parse(spec)
+        attack = plugins.build("attack", name, settings | ({"path": path} if path else {}))
+        n = len(self.y)
+        batch = Batch(ids=torch.arange(n), x=self.x, y=self.y)
+        distance = plugins.build("distance", norm, {})
+        threat = Threat(distance=distance, eps=torch.full((n,), eps), domain=self.subject.domain)
+        target = TorchTarget(self.module, self.subject.domain, classes=10, name=self.subject.name)
+        minimal = attack.family == "minimal"
+        ledger = Ledger(target, batch, threat, access=attack.access, queries=queries, minimal=minimal, batch_size=256)
+        with clocked(self.module) as clock:
+            began = time.process_time()
+            attack(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold(spec))
+            spent = time.process_time() - began
+        if clock.inputs != int(ledger.forwards.sum()):
+            raise SystemExit(f"{spec}: the ledger counted {int(ledger.forwards.sum())} queries and the network {clock.inputs}")
+        return ledger, spent / max(clock.seconds, 1e-9)
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Mean with the smallest and the largest value."""
+    mean, least, most = statistics.fmean(values), min(values), max(values)
+    if least == most:
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ({least:.{digits}f}-{most:.{digits}f})"
+
+
+def curves(bench: Bench, options: argparse.Namespace) -> None:
+    """Success at each budget."""
+    budgets = [budget for budget in options.budgets or BUDGETS]
+    text = options.eps or EPS[options.norm]
+    (eps,) = parse_eps(text).values
+    title = f"Success after so many queries: {bench.subject.name}, {options.norm} {text}, {len(bench.y)} samples"
+    columns = ["attack", *(f"@{budget}" for budget in budgets), "median queries", "over"]
+    table = measure.Table(title, command(options, "--eps", text), columns)
+    for spec in options.attacks or ATTACKS[options.norm]:
+        rates: dict[int, list[float]] = {budget: [] for budget in budgets}
+        medians, overs = [], []
+        for seed in options.seeds:
+            ledger, over = bench.fight(spec, options.norm, eps, max(budgets) - 1, seed)
+            # The check that the sample is right to begin with is a query like any other.
+            queries = torch.where(ledger.fooled, 1.0 + ledger.first_success, torch.inf)
+            for budget in budgets:
+                rates[budget].append(float((queries <= budget).float().mean()))
+            medians.append(statistics.median(queries.tolist()))
+            overs.append(over)
+        table.add(spec, *(spread(one, 2) for one in rates.values()), spread(medians, 0), f"{statistics.median(overs):.2f}")
+
+
+# --- labels alone ----------------------------------------------------------------------------------------------------
+
+
+class Spent(Exception):
+    """The budget is spent."""
+
+
+@dataclass
+class Watched:
+    """What one image's attack showed to the network: the closest misclassified input within each budget."""
+
+    module: nn.Module
+    x: Tensor
+    y: int
+    norm: float
+    budgets: list[int]
+    shown: int = 1
+    """Inputs shown; the first check is one of them."""
+    closest: dict[int, float] = field(default_factory=dict)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The network's answer, noted."""
+        x = x.float()  # ART hands on float64
+        logits: Tensor = self.module(x)
+        size = torch.linalg.vector_norm((x - self.x).flatten(1), ord=self.norm, dim=1)
+        inside = ((x >= -1e-6) & (x <= 1 + 1e-6)).flatten(1).all(1)
+        size = torch.where((logits.argmax(1) != self.y) & inside, size, torch.inf)
+        at = self.shown + torch.arange(1, len(x) + 1)
+        for budget in self.budgets:
+            within = size[at <= budget]
+            self.closest[budget] = min(self.closest.get(budget, math.inf), float(within.min()) if len(within) else math.inf)
+        self.shown += len(x)
+        if self.shown >= max(self.budgets):
+            raise Spent
+        return logits
+
+
+class Forward(nn.Module):
+    """A module around a function, as the libraries want it."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The function's answer; only the labels of it are used."""
+        with torch.no_grad():
+            return self.function(x)
+
+
+def foolbox(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
+    """HopSkipJump of foolbox."""
+    from foolbox import PyTorchModel, attacks
+
+    attack = attacks.HopSkipJumpAttack(constraint=norm)
+    try:
+        attack(PyTorchModel(model.eval(), bounds=(0, 1), device="cpu"), x, y, epsilons=None)
+    except ValueError as error:
+        if "init_attack" not in str(error):  # it found no start, which counts as a distance of infinity
+            raise
+
+
+def art(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
+    """HopSkipJump of ART; its starts hold one input of noise at a time."""
+    sys.modules.setdefault("multiprocess", multiprocessing)
+    from art.attacks.evasion import HopSkipJump
+    from art.estimators.classification import PyTorchClassifier
+
+    shape = tuple(x.shape[1:])
+    classifier = PyTorchClassifier(
+        model.eval(), nn.CrossEntropyLoss(), shape, nb_classes=10, clip_values=(0.0, 1.0), device_type="cpu"
+    )
+    attack = HopSkipJump(classifier, norm=2 if norm == "l2" else np.inf, max_iter=64, verbose=False)
+    attack.generate(x.numpy().copy(), np.eye(10, dtype=np.float32)[y.numpy()])
+
+
+def theirs(run: Callable[..., None], bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
+    """(budgets, samples): the distance that another library reached on each image."""
+    np.random.seed(seed)  # noqa: NPY002, TID251
+    torch.manual_seed(seed)  # noqa: TID251
+    found = []
+    for x, y in zip(bench.x.split(1), bench.y.split(1), strict=True):
+        watched = Watched(bench.module, x, int(y), 2 if options.norm == "l2" else math.inf, budgets)
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Spent):
+            run(Forward(watched), x, y, options.norm)
+        found.append([watched.closest.get(budget, math.inf) for budget in budgets])
+    return torch.tensor(found).T
+
+
+def ours(bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
+    """(budgets, samples): the distance that ours reached on each image."""
+    runs = (bench.fight("hop-skip-jump", options.norm, 1e3, budget - 1, seed)[0] for budget in budgets)
+    return torch.stack([ledger.distance for ledger in runs])
+
+
+def distances(bench: Bench, options: argparse.Namespace) -> None:
+    """The distance reached with labels alone."""
+    budgets = sorted(options.budgets or (1000, 2500))
+    title = f"HopSkipJump: median {options.norm} after so many queries, {bench.subject.name}, {len(bench.y)} samples"
+    columns = ["implementation", *(f"@{budget}" for budget in budgets), "without a start"]
+    table = measure.Table(title, command(options, "--labels"), columns)
+    implementations: dict[str, Callable[[int], Tensor]] = {"ours": lambda seed: ours(bench, options, budgets, seed)}
+    for name, run in (("foolbox", foolbox), ("ART", art)):
+        with contextlib.suppress(ImportError):
+            __import__({"ART": "art"}.get(name, name))
+            implementations[name] = lambda seed, run=run: theirs(run, bench, options, budgets, seed)  # type: ignore[misc]
+    for name, reach in implementations.items():
+        found = [reach(seed) for seed in options.seeds]
+        medians = [spread([statistics.median(one[row].tolist()) for one in found], 3) for row in range(len(budgets))]
+        lost = [float(one[-1].isinf().sum()) for one in found]
+        table.add(name, *medians, spread(lost, 0))
+
+
+def command(options: argparse.Namespace, *more: str) -> str:
+    """How a run is repeated."""
+    words = ["python benchmarks/black_box.py", *more, "--model", options.model, "--norm", options.norm]
+    words += ["--samples", str(options.samples), "--seeds", *map(str, options.seeds)]
+    for name in ("attacks", "budgets"):
+        if getattr(options, name):
+            words += [f"--{name}", *map(str, getattr(options, name))]
+    return " ".join(words)
+
+
+def main() -> None:
+    """One table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--attacks", nargs="+", help="attacks with settings; none means all that fit the norm")
+    parser.add_argument("--norm", choices=EPS, default="l2")
+    parser.add_argument("--eps", default="", help="one budget of distance; none means 1 in L2, 4/255 in Linf, 15 values in L0")
+    parser.add_argument("--budgets", nargs="+", type=int, help="queries after which to look")
+    parser.add_argument("--samples", type=int, default=60)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--model", default="resnet20", help="a network of the shared data")
+    parser.add_argument("--labels", action="store_true", help="HopSkipJump beside other libraries, in place of the curves")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
+    subject = measure.subject(options.model)
+    module = subject.module()
+    bench = Bench(subject, module, *subject.samples(options.samples, module))
+    (distances if options.labels else curves)(bench, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""HopSkipJump: along the boundary towards the clean input, with nothing but labels.
+
+Chen, Jordan & Wainwright 2020, HopSkipJumpAttack: a query-efficient decision-based attack, Algorithms 1 and 2. From a start that
+the model gets wrong each step bisects to the boundary, estimates its normal from the labels of noisy inputs (eq. 9 and 16),
+jumps off along it (section 4.2) and bisects again.
+
+The estimate sits on differences that are small next to the input, so on large inputs single labels hang on the rounding of
+float32: another batch size then gives another run of the same quality.
+
+Deviations:
+- Uniform noise comes in squares of 1, 2, 4, ... values a side, in turn, until one is misclassified. Many networks call all fine
+  noise by one name, and the paper starts samples of that class from an image of another.
+- A bisection ends after 24 halvings, which float32 cannot tell apart any more, and a jump after 30, with the input as it was. The
+  paper has no such limits.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.contracts import Family
+from brinell.core.domain import KINDS, Kind
+from brinell.core.ledger import Desk
+from brinell.core.norms import l2, per_sample
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+
+__all__ = ["HopSkipJump"]
+
+BISECTIONS, HALVINGS = 24, 30
+"""The most queries of one bisection, and of one jump."""
+BLOCK = 32
+"""Noisy inputs of each sample that are drawn together; it is part of what a seed means."""
+ROOM = 2**24
+"""Values of noisy inputs that are held at once; samples beyond that are attacked one group after another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopSkipJump:
+    """Decision-based attack: the closest adversarial input from labels alone."""
+
+    steps: int = 30
+    """Estimates of the boundary's normal."""
+    samples: int = 100
+    """Noisy inputs of the first estimate; the later ones take more, with the square root of the step."""
+    most_samples: int = 10_000
+    """Noisy inputs of an estimate at most."""
+    starts: int = 100
+    """Tries to find noise that is misclassified."""
+    gamma: float = 1.0
+    """Accuracy of the bisections: their last interval as a share of the distance, times d^1.5 in L2 and d^2 in Linf."""
+
+    access: ClassVar[Access] = Access.LABELS
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    family: ClassVar[Family] = "minimal"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "samples", "most_samples", "starts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.gamma > 0:
+            raise ValueError(f"gamma is {self.gamma}; it must be above 0")
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """The starts, and for each step an estimate, a jump and a bisection; one bisection comes before the first."""
+        estimates = sum(self._count(step) for step in range(1, self.steps + 1))
+        return self.starts + BISECTIONS + estimates + self.steps * (HALVINGS + BISECTIONS), 0
+
+    def _count(self, step: int) -> int:
+        return min(int(self.samples * math.sqrt(step)), self.most_samples)
+
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Walk with every sample until the steps or its queries are spent."""
+        for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // (BLOCK * batch.x[0].numel()))):
+            walk = _Walk(ledger, batch.select(rows), threat, rng.select(rows), self.gamma)
+            if walk.start(self.starts):
+                for step in range(1, self.steps + 1):
+                    if not walk.step(step, self._count(step)):
+                        break
+
+
+class _Walk:
+    """Adversarial inputs on their way to the clean ones. Each method asks only about samples with queries left."""
+
+    def __init__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, gamma: float) -> None:
+        self._ledger, self._batch, self._rng = ledger, batch, rng
+        self._distance, self._domain = threat.distance, threat.domain
+        self._linf = threat.distance.name == "linf"
+        d = math.prod(threat.domain.shape)
+        self._theta = gamma / (d * d if self._linf else d**1.5)
+        low, high = threat.domain.bounds(batch.x)
+        self._reach = torch.full((len(batch),), 0.1 * float((high - low).max()), device=batch.x.device)
+        self._x = batch.x
+
+    def _fooled(self, rows: Tensor, x: Tensor) -> Tensor:
+        """(n,) bool: whether the model is wrong about `x`, of the samples in these rows."""
+        return self._ledger.labels(self._batch.ids[rows], x) != self._batch.y[rows]
+
+    def _able(self) -> Tensor:
+        """(n,) bool: which samples have a query left."""
+        return self._ledger.standing(self._batch.ids)
+
+    def _select(self, keep: Tensor) -> bool:
+        """Go on with the chosen samples; False where there are none."""
+        if not keep.all():
+            self._batch, self._rng = self._batch.select(keep), self._rng.select(keep)
+            self._x, self._reach = self._x[keep], self._reach[keep]
+        return bool(keep.any())
+
+    def start(self, tries: int) -> bool:
+        """Find noise that is misclassified and bisect to the boundary; False where no sample found any."""
+        found, self._x = torch.zeros_like(self._batch.ids, dtype=torch.bool), self._batch.x.clone()
+        for trial in range(tries):
+            rows = (~found & self._able()).nonzero()[:, 0]
+            if not len(rows):
+                break
+            noise = self._noise(rows, trial)
+            wrong = self._fooled(rows, noise)
+            self._x[rows[wrong]], found[rows[wrong]] = noise[wrong], True
+        if not self._select(found):
+            return False
+        self._bisect()
+        return self._select(self._able())
+
+    def _noise(self, rows: Tensor, trial: int) -> Tensor:
+        """(n, *shape): uniform within the bounds, constant on squares, whose side doubles from one trial to the next."""
+        shape = self._domain.shape
+        grid = shape if self._domain.kind == "vector" else shape[1:]
+        side = 2 ** (trial % (1 + int(math.log2(max(grid)))))
+        squares = PatchGrid(grid, tuple(min(side, length) for length in grid))
+        channels = math.prod(shape) // math.prod(grid)
+        uniform = self._rng.select(rows).fold(f"start {trial}").uniform(channels, len(squares))
+        low, high = self._domain.bounds(self._x)
+        noise = uniform[:, :, squares.covers[:, 0].to(uniform.device)].reshape(-1, *shape)
+        return self._domain.clamp(low + (high - low) * noise)
+
+    def _bisect(self) -> None:
+        """Move each input towards the clean one until the boundary lies within theta of it (Algorithm 1)."""
+        clean, way = self._batch.x, self._x - self._batch.x
+        low, high = torch.zeros_like(self._reach), torch.ones_like(self._reach)
+        size = self._distance.size(way)
+
+        def at(share: Tensor, rows: Tensor) -> Tensor:
+            """Inputs at these shares of the way: on the segment, or in Linf with larger changes cut off."""
+            if self._linf:
+                moved = self._distance.project(way[rows], share * size[rows])
+            else:
+                moved = way[rows] * per_sample(share, way)
+            return self._domain.clamp(moved + clean[rows])
+
+        for _ in range(min(BISECTIONS, math.ceil(math.log2(1 / self._theta)) if self._theta < 1 else 0)):
+            rows = self._able().nonzero()[:, 0]
+            if not len(rows):
+                break
+            middle = (low[rows] + high[rows]) / 2
+            wrong = self._fooled(rows, at(middle, rows))
+            high[rows] = torch.where(wrong, middle, high[rows])
+            low[rows] = torch.where(wrong, low[rows], middle)
+        nearest = at(high, torch.arange(len(way), device=way.device))
+        self._x = torch.where(per_sample(high < 1, way), nearest, self._x)
+
+    def step(self, number: int, count: int) -> bool:
+        """One iteration of Algorithm 2; False where no sample has queries left for another."""
+        direction = self._distance.ascent(self._normal(number, count))
+        able = self._able()
+        if not self._select(able):
+            return False
+        self._jump(direction[able], number)
+        d = self._x[0].numel()
+        self._reach = self._distance.size(self._x - self._batch.x) * self._theta * (d if self._linf else math.sqrt(d))
+        self._bisect()
+        return self._select(self._able())
+
+    def _normal(self, number: int, count: int) -> Tensor:
+        """(n, *shape): which way off the boundary, from the labels of noisy inputs (eq. 16)."""
+        n, shape = len(self._x), self._x.shape[1:]
+        reach = self._reach.clamp_min(1e-12)
+        drawn, weighted, signs, asked = (torch.zeros_like(one) for one in (self._x, self._x, reach, reach))
+        for block, start in enumerate(range(0, count, BLOCK)):
+            size, rng = min(BLOCK, count - start), self._rng.fold(number).fold(block)
+            noise = rng.uniform(size, *shape).mul_(2).sub_(1) if self._linf else rng.normal(size, *shape)
+            noise = noise.flatten(0, 1)
+            rows = torch.arange(n, device=noise.device).repeat_interleave(size)
+            noise *= per_sample(reach[rows] / l2(noise), noise)
+            probes = self._domain.clamp(noise.add_(self._x[rows]))
+            able = self._ledger.standing(self._batch.ids[rows])
+            if not able.any():
+                break
+            sign = torch.zeros(len(rows), device=noise.device)
+            at = able.nonzero()[:, 0]
+            sign[at] = 1 - 2 * (~self._fooled(rows[at], probes if len(at) == len(rows) else probes[at])).float()
+            change = probes.sub_(self._x[rows]).reshape(n, size, -1)
+            sign, one = sign.reshape(n, 1, size), able.float().reshape(n, 1, size)
+            weighted += (sign @ change).reshape(weighted.shape)
+            drawn += (one @ change).reshape(drawn.shape)
+            signs += sign.sum((1, 2))
+            asked += one.sum((1, 2))
+        mean = signs / asked.clamp_min(1)
+        # Where all labels agree the baseline would leave nothing: the mean of the noise itself, towards or away.
+        baseline = torch.where(mean.abs() < 1, mean, 0.0)
+        return weighted - per_sample(baseline, drawn) * drawn
+
+    def _jump(self, direction: Tensor, number: int) -> None:
+        """Step off the boundary by the distance over the root of the step's number, halved until the label is wrong."""
+        length = self._distance.size(self._x - self._batch.x) / math.sqrt(number)
+        open_ = torch.ones_like(length, dtype=torch.bool)
+        for _ in range(HALVINGS):
+            rows = (open_ & self._able()).nonzero()[:, 0]
+            if not len(rows):
+                break
+            x = self._domain.clamp(self._x[rows] + per_sample(length[rows], direction) * direction[rows])
+            wrong = self._fooled(rows, x)
+            self._x[rows[wrong]], open_[rows[wrong]] = x[wrong], False
+            length[rows] /= 2

@@ -1,0 +1,298 @@
+"""Sparse-RS: random search over which few places change, or where a patch stands, and over the colours there.
+
+Croce, Andriushchenko, Singh, Flammarion & Hein 2022, Sparse-RS: a versatile framework for query-efficient sparse black-box
+adversarial attacks, Algorithms 1 to 3 with the settings of the appendix for untargeted attacks.
+
+L0 counts values here, and the paper counts pixels, which change in all channels at once: of C channels, floor(eps / C) places
+change (`form=pixels`), or a patch (`form=patch`) of the largest side whose values do not exceed eps: a square, a segment of a
+signal or a vector, a cube of a video, cut where an axis is shorter. Where eps is too small for one place nothing is asked.
+
+Colours are corners: each channel at one end of its range. A pixel that would get the colour that it has in the clean input gets
+the opposite one, so that no place is spent on nothing.
+
+Deviations:
+- Pixels: the authors' code makes sure of a new colour only where one pixel changes.
+- The patch starts as a chequerboard of squares of side sqrt(s) with random colours. The authors' code lays 1,000 random squares
+  with sides below sqrt(s) over one another.
+- In one of four steps the patch moves, as in the authors' code for untargeted attacks; it stays within the input.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.contracts import Family
+from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.ledger import Desk
+from brinell.core.losses import LOSSES
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+
+__all__ = ["SparseRS"]
+
+PIXELS = ((0, 2), (50, 4), (200, 5), (500, 6), (1000, 8), (2000, 10), (4000, 12), (6000, 15), (8000, 20))
+PATCH = ((10, 2), (50, 4), (200, 8), (500, 16), (1000, 32), (2000, 64), (4000, 128), (6000, 256), (8000, 512))
+"""After which of 10,000 steps alpha is divided by what."""
+REACH = 0.75
+"""How far a patch moves at first, as a share of each axis; it falls to 0 along a straight line."""
+MOVES = 4
+"""Every how many steps a patch moves instead of changing."""
+ROOM = 2**24
+"""Values of input that are searched together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseRS:
+    """Random search in L0: few pixels anywhere, or one patch; no gradients, one query a step."""
+
+    form: Literal["pixels", "patch"] = "pixels"
+    """What changes: pixels (places anywhere) or patch (one square, segment or block)."""
+    steps: int = 5000
+    """Proposals; one more query is for the start."""
+    p_init: float | None = None
+    """Share of the pixels, or of the patch, that the first proposals change; none means the paper's, 0.3 and 0.4."""
+    loss: Literal["margin", "ce"] = "margin"
+    """Loss to raise: margin or ce (cross-entropy)."""
+    rescale_schedule: bool = True
+    """Divide alpha at the paper's shares of `steps`; otherwise at the paper's steps of 10,000."""
+
+    access: ClassVar[Access] = Access.SCORES
+    distances: ClassVar[frozenset[str]] = frozenset({"l0"})
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    family: ClassVar[Family] = "budgeted"
+
+    def __post_init__(self) -> None:
+        if self.form not in ("pixels", "patch"):
+            raise ValueError(f"form is {self.form!r}, not pixels or patch")
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}; it must be at least 1")
+        if self.p_init is not None and not 0 < self.p_init <= 1:
+            raise ValueError(f"p_init is {self.p_init}, a share above 0 and at most 1")
+        if self.loss not in ("margin", "ce"):
+            raise ValueError(f"loss is {self.loss!r}, not margin or ce")
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """One forward at the start and one a step."""
+        return self.steps + 1, 0
+
+    def share(self, step: int) -> float:
+        """The paper's alpha at a step, counted from 0."""
+        at = (step + 1) * 10_000 // self.steps if self.rescale_schedule else step + 1
+        first, marks = (0.3, PIXELS) if self.form == "pixels" else (0.4, PATCH)
+        return (self.p_init or first) / max((divisor for mark, divisor in marks if at > mark), default=1)
+
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Search on all samples whose eps allows one place."""
+        able = (_places(threat) >= 1).nonzero()[:, 0]
+        for rows in torch.split(able, max(1, ROOM // math.prod(threat.domain.shape))):
+            if len(rows):
+                self._run(ledger, batch.select(rows), threat.select(rows), rng.select(rows))
+
+    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Algorithm 1."""
+        loss, ids, y = LOSSES[self.loss], batch.ids, batch.y
+        search: _Search = (_Pixels if self.form == "pixels" else _Patch)(batch, threat, rng.fold("start"))
+        highest = loss(ledger.scores(ids, search.x), y)
+        for step in range(self.steps):
+            stands = ledger.standing(ids)
+            if not stands.all():
+                ids, y, highest, rng = ids[stands], y[stands], highest[stands], rng.select(stands)
+                if not len(ids):
+                    return
+                search.select(stands)
+            proposal = search.propose(rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps)
+            answer = loss(ledger.scores(ids, proposal), y)
+            better = answer > highest
+            highest = torch.where(better, answer, highest)
+            search.settle(better)
+
+
+class _Search(Protocol):
+    """The best input so far, `x` (n, *shape), and the next proposal."""
+
+    x: Tensor
+
+    def select(self, keep: Tensor) -> None: ...
+
+    def propose(self, rng: Streams, share: float, step: int, left: float) -> Tensor: ...
+
+    def settle(self, better: Tensor) -> None: ...
+
+
+class _Colours:
+    """Corners of the range of each place: (n, C) values that differ from the clean ones."""
+
+    def __init__(self, domain: Domain, like: Tensor) -> None:
+        grid = _grid(domain)
+        shape = (math.prod(domain.shape) // math.prod(grid), math.prod(grid))
+        self.low, self.high = (bound.expand(1, *domain.shape).reshape(shape) for bound in domain.bounds(like))
+
+    def at(self, places: Tensor, high: Tensor) -> Tensor:
+        """(n, C, k): the upper end of the range where `high` (n, C, k) bool says so, at the places (n, k)."""
+        return torch.where(high, self.high[:, places].movedim(1, 0), self.low[:, places].movedim(1, 0))
+
+    def other(self, places: Tensor, high: Tensor, clean: Tensor) -> Tensor:
+        """The same, but turned to the opposite corner where that is the clean colour (n, C, k)."""
+        colour = self.at(places, high)
+        same = (colour == clean).all(1, keepdim=True)
+        return torch.where(same, self.at(places, ~high), colour)
+
+
+class _Pixels:
+    """Algorithm 2: some of the changed places are given up for others, which get new colours."""
+
+    def __init__(self, batch: Batch, threat: Threat, rng: Streams) -> None:
+        domain = threat.domain
+        self._shape, self._colours = domain.shape, _Colours(domain, batch.x)
+        self._clean = batch.x.reshape(len(batch), *self._colours.low.shape)
+        self._count = _places(threat).clamp_max(self._clean.shape[2])
+        order = rng.uniform(self._clean.shape[2]).argsort(1).argsort(1)
+        self._changed = order < self._count[:, None]
+        everywhere = torch.arange(self._clean.shape[2], device=batch.x.device).expand_as(order)
+        colours = self._colours.other(everywhere, rng.fold("colour").bits(*self._clean.shape[1:]) > 0, self._clean)
+        self._best = torch.where(self._changed[:, None], colours, self._clean)
+        self._proposal, self._after = self._best, self._changed
+        self.x = self._best.reshape(-1, *self._shape)
+
+    def select(self, keep: Tensor) -> None:
+        self._clean, self._count = self._clean[keep], self._count[keep]
+        self._changed, self._best = self._changed[keep], self._best[keep]
+
+    def propose(self, rng: Streams, share: float, step: int, left: float) -> Tensor:
+        """Exchange a share of the changed places, one at least."""
+        channels, places = self._clean.shape[1:]
+        swapped = torch.minimum((share * self._count).long().clamp_min_(1), (places - self._count).clamp_min_(1))
+        most = int(swapped.max())
+        counts = torch.arange(most, device=swapped.device) < swapped[:, None]
+        keys = rng.uniform(places)
+        leave = (keys + self._changed).topk(most, dim=1).indices
+        enter = torch.where(self._count[:, None] < places, (keys - self._changed.float()).topk(most, dim=1).indices, leave)
+        self._proposal, self._after = self._best.clone(), self._changed.clone()
+        self._put(leave, counts, _take(self._clean, leave), False)
+        colours = self._colours.other(enter, rng.fold("colour").bits(channels, most) > 0, _take(self._clean, enter))
+        self._put(enter, counts, colours, True)
+        return self._proposal.reshape(-1, *self._shape)
+
+    def _put(self, places: Tensor, counts: Tensor, values: Tensor, changed: bool) -> None:
+        """Write `values` (n, C, k) at those of the places (n, k) that count."""
+        kept = torch.where(counts[:, None], values, _take(self._proposal, places))
+        self._proposal.scatter_(2, places[:, None].expand_as(kept), kept)
+        self._after.scatter_(1, places, torch.where(counts, changed, self._after.gather(1, places)))
+
+    def settle(self, better: Tensor) -> None:
+        """Keep the proposals that were better."""
+        self._best = torch.where(better[:, None, None], self._proposal, self._best)
+        self._changed = torch.where(better[:, None], self._after, self._changed)
+
+
+class _Patch:
+    """Algorithm 3: a square of the patch gets another colour, or the patch moves."""
+
+    def __init__(self, batch: Batch, threat: Threat, rng: Streams) -> None:
+        domain = threat.domain
+        self._grid, self._shape = _grid(domain), domain.shape
+        self._colours = _Colours(domain, batch.x)
+        self._clean = batch.x.reshape(len(batch), *self._colours.low.shape)
+        device = batch.x.device
+        self._length = torch.tensor(self._grid, device=device)
+        self._sides = _sides(self._grid, _places(threat))
+        self._window = tuple(int(side) for side in self._sides.amax(0))
+        self._offsets = _coordinates(self._window).to(device)
+        room = self._length - self._sides
+        self._corner = (rng.fold("corner").uniform(len(self._grid)) * (room + 1)).long()
+        # The content of each patch: which channels are at the upper end of their range, for the largest window of all.
+        square = self._sides.amax(1).float().sqrt().long().clamp_min_(1)
+        tiles = self._offsets[None] // square[:, None, None]
+        number = (tiles * torch.tensor([1, 7919, 104729][: len(self._grid)], device=device)).sum(2)
+        channels = self._clean.shape[1]
+        draws = rng.fold("content").bits(channels, 4096) > 0
+        self._content = draws.gather(2, (number % 4096)[:, None].expand(-1, channels, -1))
+        self._next = self._corner, self._content
+        self.x = self._painted(self._corner, self._content)
+
+    def select(self, keep: Tensor) -> None:
+        self._clean, self._sides = self._clean[keep], self._sides[keep]
+        self._corner, self._content = self._corner[keep], self._content[keep]
+
+    def propose(self, rng: Streams, share: float, step: int, left: float) -> Tensor:
+        """In one of four steps move, otherwise give a square of the patch another colour."""
+        corner, content = self._corner, self._content
+        axes, room = len(self._grid), self._length - self._sides
+        far = (left * REACH * self._length).long()
+        if (step + 1) % MOVES == 0 and bool((far > 0).any()):
+            shift = (rng.fold("shift").uniform(axes) * (2 * far + 1)).long() - far
+            corner = (corner + shift).clamp(torch.zeros_like(room), room)
+        else:
+            content = self._repainted(rng, share)
+        self._next = corner, content
+        return self._painted(corner, content)
+
+    def _repainted(self, rng: Streams, share: float) -> Tensor:
+        """The content with one square of another colour: all of it, or, where it is one place, one channel turned."""
+        axes, channels = len(self._grid), self._clean.shape[1]
+        side = torch.minimum((share ** (1 / axes) * self._sides).long().clamp_min_(1), self._sides)
+        start = (rng.fold("square").uniform(axes) * (self._sides - side + 1)).long()
+        inside = ((self._offsets >= start[:, None]) & (self._offsets < (start + side)[:, None])).all(2)[:, None]
+        high = (rng.fold("high").bits(channels, 1) > 0).expand_as(self._content)
+        single = torch.arange(channels, device=side.device)[:, None] == rng.fold("channel").integers(channels, 1)[:, None]
+        one = (side == 1).all(1)[:, None, None]
+        idle = ((high == self._content) | ~inside).flatten(1).all(1)[:, None, None]
+        turned = torch.where(one, self._content ^ single, torch.where(idle, ~high, high))
+        return torch.where(inside, turned, self._content)
+
+    def _painted(self, corner: Tensor, content: Tensor) -> Tensor:
+        """(n, *shape): the clean inputs with the patches on them."""
+        # Where a patch is smaller than the largest one, a window of the largest size around it is written, most of it clean.
+        anchor = torch.minimum(corner, self._length - torch.tensor(self._window, device=corner.device))
+        within = self._offsets - (corner - anchor)[:, None]
+        inside = ((within >= 0) & (within < self._sides[:, None])).all(2)
+        at = ((within * _strides(self._window, corner)).sum(2) * inside)[:, None].expand(-1, content.shape[1], -1)
+        places = ((self._offsets + anchor[:, None]) * _strides(self._grid, corner)).sum(2)
+        colours = self._colours.at(places, content.gather(2, at))
+        kept = torch.where(inside[:, None], colours, _take(self._clean, places))
+        return self._clean.scatter(2, places[:, None].expand_as(kept), kept).reshape(-1, *self._shape)
+
+    def settle(self, better: Tensor) -> None:
+        """Keep the proposals that were better."""
+        corner, content = self._next
+        self._corner = torch.where(better[:, None], corner, self._corner)
+        self._content = torch.where(better[:, None, None], content, self._content)
+
+
+def _grid(domain: Domain) -> tuple[int, ...]:
+    """The axes along which places lie: all but the channels, and the only one of a vector."""
+    return domain.shape if domain.kind == "vector" else domain.shape[1:]
+
+
+def _places(threat: Threat) -> Tensor:
+    """(n,) int64: how many places may change, all channels of each."""
+    channels = math.prod(threat.domain.shape) // math.prod(_grid(threat.domain))
+    return (threat.eps / channels).floor().long()
+
+
+def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
+    """(n, axes) int64: sides of the largest patch of at most so many places (n,): a cube, cut where an axis is shorter."""
+    length = torch.tensor(grid, device=places.device)
+    largest = torch.arange(1, max(grid) + 1, device=places.device)[:, None].minimum(length)
+    fits = (largest.prod(1) <= places[:, None]).sum(1)
+    return largest[fits - 1]
+
+
+def _coordinates(grid: tuple[int, ...]) -> Tensor:
+    """(places, axes) int64."""
+    return torch.cartesian_prod(*(torch.arange(side) for side in grid)).reshape(-1, len(grid))
+
+
+def _strides(grid: tuple[int, ...], like: Tensor) -> Tensor:
+    """(axes,) int64: how far apart neighbours along each axis lie when places are counted flat."""
+    return torch.tensor([math.prod(grid[axis + 1 :]) for axis in range(len(grid))], device=like.device)
+
+
+def _take(values: Tensor, places: Tensor) -> Tensor:
+    """(n, C, k): the values (n, C, places) at the places (n, k)."""
+    return values.gather(2, places[:, None].expand(-1, values.shape[1], -1))

@@ -1,0 +1,51 @@
+"""L0: at most eps values may change, each channel counted, by as much as the bounds allow.
+
+It is not a norm: twice a perturbation is no larger. Where the other distances have a unit ball, draws stay within -1 to 1.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core import norms
+from brinell.core.streams import Streams
+
+__all__ = ["L0"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class L0:
+    """Number of values that change at all."""
+
+    @property
+    def name(self) -> str:
+        """`l0`."""
+        return "l0"
+
+    def size(self, delta: Tensor) -> Tensor:
+        """(n,): number of values that are not 0."""
+        return norms.l0(delta)
+
+    def project(self, delta: Tensor, eps: Tensor) -> Tensor:
+        """Keep the floor(eps) largest changes and undo the others."""
+        flat = delta.flatten(1)
+        order = flat.abs().argsort(stable=True, dim=1, descending=True)
+        dropped = torch.arange(flat.shape[1], device=delta.device) >= eps.floor()[:, None]
+        return flat.masked_fill(torch.zeros_like(dropped).scatter_(1, order, dropped), 0.0).reshape(delta.shape)
+
+    def ascent(self, grad: Tensor) -> Tensor:
+        """A change of 1 in the value with the steepest gradient."""
+        flat = grad.flatten(1)
+        steepest = flat.abs().argmax(1, keepdim=True)
+        return torch.zeros_like(flat).scatter_(1, steepest, flat.gather(1, steepest).sign()).reshape(grad.shape)
+
+    def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """One value, any of them, changed by anything from -1 to 1."""
+        flat = torch.zeros(len(rng), torch.Size(shape).numel(), device=rng.keys.device)
+        place = rng.fold("place").integers(flat.shape[1], 1)
+        return flat.scatter_(1, place, rng.uniform(1).mul_(2).sub_(1)).reshape(-1, *shape)
+
+    def direction(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """One value, any of them, changed by anything from -1 to 1, but not by 0."""
+        return self.sample(rng, shape)

@@ -1,0 +1,26 @@
+"""The attacks without gradients on a real network: what was measured must come again."""
+
+import pytest
+
+from _helpers import fight, opened
+from brinell import plugins
+
+
+@pytest.mark.parametrize(
+    ("spec", "norm", "eps", "least"),
+    [
+        ("simba", "l2", 2.0, 6),
+        ("bandits", "linf", 8 / 255, 4),
+        ("nes", "l2", 2.0, 4),
+        ("sparse-rs", "l0", 60.0, 7),
+        ("sparse-rs?form=patch", "l0", 192.0, 5),
+        ("hop-skip-jump", "l2", 3.0, 4),
+    ],
+)
+def test_an_undefended_network_falls(root, shared, spec, norm, eps, least):
+    """ResNet-20 of CIFAR-10, eight images that it gets right, 200 queries each."""
+    target, x, y = opened(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 10)
+    name, _, settings = plugins.parse(spec)
+    ledger = fight(plugins.build("attack", name, settings), target, x[:8], y[:8], eps, norm, queries=200)
+    assert len(x) >= 8
+    assert ledger.fooled.sum() >= least and ledger.forwards.max() <= 200

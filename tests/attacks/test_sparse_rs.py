@@ -1,0 +1,186 @@
+"""Sparse-RS against its paper: how much changes at once, where, and in which colours; and optima that are known."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import Recorder, fight
+from brinell.attacks import sparse_rs
+from brinell.attacks.sparse_rs import SparseRS
+from brinell.core.domain import Domain
+from brinell.core.streams import Streams
+from brinell.testing.linear import linear_problem
+
+IMAGE = Domain(kind="image", shape=(3, 9, 8))
+DOMAINS = [
+    IMAGE,
+    Domain(kind="signal", shape=(2, 40)),
+    Domain(kind="video", shape=(1, 3, 6, 5)),
+    Domain(kind="vector", shape=(30,)),
+]
+
+
+def slope(domain):
+    return torch.cos(torch.arange(math.prod(domain.shape)) * 2.3) + 0.05
+
+
+def asked(domain, eps, steps, x=None, **settings):
+    """Clean inputs, and (steps + 1, n, *shape) of what was asked about, of a linear model that is never fooled."""
+    x = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4 if x is None else x
+    target = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain)
+    ledger = fight(SparseRS(steps=steps, **settings), target, x, [0] * len(x), eps, "l0")
+    assert ledger.forwards.tolist() == [steps + 1] * len(x)
+    return x, torch.stack(target.calls)
+
+
+def places(domain, change):
+    """(..., places) bool: where any channel differs."""
+    if domain.kind == "vector":
+        return change != 0
+    return (change != 0).any(-len(domain.shape)).flatten(-len(domain.shape) + 1)
+
+
+def accepted(domain, calls):
+    """For each proposal, the best input before it."""
+    best = calls[0].clone()
+    for proposal in calls[1:]:
+        yield best.clone(), proposal
+        better = (proposal - best).flatten(1) @ slope(domain) > 0
+        best[better] = proposal[better]
+
+
+# Schedules
+
+
+def test_schedules_by_hand():
+    pixels, patch = SparseRS(steps=10_000), SparseRS(steps=10_000, form="patch")
+    marks = [(0, 2), (49, 2), (50, 4), (200, 5), (500, 6), (1000, 8), (2000, 10), (4000, 12), (6000, 15), (8000, 20)]
+    assert all(pixels.share(step) == pytest.approx(0.3 / divisor) for step, divisor in marks)
+    assert patch.share(0) == 0.4 and patch.share(10) == 0.2 and patch.share(9999) == pytest.approx(0.4 / 512)
+    assert SparseRS(steps=100).share(10) == pytest.approx(0.3 / 8)
+    assert SparseRS(steps=100, rescale_schedule=False, p_init=0.6).share(60) == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
+    ("grid", "places", "sides"),
+    [
+        ((32, 32), 24, (4, 4)),
+        ((32, 32), 25, (5, 5)),
+        ((32, 32), 1, (1, 1)),
+        ((3, 40), 30, (3, 10)),
+        ((50,), 7, (7,)),
+        ((4, 32, 32), 8, (2, 2, 2)),
+        ((4, 32, 32), 100, (4, 5, 5)),
+        ((4, 4), 900, (4, 4)),
+    ],
+)
+def test_the_largest_patch_by_hand(grid, places, sides):
+    assert tuple(sparse_rs._sides(grid, torch.tensor([places]))[0].tolist()) == sides
+
+
+# Proposals
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_pixels_that_change(domain):
+    """floor(eps / C) places, each at a corner of its range and none as it was."""
+    channels = 1 if domain.kind == "vector" else domain.shape[0]
+    x, calls = asked(domain, 5 * channels + 0.5, 60)
+    change = calls - x
+    assert (places(domain, change).sum(-1) == 5).all()
+    assert torch.isin(calls[change != 0], torch.tensor([0.0, 1.0])).all()
+    touched = places(domain, change).any(0)
+    assert (touched.float().mean(-1) > 0.4).all()  # the search goes everywhere
+
+
+def test_as_many_pixels_are_exchanged_as_the_schedule_says():
+    x, calls = asked(IMAGE, 3 * 20, 100, rescale_schedule=False)
+    for step, (best, proposal) in enumerate(accepted(IMAGE, calls)):
+        swapped = max(1, int(20 * SparseRS(steps=100, rescale_schedule=False).share(step)))
+        gone = places(IMAGE, best - x) & ~places(IMAGE, proposal - x)
+        come = places(IMAGE, proposal - x) & ~places(IMAGE, best - x)
+        assert (gone.sum(1) == swapped).all() and (come.sum(1) == swapped).all()
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 80), st.sampled_from(["pixels", "patch"]), st.integers(0, 3))
+def test_any_budget_is_kept(eps, form, which):
+    """Of any eps, of clean inputs at their bounds, and where all places may change."""
+    domain = DOMAINS[which]
+    x = (Streams.of(eps, torch.arange(2)).uniform(*domain.shape) * 3).floor().div(2).clamp(0, 1)
+    channels = 1 if domain.kind == "vector" else domain.shape[0]
+    if eps >= channels:
+        _, calls = asked(domain, eps, 6, x=x, form=form)
+        assert ((calls - x) != 0).flatten(2).sum(2).max() <= eps
+        if form == "pixels":
+            most = min(eps // channels, math.prod(domain.shape) // channels)
+            assert (places(domain, calls - x).sum(-1) == most).all()
+
+
+def test_too_small_a_budget_asks_nothing():
+    target = Recorder(lambda x: x.flatten(1)[:, :2], IMAGE)
+    ledger = fight(SparseRS(steps=5), target, torch.full((3, 3, 9, 8), 0.5), [0, 0, 0], torch.tensor([2.0, 2.9, 0.0]), "l0")
+    assert ledger.forwards.tolist() == [0, 0, 0] and not target.calls
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=str)
+def test_a_patch_is_one_block_that_moves(domain):
+    channels = 1 if domain.kind == "vector" else domain.shape[0]
+    grid = domain.shape if domain.kind == "vector" else domain.shape[1:]
+    budget = {1: 6, 2: 9, 3: 8}[len(grid)]
+    side = {1: 6, 2: 3, 3: 2}[len(grid)]
+    x, calls = asked(domain, budget * channels, 60, form="patch")
+    corners = set()
+    for changed in places(domain, calls - x).flatten(0, 1).reshape(-1, *grid):
+        where = changed.nonzero()
+        low, high = where.amin(0), where.amax(0)
+        assert (high - low + 1).tolist() == [side] * len(grid) and int(changed.sum()) == side ** len(grid)
+        corners.add(tuple(low.tolist()))
+    assert len(corners) > 5
+
+
+def test_patches_of_different_sizes_in_one_batch():
+    """Each sample has a budget of its own; alone it does the same."""
+    eps = torch.tensor([3.0, 12.0, 27.0, 48.0, 200.0])
+    x = torch.full((5, 3, 9, 8), 0.5)
+    _, together = asked(IMAGE, eps, 40, x=x, form="patch")
+    sizes = places(IMAGE, together - x).sum(-1)
+    assert (sizes == torch.tensor([1, 4, 9, 16, 64])).all()
+
+
+def test_in_one_of_four_steps_the_patch_moves():
+    x, calls = asked(IMAGE, 27, 40, form="patch")
+    for step, (best, proposal) in enumerate(accepted(IMAGE, calls)):
+        same = (places(IMAGE, best - x) == places(IMAGE, proposal - x)).all(1)
+        if (step + 1) % 4:
+            assert same.all()
+    assert places(IMAGE, calls - x).flatten(0, 1).unique(dim=0).shape[0] > 8
+
+
+# Known optima
+
+
+def test_the_best_values_of_a_linear_model_are_found():
+    """Three of thirty values, each at the better end: the three of largest gain, and no more can be had."""
+    domain = Domain(kind="vector", shape=(30,))
+    x, calls = asked(domain, 3, 800)
+    gain = torch.maximum(slope(domain) * (1 - x), -slope(domain) * x).topk(3, dim=1).values.sum(1)
+    torch.testing.assert_close(((calls - x) @ slope(domain)).amax(0), gain)
+
+
+def test_exactly_as_many_values_as_needed():
+    """One value at a place, so the exact margin can be reached, and by one value less nothing can."""
+    problem = linear_problem("vector", "l0")
+    found = fight(SparseRS(steps=1000), problem.target, problem.batch.x, problem.batch.y, problem.margin, "l0")
+    assert found.fooled.all()
+    short = fight(SparseRS(steps=300), problem.target, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
+    assert not short.fooled.any()
+
+
+@pytest.mark.parametrize("chosen", [{"steps": 0}, {"form": "frame"}, {"p_init": 0.0}, {"loss": "dlr"}])
+def test_settings_out_of_range(chosen):
+    with pytest.raises(ValueError, match=next(iter(chosen))):
+        SparseRS(**chosen)
