@@ -10,6 +10,7 @@ from brinell.testing import check_attack, check_dataset, check_distance, check_f
 
 # Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
 SHORTER = {
+    "rlab": {"steps": 40, "refine": 5, "draws": 2, "slots": 16},
     "apgd": {"steps": 12},
     "pgd": {"steps": 8},
     "fab": {"steps": 6, "targets": 1},

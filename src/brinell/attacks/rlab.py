@@ -37,7 +37,7 @@ class RLAB:
     """Side of a patch in values, the same along every axis; 0: about 64 along a signal, 16 x 16 in an image, 8**3 in a video."""
     stride: int = 0
     """From one patch to the next; below `patch` they overlap. 0: the side of a patch."""
-    severities: tuple[int, ...] = (1, 2, 3)
+    severities: tuple[int, ...] = SEVERITIES
     """Which of the severities 1 to 5 may be used."""
     draws: int = 16
     """Versions of each random filter to choose from."""

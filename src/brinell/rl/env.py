@@ -240,7 +240,7 @@ class Placement:
         self._height[rows] = self._start[rows] = self.rules.goal.height(self._logits[rows], self._batch.y[sample])
         there = self._height[rows] > 0
         self._found.reached[sample[there]] = True
-        self.alive[rows[~there]] = True
+        self.alive[rows] = ~there & self._desk.affordable(self._batch.ids[sample])
 
     def step(self, action: Action) -> Step:
         """Carry out a dual action in every slot. Picks beyond a slot's pace, or of no effect, are struck out in place (-1)."""

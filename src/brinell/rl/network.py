@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from brinell.rl.env import PATCH_FEATURES, WHOLE_FEATURES
 from brinell.rl.interface import Heads
+from brinell.rl.layers import linear, seeded
 
 
 class PatchNetwork(nn.Module):
@@ -17,22 +18,18 @@ class PatchNetwork(nn.Module):
     Args:
         families: options of the filter branch; 1 where there is no choice.
         width: units of each layer.
+        seed: of the first weights. Those of the heads are zero: the first answer is that all is alike.
     """
 
-    def __init__(self, families: int = 1, width: int = 48) -> None:
+    def __init__(self, families: int = 1, width: int = 48, seed: int = 0) -> None:
         super().__init__()
-        self.families, self.width = families, width
+        self.families, self.width, first = families, width, seeded(seed)
         self.look = nn.Sequential(
-            nn.Linear(PATCH_FEATURES + WHOLE_FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+            linear(PATCH_FEATURES + WHOLE_FEATURES, width, first), nn.ReLU(), linear(width, width, first), nn.ReLU()
         )
-        self.pool = nn.Sequential(nn.Linear(2 * width + WHOLE_FEATURES, width), nn.ReLU())
-        self.patch = nn.Linear(width, 2)
-        self.shift = nn.Linear(width, 2 * width)
-        self.value = nn.Linear(width, 1)
-        self.family = nn.Linear(width, families)
-        for head in (self.patch, self.value, self.family, self.shift):
-            nn.init.zeros_(head.weight)
-            nn.init.zeros_(head.bias)
+        self.pool = nn.Sequential(linear(2 * width + WHOLE_FEATURES, width, first), nn.ReLU())
+        self.patch, self.shift = linear(width, 2), linear(width, 2 * width)
+        self.value, self.family = linear(width, 1), linear(width, families)
 
     def forward(self, features: dict[str, Tensor]) -> Heads:
         """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to value and three branches."""

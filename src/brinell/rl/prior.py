@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.rl.content import FEATURES
+from brinell.rl.layers import linear, seeded
 
 WIDTH = 32
 LEAST = 0.02
@@ -20,19 +21,17 @@ class Prior(nn.Module):
 
     Args:
         channels: of the inputs it was fitted on; 0 for none.
+        seed: of the first weights.
     """
 
     covariance: Tensor
 
-    def __init__(self, channels: int = 0) -> None:
+    def __init__(self, channels: int = 0, seed: int = 0) -> None:
         super().__init__()
+        first = seeded(seed)
         self.network = nn.Sequential(
-            nn.Linear(FEATURES, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1)
+            linear(FEATURES, WIDTH, first), nn.ReLU(), linear(WIDTH, WIDTH, first), nn.ReLU(), linear(WIDTH, 1)
         )
-        last = self.network[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
         self.root = nn.Parameter(torch.eye(channels))
 
     def shares(self, content: Tensor) -> Tensor:

@@ -1,0 +1,23 @@
+"""Layers whose first weights come from a given seed and never from the global generator."""
+
+import torch
+from torch import nn
+
+
+def seeded(seed: int) -> torch.Generator:
+    """A generator of its own."""
+    return torch.Generator().manual_seed(seed)
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
+    """A linear layer: uniform weights within 1 / sqrt(inputs) from the generator, zeros without one."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for values in (layer.weight, layer.bias):
+            values.zero_()
+            if generator is not None:
+                values.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+    return layer
+
+
+__all__ = ["linear", "seeded"]
