@@ -140,6 +140,9 @@ def test_random_picks_are_uniform_and_alike_in_any_company():
     assert (counts[2] == 0).all() and (counts[:, 2] == 0).all() and (counts.diag() == 0).all()
     share = counts[counts > 0] / n
     assert len(share) == 6 and (share - 1 / 6).abs().max() < 4 * math.sqrt(1 / 6 * 5 / 6 / n)
+    full = torch.ones(n, 3, dtype=torch.bool)
+    left, right = Random(picks=(1, 1)).act(Turn({}, (full, full)), rng)
+    assert (left == right).float().mean().item() == pytest.approx(1 / 3, abs=0.02), "branches are drawn apart"
     few = torch.arange(0, n, 777)
     again = Random(picks=(2, 1)).act(Turn({}, tuple(allowed[few] for allowed in turn.allowed)), rng.select(few))
     assert torch.equal(again[0], picks[few])
@@ -155,9 +158,11 @@ def test_learned_picks_are_the_best_or_drawn_by_temperature():
     rng = Streams.of(0, torch.arange(3))
     best = top(turn.features["values"], turn.allowed[0], 2)
     assert torch.equal(Learned(network=Doubled(), picks=(2,)).act(turn, rng)[0], best)
-    cold, hot = (Learned(network=Doubled(), picks=(2,), temperature=t) for t in (1e-6, 1e6))
-    assert torch.equal(cold.act(turn, rng)[0], best)
-    drawn = {tuple(hot.act(turn, rng.fold(i))[0][2].tolist()) for i in range(200)}
-    assert len(drawn) == 12, "all ordered pairs of four"
+    n = 8000
+    many = Turn({"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)}, (torch.ones(n, 3, dtype=torch.bool),))
+    # The network doubles the logs and the temperature quarters them: in proportion to the roots.
+    drawn = Learned(network=Doubled(), picks=(1,), temperature=4.0).act(many, Streams.of(0, torch.arange(n)))[0][:, 0]
+    roots = torch.tensor([1.0, 2.0, 3.0]).sqrt()
+    assert torch.allclose(torch.bincount(drawn) / n, roots / roots.sum(), atol=0.02)
     with pytest.raises(ValueError, match="temperature is -1"):
         Learned(network=Doubled(), picks=(1,), temperature=-1)
