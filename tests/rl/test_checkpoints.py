@@ -35,7 +35,7 @@ def walk():
     return Table(following, following / 5, slots=5, limit=9)
 
 
-WORLDS = [(Swaps, Shared), (walk, lambda: Linear("state", 6, (2,)))]
+WORLDS = [(lambda: Swaps(limited=True), Shared), (walk, lambda: Linear("state", 6, (2,)))]
 
 
 @pytest.mark.parametrize(("make", "settings"), KINDS)

@@ -107,13 +107,12 @@ def test_a_cost_now_is_paid_for_more_later(make, settings):
 @pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
 def test_several_picks_of_two_branches_are_learned_together(make, settings, steps):
     """Add the two that are worth most and remove the one that is worth least: sorting by the feature is the optimum."""
-    network = Shared()
-    trainer = make(settings, network, Swaps(), 0)
+    trainer = make(settings, Shared(), Swaps(limited=True), 0)
     progress = done(trainer, steps)
-    unseen, rng = Swaps(seed=9), Streams.of(0, torch.arange(16))
+    unseen, rng = Swaps(seed=9, limited=True), Streams.of(0, torch.arange(16))
     got, best = played(unseen, lambda turn: trainer.policy.act(turn, rng), 10)
     assert got == pytest.approx(best)
-    chance, _ = played(Swaps(seed=9), lambda turn: Random(picks=(2, 1)).act(turn, rng), 10)
+    chance, _ = played(Swaps(seed=9, limited=True), lambda turn: Random(picks=(2, 1)).act(turn, rng), 10)
     assert chance < 0.5 * best and progress.mean_return > 0.5 * best
 
 
