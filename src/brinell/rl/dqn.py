@@ -152,8 +152,8 @@ class DQN:
         load_optimizer(self._optimizer, within("optimizer", tensors))
         self._replay.load(within("replay", tensors), numbers["replay"])
         self.tally.load(within("tally", tensors), numbers["tally"])
-        self._rows, self._age = tensors["rows"].clone(), int(numbers["age"])
-        self._generator.set_state(tensors["generator"])
+        self._rows, self._age = tensors["rows"].to(self.environment.alive.device).clone(), int(numbers["age"])
+        self._generator.set_state(tensors["generator"].cpu())
 
     @property
     def policy(self) -> Learned:

@@ -69,7 +69,7 @@ class Player:
         self.tally = Tally(environment.alive)
         if state:
             self.tally.load(within("tally", tensors), state.numbers["tally"])
-            self._generator.set_state(tensors["generator"])
+            self._generator.set_state(tensors["generator"].cpu())
         turn, slots = self._turn, len(environment.alive)
         self._features = {
             name: torch.empty(length, *one.shape, dtype=one.dtype, device=one.device) for name, one in turn.features.items()

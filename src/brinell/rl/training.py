@@ -181,6 +181,7 @@ def first_turn(environment: Environment, tensors: Mapping[str, Tensor] | None) -
     """
     if tensors is None:
         return environment.reset(torch.ones_like(environment.alive))
+    tensors = {name: tensor.to(environment.alive.device) for name, tensor in tensors.items()}
     allowed, most = within("allowed", tensors), within("most", tensors)
     branches = (tuple(one[str(branch)] for branch in range(len(one))) for one in (allowed, most))
     turn = Turn(within("features", tensors), *branches)
