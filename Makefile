@@ -72,6 +72,6 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(call make-environment,$(BENCH_VENV))
 	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable .
 	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint benchmarks/constraints.txt \
-		foolbox adversarial-robustness-toolbox
+		foolbox adversarial-robustness-toolbox stable-baselines3
 	$(BENCH_BIN)/python -m pip install --quiet --constraint benchmarks/constraints.txt --no-deps torchattacks
 	touch $@

@@ -72,16 +72,20 @@ class Swaps:
     seed: int = 0
     work: int = 1_000_000
     """Episodes in all."""
+    limited: bool = False
+    """Every other episode counts one pick less in each branch."""
 
     alive: Tensor = field(init=False)
     values: Tensor = field(init=False)
     allowed: Tensor = field(init=False)
+    fewer: Tensor = field(init=False)
     begun: int = 0
 
     def __post_init__(self) -> None:
         self.alive = torch.zeros(self.slots, dtype=torch.bool)
         self.values = torch.zeros(self.slots, self.options)
         self.allowed = torch.zeros(self.slots, self.options, dtype=torch.bool)
+        self.fewer = torch.zeros(self.slots, dtype=torch.bool)
 
     def reset(self, mask: Tensor) -> Turn:
         for slot in mask.nonzero()[:, 0].tolist():
@@ -90,22 +94,29 @@ class Swaps:
             self.values[slot] = rng.fold("values").uniform(self.options)[0] * 2 - 1
             self.allowed[slot] = rng.fold("allowed").uniform(self.options)[0] < 0.8
             self.begun += 1
+            self.fewer[slot] = self.limited and self.begun % 2
         self.allowed &= self.alive[:, None]
         return self.turn()
 
     def turn(self) -> Turn:
-        return Turn({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()))
+        most = tuple(picks - self.fewer.long() for picks in self.picks) if self.limited else ()
+        return Turn({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()), most)
 
     def best(self) -> Tensor:
-        added = self.values.masked_fill(~self.allowed, -9).topk(self.picks[0]).values
-        removed = self.values.masked_fill(~self.allowed, 9).topk(self.picks[1], largest=False).values
-        return added.masked_fill(added < -8, 0).sum(1) - removed.masked_fill(removed > 8, 0).sum(1)
+        added = self._sum(self.values.masked_fill(~self.allowed, -9).argsort(descending=True)[:, : self.picks[0]])
+        removed = self._sum(self.values.masked_fill(~self.allowed, 9).argsort()[:, : self.picks[1]])
+        return added - removed
+
+    def _sum(self, picked: Tensor) -> Tensor:
+        counts = torch.arange(picked.shape[1]) < (picked.shape[1] - self.fewer.long())[:, None]
+        return (self.values.gather(1, picked) * (self.allowed.gather(1, picked) & counts)).sum(1)
 
     def step(self, action: Action) -> Step:
         totals = []
         for picks, wanted in zip(action, self.picks, strict=True):
             assert picks.shape == (self.slots, wanted)
-            assert ((picks >= 0).sum(1) == self.allowed.sum(1).clamp(max=wanted)).all(), "as many as possible are picked"
+            most = torch.minimum(self.allowed.sum(1), wanted - self.fewer.long())
+            assert ((picks >= 0).sum(1) == most).all(), "as many as possible are picked, and no more than count"
             assert self.allowed.gather(1, picks.clamp(min=0))[picks >= 0].all(), "only what is allowed"
             totals.append(self.values.gather(1, picks.clamp(min=0)).masked_fill(picks < 0, 0).sum(1))
         ended = self.alive.clone()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from brinell.core.streams import Streams
 from brinell.rl.interface import Heads, Turn
-from brinell.rl.picks import greedy, gumbel, likelihood, sampled, top, worth
+from brinell.rl.picks import best, greedy, gumbel, likelihood, sampled, top, worth
 from brinell.rl.policies import Learned, Random
 
 F, T = False, True
@@ -28,6 +28,15 @@ def test_top_takes_the_highest_that_are_allowed():
     allowed = torch.tensor([[T, T, T, T], [T, F, T, T], [F, F, T, F], [F, F, F, F]])
     assert top(keys, allowed, 2).tolist() == [[1, 2], [2, 3], [2, -1], [-1, -1]]
     assert top(keys, allowed, 5).tolist()[0] == [1, 2, 3, 0, -1]
+
+
+def test_no_more_is_picked_than_counts():
+    keys = torch.tensor([[1.0, 4.0, 3.0, 2.0]]).expand(3, 4)
+    allowed = torch.tensor([[T, T, T, T], [T, T, T, T], [T, F, F, F]])
+    turn = Turn({}, (allowed, allowed), (torch.tensor([1, 3, 2]), torch.tensor([0, 1, 9])))
+    first, second = best([keys, -keys], turn, (3, 1))
+    assert first.tolist() == [[1, -1, -1], [1, 2, 3], [0, -1, -1]]
+    assert second.tolist() == [[-1], [0], [0]]
 
 
 def test_gumbel_is_finite_and_the_inverse_of_its_distribution():
@@ -67,7 +76,7 @@ def test_greedy_is_worth_most_of_all_actions(data):
     many = len(actions[0])
     everything = Heads(heads.value.expand(many), tuple(branch.expand(many, 3) for branch in heads.branches))
     best = worth(everything, tuple(mask.expand(many, 3) for mask in allowed), tuple(actions)).max()
-    assert torch.isclose(worth(heads, allowed, greedy(heads, allowed, picks))[0], best, atol=1e-5)
+    assert torch.isclose(worth(heads, allowed, greedy(heads, Turn({}, allowed), picks))[0], best, atol=1e-5)
 
 
 def test_plackett_luce_by_hand():
@@ -93,6 +102,32 @@ def test_probabilities_of_all_ordered_picks_sum_to_one_and_entropies_average_to_
     assert (probability * entropy).sum().item() == pytest.approx(-(probability * log_prob).sum().item(), abs=1e-9)
 
 
+def test_picks_that_were_struck_out_do_not_count():
+    logits = torch.tensor([[1.0, 2.0, 3.0, 4.0]]).log()
+    heads, allowed = Heads(torch.zeros(1), (logits,)), (torch.ones(1, 4, dtype=torch.bool),)
+    log_prob, _ = likelihood(heads, allowed, (torch.tensor([[3, -1, 0]]),))
+    assert log_prob.exp().item() == pytest.approx(4 / 10 * 1 / 6)
+
+
+def test_many_picks_are_those_one_after_another():
+    generator = torch.Generator().manual_seed(0)
+    logits = (20 * torch.randn(5, 40, generator=generator)).requires_grad_()
+    allowed = torch.rand(5, 40, generator=generator) < 0.7
+    picks = top(torch.rand(5, 40, generator=generator), allowed, 30)
+    found = likelihood(Heads(torch.zeros(5), (logits,)), (allowed,), (picks,))
+    left, log_prob, entropy = allowed.clone(), torch.zeros(5), torch.zeros(5)
+    for pick in picks.unbind(1):
+        one = likelihood(Heads(torch.zeros(5), (logits,)), (left,), (pick[:, None],))
+        log_prob, entropy = log_prob + one[0], entropy + one[1]
+        left = left & ~torch.nn.functional.one_hot(pick.clamp(min=0), 40).bool()
+    assert torch.allclose(found[0], log_prob, rtol=1e-4) and torch.allclose(found[1], entropy, rtol=1e-3, atol=1e-4)
+    weight = torch.randn(5, generator=generator)
+    ours, reference = (
+        torch.autograd.grad((weight * (a + b)).sum(), logits, retain_graph=True)[0] for a, b in (found, (log_prob, entropy))
+    )
+    assert torch.allclose(ours, reference, atol=1e-4)
+
+
 def test_branches_are_independent():
     heads = Heads(torch.zeros(1), (torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, -1.0]])))
     allowed = (torch.ones(1, 2, dtype=torch.bool),) * 2
@@ -116,7 +151,7 @@ def test_samples_follow_plackett_luce():
     n, weights = 20_000, torch.tensor([1.0, 2.0, 3.0, 9.0])
     allowed = torch.tensor([[T, T, T, F]]).expand(n, 4)
     heads = Heads(torch.zeros(n), (weights.log().expand(n, 4),))
-    (picks,) = sampled(heads, (allowed,), (2,), [Streams.of(5, torch.arange(n)).uniform(4)])
+    (picks,) = sampled(heads, Turn({}, (allowed,)), (2,), [Streams.of(5, torch.arange(n)).uniform(4)])
     for first, second in itertools.permutations(range(3), 2):
         expected = weights[first] / 6 * weights[second] / (6 - weights[first])
         found = ((picks[:, 0] == first) & (picks[:, 1] == second)).float().mean()
@@ -140,6 +175,9 @@ def test_random_picks_are_uniform_and_alike_in_any_company():
     assert (counts[2] == 0).all() and (counts[:, 2] == 0).all() and (counts.diag() == 0).all()
     share = counts[counts > 0] / n
     assert len(share) == 6 and (share - 1 / 6).abs().max() < 4 * math.sqrt(1 / 6 * 5 / 6 / n)
+    full = torch.ones(n, 3, dtype=torch.bool)
+    left, right = Random(picks=(1, 1)).act(Turn({}, (full, full)), rng)
+    assert (left == right).float().mean().item() == pytest.approx(1 / 3, abs=0.02), "branches are drawn apart"
     few = torch.arange(0, n, 777)
     again = Random(picks=(2, 1)).act(Turn({}, tuple(allowed[few] for allowed in turn.allowed)), rng.select(few))
     assert torch.equal(again[0], picks[few])
@@ -155,9 +193,11 @@ def test_learned_picks_are_the_best_or_drawn_by_temperature():
     rng = Streams.of(0, torch.arange(3))
     best = top(turn.features["values"], turn.allowed[0], 2)
     assert torch.equal(Learned(network=Doubled(), picks=(2,)).act(turn, rng)[0], best)
-    cold, hot = (Learned(network=Doubled(), picks=(2,), temperature=t) for t in (1e-6, 1e6))
-    assert torch.equal(cold.act(turn, rng)[0], best)
-    drawn = {tuple(hot.act(turn, rng.fold(i))[0][2].tolist()) for i in range(200)}
-    assert len(drawn) == 12, "all ordered pairs of four"
+    n = 8000
+    many = Turn({"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)}, (torch.ones(n, 3, dtype=torch.bool),))
+    # The network doubles the logs and the temperature quarters them: in proportion to the roots.
+    drawn = Learned(network=Doubled(), picks=(1,), temperature=4.0).act(many, Streams.of(0, torch.arange(n)))[0][:, 0]
+    roots = torch.tensor([1.0, 2.0, 3.0]).sqrt()
+    assert torch.allclose(torch.bincount(drawn) / n, roots / roots.sum(), atol=0.02)
     with pytest.raises(ValueError, match="temperature is -1"):
         Learned(network=Doubled(), picks=(1,), temperature=-1)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.rl.interface import Action, Environment, Heads, State
-from brinell.rl.picks import greedy, gumbel, top, worth
+from brinell.rl.picks import best, greedy, gumbel, worth
 from brinell.rl.policies import Learned
 from brinell.rl.replay import Replay, Sample
 from brinell.rl.training import (
@@ -108,8 +108,8 @@ def target_of(sample: Sample, network: nn.Module, target: nn.Module, picks: tupl
     later = sample.later
     heads: Heads = target(later.features)
     chooser = network(later.features) if settings.double else heads
-    best = worth(heads, later.allowed, greedy(chooser, later.allowed, picks), settings.dueling)
-    return sample.reward + sample.discount * best
+    future = worth(heads, later.allowed, greedy(chooser, later, picks), settings.dueling)
+    return sample.reward + sample.discount * future
 
 
 class DQN:
@@ -152,8 +152,8 @@ class DQN:
         load_optimizer(self._optimizer, within("optimizer", tensors))
         self._replay.load(within("replay", tensors), numbers["replay"])
         self.tally.load(within("tally", tensors), numbers["tally"])
-        self._rows, self._age = tensors["rows"].clone(), int(numbers["age"])
-        self._generator.set_state(tensors["generator"])
+        self._rows, self._age = tensors["rows"].to(self.environment.alive.device).clone(), int(numbers["age"])
+        self._generator.set_state(tensors["generator"].cpu())
 
     @property
     def policy(self) -> Learned:
@@ -187,18 +187,15 @@ class DQN:
 
     def _explore(self) -> Action:
         """The best picks, or random ones: each branch of each slot by a draw of its own."""
-        epsilon, heads, action = self.settings.epsilon(self.tally.steps), None, []
+        epsilon, temperature = self.settings.epsilon(self.tally.steps), self.settings.temperature
+        keys = [self._uniform(*allowed.shape) for allowed in self._turn.allowed]
         if epsilon < 1:
-            heads = self.network(self._turn.features)
-        for branch, (allowed, picks) in enumerate(zip(self._turn.allowed, self.environment.picks, strict=True)):
-            keys = self._uniform(*allowed.shape)
-            if heads is not None:
-                best: Tensor = heads.branches[branch]
-                if self.settings.temperature:
-                    best = best / self.settings.temperature + gumbel(self._uniform(*allowed.shape))
-                keys = torch.where(self._uniform(len(allowed), 1) < epsilon, keys, best)
-            action.append(top(keys, allowed, picks))
-        return tuple(action)
+            heads: Heads = self.network(self._turn.features)
+            for branch, outputs in enumerate(heads.branches):
+                if temperature:
+                    outputs = outputs / temperature + gumbel(self._uniform(*outputs.shape))
+                keys[branch] = torch.where(self._uniform(len(outputs), 1) < epsilon, keys[branch], outputs)
+        return best(keys, self._turn, self.environment.picks)
 
     def _uniform(self, *shape: int) -> Tensor:
         return torch.rand(*shape, generator=self._generator, device=self._generator.device)

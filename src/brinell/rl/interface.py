@@ -28,6 +28,11 @@ class Turn(NamedTuple):
     """Each (n, ...): what the network reads."""
     allowed: tuple[Tensor, ...]
     """One (n, options) bool for each branch. Where a row allows less than is to be picked, all that is allowed is picked."""
+    most: tuple[Tensor, ...] = ()
+    """One (n,) int64 for each branch: how many picks count this time; none for all that the environment names.
+
+    What lies beyond is never picked, so no credit goes to picks that the environment would pass over.
+    """
 
 
 class Heads(NamedTuple):
@@ -67,7 +72,10 @@ class Environment(Protocol):
         """Begin new episodes in the slots where `mask` (n,) bool holds; the turn of all slots."""
 
     def step(self, action: Action) -> Step:
-        """Act in all slots that are alive; the rows of the others are ignored."""
+        """Act in all slots that are alive; the rows of the others are ignored.
+
+        Picks that had no effect may be struck out of `action`, in place, by -1: they are not learned from.
+        """
 
 
 class Policy(Protocol):

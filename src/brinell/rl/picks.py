@@ -3,12 +3,15 @@
 Rows never depend on one another, and a row that allows nothing has neither picks nor probabilities nor influence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from brinell.rl.interface import Action, Heads
+from brinell.rl.interface import Action, Heads, Turn
+
+LOW = -1e9
+"""A logit that leaves nothing of an option."""
 
 
 def top(keys: Tensor, allowed: Tensor, picks: int) -> Tensor:
@@ -28,9 +31,18 @@ def gumbel(uniform: Tensor) -> Tensor:
     return -(-uniform.clamp(2.0**-24, 1 - 2.0**-24).log()).log()
 
 
-def greedy(heads: Heads, allowed: Sequence[Tensor], picks: Sequence[int]) -> Action:
+def best(keys: Iterable[Tensor], turn: Turn, picks: Sequence[int]) -> Action:
+    """The `top` of each branch, as many as count."""
+    action = tuple(top(*each) for each in zip(keys, turn.allowed, picks, strict=True))
+    if not turn.most:
+        return action
+    ranks = [torch.arange(one.shape[1], device=one.device) for one in action]
+    return tuple(one.masked_fill(rank >= most[:, None], -1) for one, rank, most in zip(action, ranks, turn.most, strict=True))
+
+
+def greedy(heads: Heads, turn: Turn, picks: Sequence[int]) -> Action:
     """The best picks of each branch. With a fixed number of picks they have the highest `worth` of all actions."""
-    return tuple(top(*each) for each in zip(heads.branches, allowed, picks, strict=True))
+    return best(heads.branches, turn, picks)
 
 
 def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool = True) -> Tensor:
@@ -57,10 +69,9 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
     return total
 
 
-def sampled(heads: Heads, allowed: Sequence[Tensor], picks: Sequence[int], uniform: Sequence[Tensor]) -> Action:
+def sampled(heads: Heads, turn: Turn, picks: Sequence[int], uniform: Sequence[Tensor]) -> Action:
     """Picks drawn from the Plackett-Luce distributions of the branches; `uniform` has (n, options) numbers for each."""
-    keys = (logits + gumbel(u) for logits, u in zip(heads.branches, uniform, strict=True))
-    return tuple(top(*each) for each in zip(keys, allowed, picks, strict=True))
+    return best((logits + gumbel(u) for logits, u in zip(heads.branches, uniform, strict=True)), turn, picks)
 
 
 def likelihood(heads: Heads, allowed: Sequence[Tensor], action: Action) -> tuple[Tensor, Tensor]:
@@ -71,14 +82,44 @@ def likelihood(heads: Heads, allowed: Sequence[Tensor], action: Action) -> tuple
     its gradient lacks the term by which earlier picks change what later ones choose from.
     """
     log_prob, entropy = torch.zeros_like(heads.value), torch.zeros_like(heads.value)
-    for logits, allowed_here, picks in zip(heads.branches, allowed, action, strict=True):
-        left = allowed_here
-        for pick in picks.unbind(1):
-            chosen, at = pick >= 0, pick.clamp(min=0)[:, None]
-            # The lowest number and not -inf: rows where nothing is left stay finite, in the gradient too.
-            logs = logits.masked_fill(~left, torch.finfo(logits.dtype).min).log_softmax(1)
-            log_prob = log_prob + logs.gather(1, at)[:, 0].masked_fill(~chosen, 0)
-            entropy = entropy - (logs.exp() * logs).sum(1).masked_fill(~chosen, 0)
-            if picks.shape[1] > 1:
-                left = left.scatter(1, at, left.gather(1, at) & ~chosen[:, None])
+    for logits, can, picks in zip(heads.branches, allowed, action, strict=True):
+        if picks.shape[1] == 1:
+            found = _first(logits, can, picks)
+        else:
+            found = _ordered(logits, can, picks)
+        log_prob, entropy = log_prob + found[0], entropy + found[1]
     return log_prob, entropy
+
+
+def _first(logits: Tensor, can: Tensor, picks: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of one pick."""
+    chosen, at = picks[:, 0] >= 0, picks.clamp(min=0)
+    # A low number and not -inf: rows where nothing is allowed stay finite, in the gradient too.
+    logs = logits.masked_fill(~can, LOW).log_softmax(1)
+    entropy = -(logs.exp() * logs).sum(1)
+    return logs.gather(1, at)[:, 0].masked_fill(~chosen, 0), entropy.masked_fill(~chosen, 0)
+
+
+def _ordered(logits: Tensor, can: Tensor, picks: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of several picks, without a loop over them.
+
+    With weights w that sum to 1, pick j is a softmax over what was never picked and picks j, j+1, ...: sums from the end. In
+    double precision, since those may be far below the weights of the first picks.
+    """
+    chosen, at = picks >= 0, picks.clamp(min=0)
+    logs = logits.double().masked_fill(~can, LOW).log_softmax(1)
+    weights = logs.exp()
+    # One option more, for what was not picked to be written to.
+    taken = torch.zeros(len(can), can.shape[1] + 1, dtype=torch.bool, device=can.device)
+    taken = taken.scatter(1, torch.where(chosen, picks, can.shape[1]), True)[:, :-1]
+    log, weight = logs.gather(1, at), weights.gather(1, at).masked_fill(~chosen, 0)
+    total = _from_end(weight) + weights.masked_fill(taken, 0).sum(1, keepdim=True)
+    surprise = _from_end(weight * log) + (weights * logs).masked_fill(taken, 0).sum(1, keepdim=True)
+    total = total.clamp(min=torch.finfo(total.dtype).tiny)
+    log_prob, entropy = log - total.log(), total.log() - surprise / total
+    return (log_prob.masked_fill(~chosen, 0).sum(1).to(logits.dtype), entropy.masked_fill(~chosen, 0).sum(1).to(logits.dtype))
+
+
+def _from_end(values: Tensor) -> Tensor:
+    """(n, k): the sum of each value and those after it."""
+    return values.flip(1).cumsum(1).flip(1)

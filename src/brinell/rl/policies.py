@@ -7,7 +7,7 @@ from torch import nn
 
 from brinell.core.streams import Streams
 from brinell.rl.interface import Action, Turn
-from brinell.rl.picks import greedy, sampled, top
+from brinell.rl.picks import best, greedy, sampled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Random:
     def act(self, turn: Turn, rng: Streams) -> Action:
         """Uniform picks without replacement."""
         keys = (rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(turn.allowed))
-        return tuple(top(*each) for each in zip(keys, turn.allowed, self.picks, strict=True))
+        return best(keys, turn, self.picks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Learned:
         """One pass of the network for all slots."""
         heads = self.network(turn.features)
         if not self.temperature:
-            return greedy(heads, turn.allowed, self.picks)
+            return greedy(heads, turn, self.picks)
         uniform = [rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(turn.allowed)]
         cooled = heads._replace(branches=tuple(outputs / self.temperature for outputs in heads.branches))
-        return sampled(cooled, turn.allowed, self.picks, uniform)
+        return sampled(cooled, turn, self.picks, uniform)

@@ -54,6 +54,18 @@ class PPOSettings:
         require(self, learning_rate=None, ratio_clip=None, clip=None)
 
 
+def surrogate(change: Tensor, gain: Tensor, ratio_clip: float) -> Tensor:
+    """(m,): equation 7. Nothing is gained by moving a probability further than the clip in the direction that the gain asks for.
+
+    Args:
+        change: (m,) log-probability of each action now, less what it was.
+        gain: (m,) advantages.
+        ratio_clip: how far the ratio of probabilities may move from 1.
+    """
+    ratio = change.exp()
+    return torch.minimum(ratio * gain, ratio.clamp(1 - ratio_clip, 1 + ratio_clip) * gain)
+
+
 class PPO:
     """PPO at work on one environment."""
 
@@ -104,9 +116,7 @@ class PPO:
         heads = self.network(batch.turn.features)
         log_prob, entropy = likelihood(heads, batch.turn.allowed, batch.action)
         change = log_prob - before
-        ratio = change.exp()
-        held = ratio.clamp(1 - settings.ratio_clip, 1 + settings.ratio_clip)
-        policy = -torch.minimum(ratio * gain, held * gain).mean()
+        policy = -surrogate(change, gain, settings.ratio_clip).mean()
         value, spread = F.mse_loss(heads.value, batch.returns), entropy.mean()
         loss = policy + settings.value * value - settings.entropy * spread
         self._optimizer.zero_grad()
@@ -114,7 +124,8 @@ class PPO:
         nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
         self._optimizer.step()
         with torch.no_grad():
-            kl, clipped = (ratio - 1 - change).mean(), (ratio != held).to(loss.dtype).mean()
+            ratio = change.exp()
+            kl, clipped = (ratio - 1 - change).mean(), ((ratio - 1).abs() > settings.ratio_clip).to(loss.dtype).mean()
         parts = {"policy": policy, "value": value, "entropy": spread, "kl": kl, "clipped": clipped}
         return loss.detach(), {name: part.detach() for name, part in parts.items()}
 

@@ -54,6 +54,7 @@ class Replay:
         slots, device = len(turn.allowed[0]), turn.allowed[0].device
         like = {f"feature.{name}": tensor for name, tensor in turn.features.items()}
         like |= {f"allowed.{branch}": tensor for branch, tensor in enumerate(turn.allowed)}
+        like |= {f"most.{branch}": tensor for branch, tensor in enumerate(turn.most)}
         like |= {f"action.{branch}": tensor.to(torch.int32) for branch, tensor in enumerate(action)}
         self._types = {name: tensor.dtype for name, tensor in turn.features.items()}
         kinds = {name: torch.float16 if half and tensor.dtype == torch.float32 else tensor.dtype for name, tensor in like.items()}
@@ -73,7 +74,7 @@ class Replay:
         self.reward = torch.zeros(self.capacity, device=device)
         self.following = torch.empty(self.capacity, dtype=torch.int64, device=device)
         self.priority = torch.empty(self.capacity, device=device)
-        self._branches = len(action)
+        self._branches, self._limited = len(action), len(turn.most)
         self._highest = 1.0
         self.taken = 0
         """Rows taken since the beginning."""
@@ -90,6 +91,8 @@ class Replay:
             self._put(f"feature.{name}", rows, tensor, slots)
         for branch, allowed in enumerate(turn.allowed):
             self._put(f"allowed.{branch}", rows, allowed, slots)
+        for branch, most in enumerate(turn.most):
+            self._put(f"most.{branch}", rows, most, slots)
         self.following.index_fill_(0, rows, OPEN)
         self.priority.index_fill_(0, rows, 0.0)
         return rows if len(rows) == len(mask) else torch.full_like(mask, END, dtype=torch.int64).index_copy_(0, slots, rows)
@@ -153,7 +156,8 @@ class Replay:
 
     def _turn(self, rows: Tensor) -> Turn:
         features = {name: self._take(f"feature.{name}", rows).to(dtype) for name, dtype in self._types.items()}
-        return Turn(features, tuple(self._take(f"allowed.{branch}", rows) for branch in range(self._branches)))
+        allowed = tuple(self._take(f"allowed.{branch}", rows) for branch in range(self._branches))
+        return Turn(features, allowed, tuple(self._take(f"most.{branch}", rows) for branch in range(self._limited)))
 
     def _take(self, name: str, rows: Tensor) -> Tensor:
         return self._columns[name].index_select(0, rows)

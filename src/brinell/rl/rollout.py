@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.rl.interface import Action, Environment, Heads, State, Turn
-from brinell.rl.picks import gumbel, top
+from brinell.rl.picks import best, gumbel
 from brinell.rl.training import Tally, device_of, first_turn, seeded, turn_tensors, under, within
 
 
@@ -69,7 +69,7 @@ class Player:
         self.tally = Tally(environment.alive)
         if state:
             self.tally.load(within("tally", tensors), state.numbers["tally"])
-            self._generator.set_state(tensors["generator"])
+            self._generator.set_state(tensors["generator"].cpu())
         turn, slots = self._turn, len(environment.alive)
         self._features = {
             name: torch.empty(length, *one.shape, dtype=one.dtype, device=one.device) for name, one in turn.features.items()
@@ -110,16 +110,15 @@ class Player:
         """Act once in all slots, and note everything."""
         environment, turn = self._environment, self._turn
         heads: Heads = self._network(turn.features)
-        keys = (logits + one for logits, one in zip(heads.branches, noise, strict=True))
-        action = tuple(top(*each) for each in zip(keys, turn.allowed, environment.picks, strict=True))
+        action = best((logits + one for logits, one in zip(heads.branches, noise, strict=True)), turn, environment.picks)
         for name, feature in turn.features.items():
             self._features[name][step] = feature
-        columns = (self._allowed, turn.allowed), (self._logits, heads.branches), (self._picks, action)
-        for kept, new in columns:
-            for one, tensor in zip(kept, new, strict=True):
-                one[step] = tensor
+        self._keep(step, self._allowed, turn.allowed)
+        self._keep(step, self._logits, heads.branches)
         self._value[step], self._alive[step] = heads.value, environment.alive
         _, reward, terminated, truncated = after = environment.step(action)
+        # Only now: the environment may have struck out what had no effect.
+        self._keep(step, self._picks, action)
         self._reward[step], self._turn = reward, after.turn
         ended = torch.logical_or(terminated, truncated, out=self._ended[step])
         if self.tally.count(reward, self._alive[step], ended):
@@ -127,6 +126,11 @@ class Player:
             if cut.any():
                 self._last[step, cut] = self._network({name: feature[cut] for name, feature in after.turn.features.items()}).value
             self._turn = environment.reset(ended)
+
+    @staticmethod
+    def _keep(step: int, kept: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
+        for one, tensor in zip(kept, new, strict=True):
+            one[step] = tensor
 
     def tensors(self) -> dict[str, Tensor]:
         """For a checkpoint."""

@@ -169,8 +169,8 @@ def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def turn_tensors(turn: Turn) -> dict[str, Tensor]:
     """A turn by names."""
-    allowed = {str(branch): tensor for branch, tensor in enumerate(turn.allowed)}
-    return under("features", turn.features) | under("allowed", allowed)
+    allowed, most = ({str(branch): one for branch, one in enumerate(tensors)} for tensors in (turn.allowed, turn.most))
+    return under("features", turn.features) | under("allowed", allowed) | under("most", most)
 
 
 def first_turn(environment: Environment, tensors: Mapping[str, Tensor] | None) -> Turn:
@@ -181,8 +181,10 @@ def first_turn(environment: Environment, tensors: Mapping[str, Tensor] | None) -
     """
     if tensors is None:
         return environment.reset(torch.ones_like(environment.alive))
-    allowed = within("allowed", tensors)
-    turn = Turn(within("features", tensors), tuple(allowed[str(branch)] for branch in range(len(allowed))))
+    tensors = {name: tensor.to(environment.alive.device) for name, tensor in tensors.items()}
+    allowed, most = within("allowed", tensors), within("most", tensors)
+    branches = (tuple(one[str(branch)] for branch in range(len(one))) for one in (allowed, most))
+    turn = Turn(within("features", tensors), *branches)
     theirs, ours = len(turn.allowed[0]), len(environment.alive)
     if theirs != ours:
         raise RequestError(f"the checkpoint is of {theirs} slots and the environment has {ours}; go on with {theirs}")
