@@ -34,6 +34,16 @@ def test_bits_are_splitmix64_by_counter():
     assert bits.reshape(3, 6).tolist() == expected
 
 
+@pytest.mark.parametrize("cached", [1, 7, 40])
+def test_how_many_are_drawn_together_does_not_matter(monkeypatch, cached):
+    streams = Streams.of(3, torch.arange(9))
+    whole = streams.bits(2, 5), streams.uniform(2, 5), streams.uniform(), streams.bits(0)
+    monkeypatch.setattr("brinell.core.streams.CACHED", cached)
+    parts = streams.bits(2, 5), streams.uniform(2, 5), streams.uniform(), streams.bits(0)
+    assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
+    assert whole[3].shape == (9, 0) and whole[2].shape == (9,)
+
+
 def test_the_streams_of_a_run_never_change():
     """Values written down once: another platform or version that gives others makes runs that cannot be repeated."""
     streams = Streams.of(7, torch.tensor([0, 1, 1000]))

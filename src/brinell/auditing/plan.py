@@ -168,7 +168,8 @@ def usual_eps(domain: Domain, distance: str) -> str:
         RequestError: data for which there is no such custom.
     """
     if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
-        raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give --eps, such as 0:0.1:9")
+        example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
+        raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give --eps, such as {example}")
     if distance == "l2":
         return "0:1:9"
     return "0:8/255:9" if domain.levels == 256 else "0:0.2:9"
