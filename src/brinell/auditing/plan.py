@@ -182,6 +182,11 @@ def open_data(spec: str) -> Dataset:
     return dataset
 
 
+def open_target(spec: str, dataset: Dataset) -> Target:
+    """The model that a spec names, over the domain of the data."""
+    return _opener(spec, dataset)()
+
+
 def choose_device(name: str) -> torch.device:
     """The device of this name; auto takes a GPU where there is one."""
     if name == "auto":

@@ -48,6 +48,17 @@ class PlanAnswer(Answer):
     """Every attack on every model."""
 
 
+class AgentAnswer(Answer):
+    """`brinell train-agent --json`."""
+
+    policy: str
+    """The policy file."""
+    inputs: int
+    """Inputs that it learned on."""
+    training_queries: dict[str, int]
+    """Forward evaluations by what they were for: probes and steps."""
+
+
 class ReportAnswer(Answer):
     """`brinell report --json`."""
 
@@ -81,6 +92,7 @@ SCHEMAS: dict[str, Any] = {
     "audit": ModelResult | AuditResult,
     "compare": CompareResult,
     "gate": GateResult,
+    "train-agent": AgentAnswer,
     "plan": PlanAnswer,
     "plugins": PluginsAnswer,
     "report": ReportAnswer,

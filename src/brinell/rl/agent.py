@@ -22,17 +22,17 @@ from brinell.rl.picks import gumbel, top
 from brinell.rl.policies import Random
 from brinell.rl.prior import Prior
 
+NEVER_ELSE = 1e6
 FORMAT = 1
 """Version of the file's layout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A network's picks, with chance: advantages over the temperature, on top of the prior's energies."""
+    """A network's picks, with chance: as many as asked for, drawn in proportion to exp(output / scale)."""
 
     network: PatchNetwork
     picks: tuple[int, ...]
-    temperature: float = 0.1
 
     @torch.no_grad()
     def act(self, turn: Turn, rng: Streams) -> Action:
@@ -40,10 +40,10 @@ class Ranked:
         heads = self.network(turn.features)
         actions = []
         for branch, (values, allowed, picks) in enumerate(zip(heads.branches, turn.allowed, self.picks, strict=True)):
-            if values.shape != allowed.shape:  # trained for other filters: no choice among these
+            if values.shape != allowed.shape:  # trained for other filters: any of these
                 values = torch.zeros_like(allowed, dtype=torch.float32)
-                values[:, 0] = 1e6
-            keys = values / self.temperature + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
+                values[:, 0] = NEVER_ELSE
+            keys = values / self.network.scale + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
             actions.append(top(keys, allowed, picks))
         return tuple(actions)
 
@@ -70,9 +70,8 @@ class Agent:
         tensors = {f"prior.{name}": value.contiguous() for name, value in self.prior.state_dict().items()}
         if self.network is not None:
             tensors |= {f"network.{name}": value.contiguous() for name, value in self.network.state_dict().items()}
-        families = self.network.families if self.network is not None else 0
-        width = self.network.width if self.network is not None else 0
-        head = {"format": FORMAT, "features": PATCH_FEATURES, "families": families, "width": width, "about": self.about or {}}
+        form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
+        head = {"format": FORMAT, "features": PATCH_FEATURES, "about": self.about or {}} | form
         save_file(tensors, path, metadata={"brinell": json.dumps(head)})
 
 
@@ -94,7 +93,7 @@ def load(path: Path) -> Agent:
     prior.load_state_dict(_under("prior.", tensors))
     network = None
     if head["families"]:
-        network = PatchNetwork(head["families"], head["width"])
+        network = PatchNetwork(head["families"], head["width"], head["scale"])
         network.load_state_dict(_under("network.", tensors))
     return Agent(prior=prior, network=network, about=head["about"])
 

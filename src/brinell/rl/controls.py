@@ -5,13 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from brinell.core.streams import Streams
-from brinell.rl.content import FEATURES
-from brinell.rl.env import DYNAMIC
+from brinell.rl.env import ENERGY, REMOVAL
 from brinell.rl.interface import Action, Turn
 from brinell.rl.picks import gumbel, top
-
-ENERGY = FEATURES + DYNAMIC.index("energy")
-REMOVAL = FEATURES + DYNAMIC.index("removal")
 
 
 @dataclass(frozen=True, kw_only=True)

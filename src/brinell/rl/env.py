@@ -50,6 +50,8 @@ ROOM = 2**24
 """Values that are compared together when variants are chosen."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
 """What is said of a patch besides its content."""
+ENERGY, REMOVAL = (FEATURES + DYNAMIC.index(name) for name in ("energy", "removal"))
+"""Where two of them stand among all features of a patch."""
 PATCH_FEATURES = FEATURES + len(DYNAMIC)
 """Numbers for each patch."""
 WHOLE_FEATURES = 6
@@ -120,6 +122,7 @@ class Placement:
         rules: how an episode goes.
         prior: what is known beforehand about the sensitivity of patches; None for nothing.
         slots: how many episodes run at once.
+        cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
 
     Raises:
         RequestError: a goal that the model cannot reach, or filters that do not fit.
@@ -138,6 +141,7 @@ class Placement:
         rules: Rules = Rules(),
         prior: Prior | None = None,
         slots: int = 64,
+        cycle: bool = False,
     ) -> None:
         rules.goal.check(desk.classes)
         n = min(slots, len(batch))
@@ -160,6 +164,7 @@ class Placement:
         self.belief = Belief(n, grid.channels, grid.places, covariance=covariance, device=device)
         self._members, self._inside = grid.members.to(device), grid.inside.to(device)
         self._families = _families(variants, device)
+        self._cycle = cycle
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
         patches = len(grid)
         self._x = batch.x[first].clone()
@@ -207,19 +212,21 @@ class Placement:
     def reset(self, mask: Tensor) -> Turn:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
         waiting = (mask & ~self.alive).nonzero()[:, 0]
-        while len(waiting) and self._next < len(self._batch):
-            rows = waiting[: len(self._batch) - self._next]
+        while len(waiting) and (self._cycle or self._next < len(self._batch)):
+            again, at = divmod(self._next, len(self._batch))
+            rows = waiting[: len(self._batch) - at]
             waiting = waiting[len(rows) :]
-            self._seat(rows, torch.arange(self._next, self._next + len(rows), device=rows.device))
+            self._seat(rows, torch.arange(at, at + len(rows), device=rows.device), again)
             self._next += len(rows)
             waiting = torch.cat([rows[~self.alive[rows]], waiting])
         return self._turn()
 
-    def _seat(self, rows: Tensor, sample: Tensor) -> None:
+    def _seat(self, rows: Tensor, sample: Tensor, again: int) -> None:
         """Begin the episodes of these samples with a look at the clean input. Those that are there already end at once."""
         x = self._batch.x[sample]
+        rng = self._rng.select(sample).fold(again) if again else self._rng.select(sample)
         self._sample[rows] = sample
-        self.bank.replace(rows, x, self._rng.select(sample).fold("filters"))
+        self.bank.replace(rows, x, rng.fold("filters"))
         self.assignment.clear(rows)
         self._content[rows] = describe(x, self.grid)
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
@@ -229,7 +236,7 @@ class Placement:
         self._pending[rows], self._refining[rows] = False, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
         keys = self._streams.keys.clone()
-        keys[rows] = self._rng.select(sample).fold("steps").keys
+        keys[rows] = rng.fold("steps").keys
         self._streams = Streams(keys)
         standing = self._desk.standing(self._batch.ids[sample])
         rows = rows[standing]
@@ -475,6 +482,11 @@ def _families(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
     return torch.tensor([names.index((id(v.filter), v.severity)) + offset for v in variants], device=device)
 
 
+def families(variants: tuple[Variant, ...]) -> int:
+    """Options of the filter branch: any, and each filter at each severity; 1 where there is nothing to choose."""
+    return int(_families(variants, torch.device("cpu")).max()) + 1
+
+
 def _to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
     """(n, patches) to (n, places): the mean over the patches that cover a place."""
     covers = grid.covers.to(energy.device)
@@ -483,4 +495,4 @@ def _to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
     return padded[:, covers].sum(2) / real.sum(1)
 
 
-__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement", "Rules"]
+__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement", "Rules", "families"]

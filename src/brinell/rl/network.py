@@ -7,7 +7,7 @@ papers' agent (Wang et al. 2016, Dueling network architectures); PPO and A2C rea
 import torch
 from torch import Tensor, nn
 
-from brinell.rl.env import PATCH_FEATURES, WHOLE_FEATURES
+from brinell.rl.env import ENERGY, PATCH_FEATURES, REMOVAL, WHOLE_FEATURES
 from brinell.rl.interface import Heads
 from brinell.rl.layers import linear, seeded
 
@@ -18,11 +18,13 @@ class PatchNetwork(nn.Module):
     Args:
         families: options of the filter branch; 1 where there is no choice.
         width: units of each layer.
-        seed: of the first weights. Those of the heads are zero: the first answer is that all is alike.
+        scale: of the controls' ranking, which stands below what is learned: 1 for logits, a typical advantage for DQN.
+        seed: of the first weights. Those of the heads are zero: the first picks are those of `controls.Greedy`.
     """
 
-    def __init__(self, families: int = 1, width: int = 48, seed: int = 0) -> None:
+    def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__()
+        self.scale = scale
         self.families, self.width, first = families, width, seeded(seed)
         self.look = nn.Sequential(
             linear(PATCH_FEATURES + WHOLE_FEATURES, width, first), nn.ReLU(), linear(width, width, first), nn.ReLU()
@@ -38,8 +40,18 @@ class PatchNetwork(nn.Module):
         seen = self.look(torch.cat([patch, wide], 2))
         pooled = self.pool(torch.cat([seen.mean(1), seen.amax(1), whole], 1))
         scale, offset = self.shift(pooled)[:, None].chunk(2, 2)
-        add, remove = self.patch(seen * (1 + scale) + offset).unbind(2)
-        return Heads(self.value(pooled)[:, 0], (add, remove, self.family(pooled)))
+        learned = self.patch(seen * (1 + scale) + offset)
+        known = torch.stack([patch[..., ENERGY], patch[..., REMOVAL] * SHARP], 2)
+        add, remove = (learned + self.scale * known).unbind(2)
+        family = self.family(pooled)
+        family = torch.cat([family[:, :1] + self.scale * FREELY, family[:, 1:]], 1)
+        return Heads(self.value(pooled)[:, 0], (add, remove, family))
+
+
+FREELY = 3.0
+"""Logit by which any filter is preferred to a certain one before anything is learned."""
+SHARP = 20.0
+"""Logits for a removal's promise of 1."""
 
 
 __all__ = ["PatchNetwork"]
