@@ -10,6 +10,8 @@ from brinell.analysis.results import Distribution
 from brinell.analysis.stats import quantile
 from brinell.core.record import Outcome, Records
 
+QUERIES = (50, 100, 250, 500, 1000, 2500, 5000)
+"""Budgets of queries at which success is told."""
 NORMS = ("linf", "l2", "l1", "l0")
 """Distances that the records hold a column of."""
 
@@ -90,6 +92,20 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
     values = np.asarray(queries[order][first], dtype=np.float64)[np.isin(first_ids, ids)]
     broken = int((cells.states[position, np.searchsorted(cells.ids, ids), -1] == WRONG).sum())
     return Sample(of="queries", attack=stage, values=values, held=len(ids) - max(broken, len(values)))
+
+
+def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[int, int, int]]:
+    """For budgets of queries: (queries, samples broken within them, samples tried) at the largest eps.
+
+    Empty for a stage that used gradients, or that was not tried on every sample that was right from the start: the hard ones that
+    others left say nothing about all.
+    """
+    mine = (records.model == cells.model) & (records.attack == stage)
+    sample = queries_to_success(records, cells, stage)
+    tried = len(sample.values) + sample.held
+    if records.backwards[mine].any() or tried == 0 or tried < int((cells.clean == RIGHT).sum()):
+        return []
+    return [(queries, int((sample.values <= queries).sum()), tried) for queries in QUERIES]
 
 
 def histogram(values: Array, *, bins: int = 20, top: float | None = None) -> Histogram | None:

@@ -112,6 +112,17 @@ class WarningResult(Result):
     """The model concerned; null for the whole run."""
 
 
+class SuccessCurve(Result):
+    """How many samples one attack that uses no gradients broke within so many queries, at the largest eps."""
+
+    attack: str
+    """Name of the stage."""
+    queries: list[int]
+    """Forwards of one sample, the first look at the clean input included where the attack takes one."""
+    success: list[Rate]
+    """Share of the samples that it was tried on, one rate for each of them; `k` counts those that it broke."""
+
+
 class CheckResult(Result):
     """One check of whether attacks fail for another reason than robustness."""
 
@@ -160,6 +171,8 @@ class ModelResult(Result):
     """The attacks, in order."""
     distributions: list[Distribution]
     """Distance and queries at success."""
+    success_by_queries: list[SuccessCurve]
+    """One curve for each attack without gradients that ran on every sample that was right from the start."""
     seconds: float | None
     """Wall time of this model's part of the run."""
     warnings: list[WarningResult]

@@ -6,9 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.distributions import distance_at_success, queries_to_success
+from brinell.analysis.distributions import distance_at_success, queries_to_success, success_by_queries
 from brinell.analysis.grid import ABSENT, RIGHT, UNJUDGED, WRONG, Array, Grid, finished, grid, ran, worst_case
-from brinell.analysis.results import AuditResult, ClassMean, ClassResult, ModelResult, Rate, StageResult, WarningResult
+from brinell.analysis.results import (
+    AuditResult,
+    ClassMean,
+    ClassResult,
+    ModelResult,
+    Rate,
+    StageResult,
+    SuccessCurve,
+    WarningResult,
+)
 from brinell.analysis.signs import caveat, checks_of, warnings_in
 from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
@@ -79,6 +88,11 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             queries_to_success(records, cells, stage).summary()
             for stage, active in zip(cells.stages, ran(cells), strict=True)
             if active
+        ],
+        success_by_queries=[
+            SuccessCurve(attack=stage, queries=[q for q, _, _ in curve], success=[rate(k, n, eps=eps[-1]) for _, k, n in curve])
+            for stage, active in zip(cells.stages, ran(cells), strict=True)
+            if active and (curve := success_by_queries(records, cells, stage))
         ],
         seconds=manifest.get("seconds", {}).get(model),
         warnings=told + warnings_in(checks, model, [warning.code for warning in told]),

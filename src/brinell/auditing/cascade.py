@@ -72,6 +72,8 @@ class Turn:
     """Only samples that the stage just before attacked, and of whose clean margin it left at most this share."""
     share: float = 1.0
     """Only this share of the samples, drawn by their ids: a look at how an attack would do on all."""
+    alone: bool = False
+    """Every sample, as if no stage had run before (`alone=true`): to compare attacks and not to save time."""
     masked: bool = False
     """Only where signs say that the gradients of the model mislead, or attacks that need them cannot run (`when=masked`)."""
 
@@ -132,6 +134,7 @@ def _build(spec: str) -> Stage:
         within=_share(spec, "within", options),
         last=_share(spec, "last", options),
         share=1.0 if (share := _share(spec, "share", options)) is None else share,
+        alone=_flag(spec, "alone", options),
         masked=_when(spec, options.pop("when", None)),
     )
     eot = _eot(spec, options.pop("eot", "1"))
@@ -155,6 +158,13 @@ def _share(spec: str, name: str, options: dict[str, str]) -> float | None:
         what = "the share of the samples" if name == "share" else "the share of the clean margin that may be left"
         raise RequestError(f"{name} is {text!r} in {spec!r}: it is {what}, 0 to 1")
     return share
+
+
+def _flag(spec: str, name: str, options: dict[str, str]) -> bool:
+    text = options.pop(name, "false")
+    if text not in ("true", "false"):
+        raise RequestError(f"{name} is {text!r} in {spec!r}: it is true or false")
+    return text == "true"
 
 
 def _when(spec: str, text: str | None) -> bool:

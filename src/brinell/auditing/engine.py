@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -186,10 +186,12 @@ class ModelAudit:
         """Run a stage, or look up what it found, and note where each sample stands now. Returns the signs that it gave."""
         key = stage_cell(self.plan, self.source, stage)
         if not self.run.has_part(key):
+            unbroken = np.full_like(state.broken, len(self.plan.levels))
+            seen = replace(state, broken=unbroken) if stage.turn.alone else state
             if stage.name in self.source.skipped:
-                self.run.save_part(key, self._implied(stage, state, state.broken, None), {})
+                self.run.save_part(key, self._implied(stage, seen, seen.broken, None), {})
             else:
-                self._descend(key, stage, state)
+                self._descend(key, stage, seen)
         self.run.drop_units(key)
         records = self.run.part(key)
         open_, before = state.correct & (state.broken > 0), state.nearest

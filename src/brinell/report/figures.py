@@ -56,7 +56,13 @@ BARS = Frame(width=330, height=170, left=40, bottom=42, right=20)
 
 
 def curve(
-    series: Sequence[Series], labels: Sequence[tuple[float, str]], *, title: str, distance: str = "", small: bool = False
+    series: Sequence[Series],
+    labels: Sequence[tuple[float, str]],
+    *,
+    title: str,
+    distance: str = "",
+    axis: str = "",
+    small: bool = False,
 ) -> Markup:
     """Accuracy over eps, one line per series with its interval as a band.
 
@@ -65,11 +71,12 @@ def curve(
         labels: (eps, text) of the ticks that may be written.
         title: what the figure shows, for readers who do not see it.
         distance: name of the norm for the axis; none on a small figure.
+        axis: what the axis shows, where it is not a budget in a norm.
         small: one of a grid of small figures.
     """
     frame = SMALL if small else LARGE
     top = max([eps for eps, _ in labels] + [rate.eps for s in series for rate in s.rates] + [1e-12])
-    parts = [_percent_axis(frame, small), _eps_axis(frame, labels, top, distance, small)]
+    parts = [_percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"), small)]
     for line in reversed(series):
         parts.append(_line(frame, line, top, dots=not small or line.style >= 0))
     return _svg(frame, title, parts, "small" if small else "large")
@@ -157,7 +164,7 @@ def _percent_axis(frame: Frame, small: bool) -> str:
     return "".join(parts)
 
 
-def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, distance: str, small: bool) -> str:
+def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, label: str, small: bool) -> str:
     y = frame.y(0)
     parts = [f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
     for x, text in _spaced([(frame.x(eps / top), text) for eps, text in labels], small):
@@ -165,10 +172,8 @@ def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, dis
         anchor, at = ("end", min(x + 10, frame.width)) if x > frame.x(1) - 18 and len(text) > 3 else ("mid", x)
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
         parts.append(f'<text class="{anchor}" x="{at:.1f}" y="{y + 17:.1f}">{escape(text)}</text>')
-    if distance:
-        parts.append(
-            f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">budget eps ({escape(distance)})</text>'
-        )
+    if label:
+        parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
     return "".join(parts)
 
 

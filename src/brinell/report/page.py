@@ -1,5 +1,6 @@
 """What stands on the page: the figures, the choice of classes, the sentences. The template only lays it out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "pair_eps": result.models[0].eps_text[classes.at] if result.models else "",
         "distance_figures": distance_figures(run, records, result),
         "query_figures": query_figures(run, records, result),
+        "success_figures": success_figures(result),
         "galleries": [(m.model, gallery(run, records, m.model, models=shows)) for m in result.models],
     }
 
@@ -158,6 +160,25 @@ def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple
                 title = f"{m.model}, {stage}: queries to success of {len(sample.values)} samples"
                 picture = figures.histogram(bars, title=title, label="queries to first success", style=i)
                 found.append((f"{m.model} · {stage}" if len(result.models) > 1 else stage, picture))
+    return found
+
+
+def success_figures(result: AuditResult) -> list[tuple[str, Markup]]:
+    """Success of the attacks without gradients over their queries, per model: the axis is logarithmic."""
+    found = []
+    for m in result.models:
+        lines = [
+            figures.Series(
+                name=one.attack,
+                rates=[rate.model_copy(update={"eps": math.log10(q)}) for q, rate in zip(one.queries, one.success, strict=True)],
+                style=i,
+            )
+            for i, one in enumerate(m.success_by_queries)
+        ]
+        if lines:
+            ticks = [(math.log10(q), words.count(q)) for q in m.success_by_queries[0].queries]
+            title = f"{m.model}: share broken within so many queries, with 95 % intervals"
+            found.append((m.model, figures.curve(lines, ticks, title=title, axis="queries of one sample")))
     return found
 
 
