@@ -77,25 +77,25 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
     distance = plugins.build("distance", coaching.norm, {})
     threat = Threat(distance=distance, eps=torch.full((len(batch),), coaching.eps, device=device), domain=dataset.domain)
 
-    def keep(agent: Agent) -> None:
-        save(agent, out, coaching, first_looks=len(ids))
+    def keep(agent: Agent) -> Agent:
+        return _save(agent, out, coaching, first_looks=len(ids))
 
-    agent = teach(
-        target, batch, threat, grid, placed, coaching.lessons, rules, batch_size=coaching.batch_size, tell=tell, keep=keep
+    return keep(
+        teach(target, batch, threat, grid, placed, coaching.lessons, rules, batch_size=coaching.batch_size, tell=tell, keep=keep)
     )
-    keep(agent)
-    return agent
 
 
-def save(agent: Agent, out: Path, coaching: Coaching, *, first_looks: int) -> None:
-    """Write the policy whole: a file beside it takes its place."""
+def _save(agent: Agent, out: Path, coaching: Coaching, *, first_looks: int) -> Agent:
+    """Write the policy whole, a file beside it taking its place, with all that says how it was made."""
     about: dict[str, Any] = dict(agent.about or {})
     about |= {name: getattr(coaching, name) for name in ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps")}
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_name(out.name + ".part")
-    Agent(prior=agent.prior, network=agent.network, about=about).save(beside)
+    noted = Agent(prior=agent.prior, network=agent.network, about=about)
+    noted.save(beside)
     os.replace(beside, out)
+    return noted
 
 
-__all__ = ["Coaching", "coach", "save"]
+__all__ = ["Coaching", "coach"]

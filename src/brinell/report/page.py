@@ -176,7 +176,7 @@ def success_figures(result: AuditResult) -> list[tuple[str, Markup]]:
             for i, one in enumerate(m.success_by_queries)
         ]
         if lines:
-            ticks = [(math.log10(q), words.count(q)) for q in m.success_by_queries[0].queries]
+            ticks = [(math.log10(q), words.count(q)) for q in (1, *m.success_by_queries[0].queries)]
             title = f"{m.model}: share broken within so many queries, with 95 % intervals"
             found.append((m.model, figures.curve(lines, ticks, title=title, axis="queries of one sample")))
     return found

@@ -92,7 +92,7 @@ def teach(
     *,
     batch_size: int = 128,
     tell: Tell = lambda report: None,
-    keep: Callable[[Agent], None] = lambda agent: None,
+    keep: Callable[[Agent], object] = lambda agent: None,
 ) -> Agent:
     """An agent that has learned on these inputs.
 

@@ -1,0 +1,144 @@
+"""Training an agent: from a request to a policy file that the attack reads, with every query counted."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from tests._helpers import Recorder, fight, threat_of
+
+from brinell import plugins
+from brinell.auditing.coaching import Coaching, coach
+from brinell.cli import run
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.filtering import variants
+from brinell.core.patches import PatchGrid
+from brinell.rl.agent import load, named
+from brinell.rl.env import Rules
+from brinell.rl.school import Lessons, teach
+
+DOMAIN = Domain(kind="image", shape=(2, 6, 6))
+SHORT = {"probes": 4, "fits": 20, "slots": 8, "seconds": 60.0}
+
+
+def _linear(n=12, seed=0):
+    """A linear model that looks at one corner, and inputs that it gets right by a little."""
+    rng = torch.Generator().manual_seed(seed)
+    weight = torch.zeros(2, 6, 6)
+    weight[:, :3, :3] = torch.randn(2, 3, 3, generator=rng)
+
+    def logits(x):
+        z = 4 * ((x - 0.5) * weight).sum((1, 2, 3)) + 0.5
+        return torch.stack([z, -z], 1)
+
+    x = 0.5 + 0.05 * torch.randn(n, 2, 6, 6, generator=rng)
+    target = Recorder(logits, DOMAIN)
+    y = logits(x).argmax(1)
+    return target, Batch(ids=torch.arange(n), x=x, y=y)
+
+
+def _teach(algorithm, target, batch, **lessons):
+    noise = plugins.build("filter", "gaussian-noise", {})
+    return teach(
+        target,
+        batch,
+        threat_of(0.5, "l2", DOMAIN, n=len(batch)),
+        PatchGrid.over(DOMAIN, 2),
+        variants([noise], DOMAIN, (1, 2), 2),
+        Lessons(algorithm=algorithm, **(SHORT | lessons)),
+        Rules(steps=20),
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["none", "dqn", "ppo", "a2c"])
+def test_every_training_query_is_counted(algorithm):
+    target, batch = _linear()
+    agent = _teach(algorithm, target, batch, steps=300)
+    counted = agent.about["training_queries"]
+    assert counted["probes"] == len(batch) * 5  # the clean input and four probes
+    assert sum(counted.values()) == target.seen
+    assert (counted["steps"] > 200) == (algorithm != "none")
+    assert (agent.network is None) == (algorithm == "none")
+
+
+def test_training_for_steps_repeats_exactly():
+    agents = [_teach("ppo", *_linear(), steps=200) for _ in range(2)]
+    first, second = (agent.network.state_dict() for agent in agents)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(bool(value.abs().sum() > 0) for name, value in first.items() if name.startswith("patch."))
+
+
+def test_the_prior_finds_the_corner_that_matters():
+    target, batch = _linear(n=64)
+    agent = _teach("none", target, batch, probes=12, fits=300)
+    # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
+    assert agent.prior.covariance_for(2) is not None
+    assert agent.prior.covariance_for(3) is None
+
+
+def test_too_few_inputs_are_refused():
+    target, batch = _linear(n=4)
+    with pytest.raises(RequestError, match="4 correctly classified inputs are too few"):
+        _teach("none", target, batch)
+
+
+def test_a_policy_file_is_what_the_attack_plays(tmp_path):
+    out = tmp_path / "agent.safetensors"
+    lessons = Lessons(algorithm="ppo", steps=300, **SHORT)
+    coach(Coaching(lessons=lessons, samples=20, attack="rlab?patch=2&draws=2", steps=20), out, lambda report: None)
+    with safe_open(out, "pt") as file:
+        about = json.loads(file.metadata()["brinell"])["about"]
+    assert about["training_queries"]["first_looks"] == 20
+    assert about["model"] == "digits-cnn"
+    agent = load(out)
+    attack = plugins.build("attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"})
+    target, batch = _linear(n=3)
+    ledger = fight(attack, target, batch.x, batch.y, 1.0, "l2")
+    assert ledger.fooled.any()
+    assert attack.digest() != plugins.build("attack", "rlab", {"policy": "greedy"}).digest()
+    assert agent.network.families == about["families"] if "families" in about else agent.network is not None
+
+
+def test_bad_policies_are_refused(tmp_path):
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(b"not a policy")
+    with pytest.raises(RequestError, match="is no policy"):
+        named(str(other))
+    with pytest.raises(RequestError, match="is no policy"):
+        named(str(tmp_path / "missing.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--attack", "square"], "agents are trained for rlab"),
+        (["--algorithm", "sarsa"], "not one of dqn, ppo, a2c, none"),
+        (["--eps", "1,2"], "names 2 budgets"),
+        (["--eps", "0"], "need a budget above 0"),
+        (["--reward", "fame"], "reward is 'fame'"),
+        (["--samples", "3"], "too few"),
+    ],
+)
+def test_bad_requests_end_in_one_line(tmp_path, capsys, arguments, what):
+    out = tmp_path / "agent.safetensors"
+    assert run(["train-agent", "--out", str(out), *arguments]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert what in said[0]
+    assert not out.exists()
+
+
+def test_the_file_needs_its_ending(tmp_path, capsys):
+    assert run(["train-agent", "--out", str(tmp_path / "agent.pkl")]) == 2
+    assert "end it with .safetensors" in capsys.readouterr().err
+
+
+def test_train_agent_prints_json(tmp_path, capsys):
+    out = tmp_path / "agent.safetensors"
+    arguments = ["--samples", "80", "--algorithm", "none", "--attack", "rlab?patch=2&draws=2", "--json"]
+    assert run(["train-agent", "--out", str(out), *arguments]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["policy"] == str(out)
+    assert answer["training_queries"]["first_looks"] == 80
