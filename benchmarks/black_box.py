@@ -1,6 +1,6 @@
 """Attacks without gradients side by side: success after so many queries, or, with --labels, the distance reached.
 
-    python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square bandits] [--samples 60] [--seeds 0 1 2]
+    python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square bandits] [--samples 60] [--skip 60]
     python benchmarks/black_box.py --labels [--norm l2] [--samples 30] [--budgets 1000 2500]
 
 All get the same network, which answers nothing but scores, and the first test images that it gets right. A query is one image
@@ -251,6 +251,7 @@ def distances(bench: Bench, options: argparse.Namespace) -> None:
 def command(options: argparse.Namespace, *more: str) -> str:
     """How a run is repeated."""
     words = ["python benchmarks/black_box.py", *more, "--model", options.model, "--norm", options.norm]
+    words += ["--skip", str(options.skip)] if options.skip else []
     words += ["--samples", str(options.samples), "--seeds", *map(str, options.seeds)]
     for name in ("attacks", "budgets"):
         if getattr(options, name):
@@ -266,6 +267,7 @@ def main() -> None:
     parser.add_argument("--eps", default="", help="one budget of distance; none means 1 in L2, 4/255 in Linf, 15 values in L0")
     parser.add_argument("--budgets", nargs="+", type=int, help="queries after which to look")
     parser.add_argument("--samples", type=int, default=60)
+    parser.add_argument("--skip", type=int, default=0, help="samples to leave out first: those on which settings were chosen")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--model", default="resnet20", help="a network of the shared data")
     parser.add_argument("--labels", action="store_true", help="HopSkipJump beside other libraries, in place of the curves")
@@ -275,7 +277,8 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
     subject = measure.subject(options.model)
     module = subject.module()
-    bench = Bench(subject, module, *subject.samples(options.samples, module))
+    x, y = subject.samples(options.skip + options.samples, module)
+    bench = Bench(subject, module, x[options.skip :], y[options.skip :])
     (distances if options.labels else curves)(bench, options)
 
 
