@@ -11,11 +11,11 @@ def seeded(seed: int) -> torch.Generator:
 
 def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
     """A linear layer: uniform weights within 1 / sqrt(inputs) from the generator, zeros without one."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-    with torch.no_grad():
-        for values in (layer.weight, layer.bias):
-            values.zero_()
-            if generator is not None:
+    layer = nn.Linear(inputs, outputs, device="meta")  # `to_empty` would import sympy: more than a second
+    layer.weight, layer.bias = (nn.Parameter(torch.zeros(values.shape)) for values in (layer.weight, layer.bias))
+    if generator is not None:
+        with torch.no_grad():
+            for values in (layer.weight, layer.bias):
                 values.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
     return layer
 
