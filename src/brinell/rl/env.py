@@ -353,7 +353,7 @@ class Placement:
         return torch.where(patches < 0, CLEAN, torch.cat(chosen))
 
     def _offers(self, rows: Tensor, family: Tensor) -> Tensor:
-        """(m, offers): which variants are compared, at random among those of the family asked for; one repeats where it has few."""
+        """(m, offers): which variants are compared, at random among those of the family asked for; repeated if few."""
         count = min(self.rules.offers, len(self.variants))
         keys = self._streams.select(rows).fold("offers").uniform(len(self.variants))
         asked = (family[:, None] <= 0) | (self._families == family[:, None])
