@@ -200,10 +200,11 @@ def written(plugin: Any) -> dict[str, Any]:
 
 def _source(plugin: type[Any]) -> str:
     """The module of a plugin, or for scratch work a hash of its file."""
-    module = plugin.__module__
-    if module.startswith("brinell."):
-        return module
-    return hashlib.blake2b(Path(inspect.getfile(plugin)).read_bytes(), digest_size=8).hexdigest()
+    if plugin.__module__.startswith("brinell."):
+        return plugin.__module__
+    # A scratch file is no module that one could import again, so a method is asked where its text lies.
+    written_in = inspect.getsourcefile(plugin.__call__)
+    return hashlib.blake2b(Path(str(written_in)).read_bytes(), digest_size=8).hexdigest()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

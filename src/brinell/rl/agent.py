@@ -79,16 +79,31 @@ def load(path: Path) -> Agent:
     """The agent that `Agent.save` wrote.
 
     Raises:
-        RequestError: no such file, or not one of ours.
+        RequestError: no such file, not one of ours, damaged, or of another version.
     """
+    if not path.is_file():
+        raise RequestError(
+            f"there is no policy {str(path)!r}: name greedy, random, default or a file that `brinell train-agent` wrote"
+        )
     try:
         with safe_open(path, "pt") as file:
             head = json.loads((file.metadata() or {})["brinell"])
             tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise RequestError(f"{path} is no policy: name a file that `brinell train-agent` wrote ({error})") from None
-    if head.get("format") != FORMAT or head.get("features") != PATCH_FEATURES:
+            version = head["format"], head["features"]
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        raise RequestError(f"{path} is no policy: name a file that `brinell train-agent` wrote") from None
+    if version != (FORMAT, PATCH_FEATURES):
         raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train-agent`")
+    try:
+        return _assembled(head, tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train-agent`") from None
+
+
+def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Agent:
+    if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
+        raise ValueError("it holds NaN or infinity")
     prior = Prior(len(tensors["prior.root"]))
     prior.load_state_dict(_under("prior.", tensors))
     network = None

@@ -64,9 +64,9 @@ class _Search:
             standing = self.assignment.variant[rows] != CLEAN
             order = value[rows].masked_fill(~standing, torch.inf).argsort(dim=1, stable=True)
             place = torch.arange(patches, device=value.device)
-            first, size, count = start[rows, None], group[rows, None], standing.sum(1, keepdim=True)
-            trial = (place >= first) & (place < first + size) & (place < count)
-            trial &= trial.sum(1, keepdim=True) < count  # something must stand
+            first, count = start[rows, None], standing.sum(1, keepdim=True)
+            group[rows] = torch.minimum(group[rows], count[:, 0] - 1)  # something must stand
+            trial = (place >= first) & (place < first + group[rows, None]) & (place < count)
             chosen = torch.where(trial, order, patches)
             gone = torch.full_like(chosen, CLEAN)
             held = self.reaches(rows, self.fit(rows, self.assignment.candidates(rows, chosen, gone)))

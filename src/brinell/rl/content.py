@@ -8,6 +8,7 @@ from brinell.core.patches import PatchGrid
 
 WINDOWS = (1.5, 3.0, 6.0)
 """Sides of the neighbourhoods that are looked at, in sides of a patch."""
+TINY = 1e-30
 FEATURES = 2 * len(WINDOWS) + 2
 """How many numbers describe a patch."""
 
@@ -19,9 +20,13 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
 
     For each window around a patch the logarithm of the deviation and the mean, both in comparison with the other patches of the
     input (mean 0, deviation 1); then how far from the centre the patch lies, by the largest and the mean square coordinate.
+    Offset and unit of the values make no difference, and an input that is flat says nothing.
     """
     axes = grid.places_along
-    planes = x.reshape(len(x), grid.channels, *axes)
+    flat = x.flatten(1)
+    least, most = flat.aminmax(dim=1, keepdim=True)
+    # Around its own middle, or an offset would drown the deviations in rounding.
+    planes = ((flat - (least + most) / 2) / (most - least).clamp_min(TINY)).view(len(x), grid.channels, *axes)
     if len(axes) not in _POOLS:
         planes, axes = planes.flatten(2), (grid.places,)
     columns: list[Tensor] = []
@@ -31,7 +36,7 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
         deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
         columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
     seen = torch.stack(columns, 2)
-    seen = (seen - seen.mean(1, keepdim=True)) / (seen.std(1, keepdim=True, correction=0) + 1e-6)
+    seen = (seen - seen.mean(1, keepdim=True)) / (seen.std(1, keepdim=True, correction=0) + 1e-4)
     away = (2 * grid.centres.to(x.device) - 1).square()
     where = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
     return torch.cat([seen, where], 2)

@@ -2,7 +2,8 @@
 
 arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a filter, others are
 cleared, and the input that results is asked about once. It is kept where it brings the goal nearer. A slot whose episode has
-ended takes the next sample at the next reset, so that the batches shown to the model stay full.
+ended takes the next sample at the next reset, so that the batches shown to the model stay full. The first step of an episode
+asks about the clean input, together with what the other slots ask, whatever the action says.
 
 The published method probes every patch after every step, with queries that it does not count. Here no query serves a probe
 alone: what each answer says about all patches is kept in a linear model (`core.belief`), which foretells what adding and
@@ -171,7 +172,7 @@ class Placement:
         self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._logits = torch.zeros(n, desk.classes, device=device)
         self._age, self._left = torch.zeros(2, n, dtype=torch.int64, device=device)
-        self._pending, self._refining = torch.zeros(2, n, dtype=torch.bool, device=device)
+        self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
@@ -222,7 +223,7 @@ class Placement:
         return self._turn()
 
     def _seat(self, rows: Tensor, sample: Tensor, again: int) -> None:
-        """Begin the episodes of these samples with a look at the clean input. Those that are there already end at once."""
+        """Begin the episodes of these samples, as far as a query can be paid. The first one is about the clean input."""
         x = self._batch.x[sample]
         rng = self._rng.select(sample).fold(again) if again else self._rng.select(sample)
         self._sample[rows] = sample
@@ -233,39 +234,34 @@ class Placement:
         self.belief.forget(rows, _to_places(energy, self.grid))
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
         self._age[rows], self._left[rows] = 0, self.rules.refine
-        self._pending[rows], self._refining[rows] = False, False
+        self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
+        self._logits[rows], self._height[rows], self._start[rows] = 0, -1, -1
         keys = self._streams.keys.clone()
         keys[rows] = rng.fold("steps").keys
         self._streams = Streams(keys)
-        standing = self._desk.standing(self._batch.ids[sample])
-        rows = rows[standing]
-        if not len(rows):
-            return
-        sample = self._sample[rows]
-        self._logits[rows] = self._desk.scores(self._batch.ids[sample], self._x[rows])
-        self._height[rows] = self._start[rows] = self.rules.goal.height(self._logits[rows], self._batch.y[sample])
-        there = self._height[rows] > 0
-        self._found.reached[sample[there]] = True
-        self.alive[rows] = ~there & self._desk.affordable(self._batch.ids[sample])
+        self.alive[rows] = self._desk.standing(self._batch.ids[sample])
 
     def step(self, action: Action) -> Step:
         """Carry out a dual action in every slot. Picks beyond a slot's pace, or of no effect, are struck out in place (-1)."""
         n = len(self.alive)
-        reward, ended = torch.zeros(n, device=self.alive.device), torch.zeros_like(self.alive)
-        reached = torch.zeros_like(ended)
+        reward = torch.zeros(n, device=self.alive.device)
+        terminated, truncated = torch.zeros(2, n, dtype=torch.bool, device=self.alive.device)
         rows = self.alive.nonzero()[:, 0]
         if len(rows):
             patches, variants = self._edits(rows, action)
             x = self._fit(self.assignment.candidates(rows, patches, variants), rows)
-            reward[rows], reached[rows] = self._ask(rows, patches, variants, x)
-            self._age[rows] += 1
-            self._streams = self._streams.fold("step")
-            truncated = self._over(rows)
-            ended[rows] = truncated
-            self._close(rows[truncated | (reached[rows] & ~self._refining[rows])])
-        terminated = reached & ~self.alive & ~ended
-        return Step(self._turn(), reward, terminated, ended)
+            fresh = self._fresh[rows]
+            reward[rows], reached = self._ask(rows, patches, variants, x)
+            self._age[rows] += (~fresh).long()
+            keys = self._streams.keys.clone()
+            keys[rows[~fresh]] = self._streams.select(rows[~fresh]).fold("step").keys
+            self._streams, self._fresh[rows] = Streams(keys), False
+            over = self._over(rows) | (reached & ~self._refining[rows])
+            won = self._found.reached[self._sample[rows]]
+            terminated[rows], truncated[rows] = over & won, over & ~won
+            self.alive[rows[over]] = False
+        return Step(self._turn(), reward, terminated, truncated)
 
     def _over(self, rows: Tensor) -> Tensor:
         """(m,) bool: whose patience or budget is spent."""
@@ -300,7 +296,7 @@ class Placement:
 
     def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """One query for each slot, and what follows from the answers: reward and whether the goal is reached, (m,)."""
-        sample, pending = self._sample[rows], self._pending[rows]
+        sample, pending, fresh = self._sample[rows], self._pending[rows], self._fresh[rows]
         ids, y = self._batch.ids[sample], self._batch.y[sample]
         change = x - self._x[rows]
         # Where nothing changes there is nothing to ask.
@@ -309,22 +305,24 @@ class Placement:
         if real.any():
             logits[real] = self._desk.scores(ids[real], x[real])
         height = self.rules.goal.height(logits, y)
+        self._height[rows[fresh]] = self._start[rows[fresh]] = height[fresh]
         effect = height - self._height[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
-        asked = real.nonzero()[:, 0]
+        asked = (real & ~fresh).nonzero()[:, 0]
         self.belief.update(rows[asked], flat[asked], effect[asked])
         self._mark(rows, patches, effect)
         before = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
         reward = REWARDS[self.rules.reward](before, x, logits, height, y, self.bank.x[rows])
         better = (effect > 0) | pending
-        self._kept[rows] += 0.1 * (better.float() - self._kept[rows])
+        self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
         kept = rows[better]
         self.assignment.edit(kept, patches[better], variants[better])
         self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
         self._pending[rows] = False
         reached = (height > 0) & real
         self._left[rows] -= self._refining[rows].long()
-        self._note(rows[reached])
+        self._found.reached[sample[reached & fresh]] = True
+        self._note(rows[reached & ~fresh])
         return torch.where(self._refining[rows] & ~reached | pending, 0, reward), reached
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
@@ -351,9 +349,6 @@ class Placement:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size
 
-    def _close(self, rows: Tensor) -> None:
-        self.alive[rows] = False
-
     def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> Tensor:
         """(m, k): for each picked patch (m, k) the variant that promises most, CLEAN where none would change anything."""
         if not (patches >= 0).any():
@@ -365,11 +360,12 @@ class Placement:
         return torch.where(patches < 0, CLEAN, torch.cat(chosen))
 
     def _offers(self, rows: Tensor, family: Tensor) -> Tensor:
-        """(m, offers): which variants are compared, at random among those of the family asked for."""
+        """(m, offers): which variants are compared, at random among those of the family asked for; repeated if few."""
         count = min(self.rules.offers, len(self.variants))
         keys = self._streams.select(rows).fold("offers").uniform(len(self.variants))
         asked = (family[:, None] <= 0) | (self._families == family[:, None])
-        return (keys + asked).topk(count, 1).indices
+        offered = (keys + asked).topk(count, 1).indices
+        return torch.where(asked.gather(1, offered), offered, offered[:, :1])
 
     def _best(self, rows: Tensor, patches: Tensor, offered: Tensor) -> Tensor:
         """(m, k): the offer (m, offers) with the highest promise on each patch (m, k)."""

@@ -61,7 +61,7 @@ def _dilution(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tens
     rise = dilution(logits, y) - dilution(before.logits, y)
     longer = norms.l2(x - clean) - norms.l2(before.x - clean)
     finite = torch.where(before.radius < torch.inf, before.radius, 1.0)
-    quotient = rise / (longer.abs() / finite).clamp_min(FLOOR)
+    quotient = rise / (longer.abs() / finite.clamp_min(1e-12)).clamp_min(FLOOR)
     return quotient.clamp(-1, 1)
 
 

@@ -1,0 +1,96 @@
+"""Small worlds for the agent: linear targets over patches, a filter that adds a constant, and environments over them."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from _helpers import Recorder, batch_of, threat_of
+from brinell.core.domain import KINDS, Domain
+from brinell.core.filtering import variants
+from brinell.core.ledger import Ledger
+from brinell.core.norms import per_sample
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.rl.env import Placement, Rules
+
+SIGNAL = Domain(kind="signal", shape=(1, 16))
+GRID = PatchGrid((1, 16), (2,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plus:
+    """Adds a sixteenth for each severity, so that sums come out exactly."""
+
+    domains: ClassVar[frozenset[str]] = frozenset(KINDS)
+    access: ClassVar[Access] = Access.LABELS
+
+    def draws(self, shape):
+        return 1
+
+    def __call__(self, x, severity, rng, draw):
+        return (x + per_sample(severity, x) / 16).clamp(0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minus(Plus):
+    """Takes as much away."""
+
+    def __call__(self, x, severity, rng, draw):
+        return (x - per_sample(severity, x) / 16).clamp(0, 1)
+
+
+def linear(weight, bias, domain=SIGNAL):
+    """Class 1 where <weight, x> + bias > 0; the lead of class 1 is exactly that."""
+    weight = torch.as_tensor(weight, dtype=torch.float32).flatten()
+
+    def logits(x):
+        z = (x.flatten(1) @ weight + bias) / 2
+        return torch.stack([-z, z], 1)
+
+    return Recorder(logits, domain)
+
+
+@dataclass
+class World:
+    """A batch, its ledger and an environment over it."""
+
+    target: Recorder
+    ledger: Ledger
+    env: Placement
+
+
+def world(
+    target,
+    x,
+    y=0,
+    *,
+    eps=torch.inf,
+    norm="l2",
+    grid=GRID,
+    filters=(Plus(),),
+    severities=(2,),
+    draws=1,
+    rules=None,
+    slots=64,
+    queries=None,
+    batch_size=1024,
+    seed=0,
+    prior=None,
+):
+    x = torch.as_tensor(x, dtype=torch.float32)
+    batch = batch_of(x, torch.as_tensor(y).expand(len(x)))
+    threat = threat_of(eps, norm, target.domain, n=len(x))
+    ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
+    chosen = variants(filters, target.domain, severities, draws)
+    rng = Streams.of(seed, batch.ids).fold("test")
+    env = Placement(ledger.desk(), batch, threat, grid, chosen, rng, rules=rules or Rules(), slots=slots, prior=prior)
+    return World(target, ledger, env)
+
+
+def act(env, add=(), remove=(), family=0):
+    """The same dual action for every slot, filled up with nothing."""
+    n = len(env.alive)
+    rows = [list(picks) + [-1] * (width - len(picks)) for picks, width in zip((add, remove, (family,)), env.picks, strict=True)]
+    return tuple(torch.tensor([row] * n) for row in rows)
