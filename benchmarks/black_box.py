@@ -36,6 +36,7 @@ from brinell.auditing.spacing import parse_eps
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
+from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.core.torch_target import TorchTarget
 
@@ -85,17 +86,23 @@ class Bench:
     x: Tensor
     y: Tensor
 
-    def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:
-        """One attack on all samples with so many queries each, and how much longer it took than the network."""
-        name, path, settings = plugins.parse(spec)
-        attack = plugins.build("attack", name, settings | ({"path": path} if path else {}))
+    def open(
+        self, norm: str, eps: float, queries: int | None, *, access: Access = Access.SCORES, minimal: bool = False
+    ) -> tuple[Ledger, Batch, Threat]:
+        """A ledger over all samples with so many queries each, and what an attack is handed besides."""
         n = len(self.y)
         batch = Batch(ids=torch.arange(n), x=self.x, y=self.y)
         distance = plugins.build("distance", norm, {})
         threat = Threat(distance=distance, eps=torch.full((n,), eps), domain=self.subject.domain)
-        target = TorchTarget(self.module, self.subject.domain, classes=10, name=self.subject.name)
-        minimal = attack.family == "minimal"
-        ledger = Ledger(target, batch, threat, access=attack.access, queries=queries, minimal=minimal, batch_size=256)
+        target = TorchTarget(self.module, self.subject.domain, name=self.subject.name)
+        ledger = Ledger(target, batch, threat, access=access, queries=queries, minimal=minimal, batch_size=256)
+        return ledger, batch, threat
+
+    def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:
+        """One attack on all samples with so many queries each, and how much longer it took than the network."""
+        name, path, settings = plugins.parse(spec)
+        attack = plugins.build("attack", name, settings | ({"path": path} if path else {}))
+        ledger, batch, threat = self.open(norm, eps, queries, access=attack.access, minimal=attack.family == "minimal")
         with clocked(self.module) as clock:
             began = time.process_time()
             attack(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold(spec))

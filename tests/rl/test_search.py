@@ -89,6 +89,16 @@ def test_depth_two_makes_one_move_and_looks_again() -> None:
     assert standing(found) == [0, 1, 2]
 
 
+def test_the_move_that_is_made_is_the_better_one_of_the_best_pair() -> None:
+    assert standing(run(needs(0.9), TreeSearch(depth=2, steps=1))[0]) == [1]
+
+
+def test_a_set_never_holds_one_patch_twice() -> None:
+    # 8 moves and, on 6 pairs of patches, 4 pairs of variants.
+    _, ledger = run(needs(9.0), TreeSearch(depth=2, steps=1), severities=(1, 2))
+    assert int(ledger.forwards[0]) == 1 + 8 + 24
+
+
 def test_depth_two_sees_what_only_two_patches_do_together() -> None:
     def both(x: Tensor) -> Tensor:
         change = (x - 0.5) * 10

@@ -1,0 +1,282 @@
+"""What RLAB's parts are worth: each study takes one of them away or puts something else in its place.
+
+    python benchmarks/rlab.py --study patch|dual|agents|filters|map|probes|free [--samples 40] [--seeds 0 1 2]
+
+    patch    patch size and overlap
+    dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
+    agents   random, greedy, the prior, and what DQN, PPO and A2C learn by which reward
+    filters  policies that learned on one filter, used with another
+    map      the sensitivity map beside every single-patch distortion there is
+    probes   beside the published loop, which probes every patch, one image at a time
+    free     each filter alone without a limit on the distance
+
+All play on test images that the network gets right. A query is one image shown to the network, the first check and clean-up
+included; an image that was not fooled counts as infinitely many for a median, and as the whole budget for a mean. L2 is the
+median over the fooled images, after clean-up unless said otherwise. Where there are several seeds, a figure is the mean over
+them with the smallest and the largest in brackets. Seconds are the processor's. Agents are kept in --agents, and trained there
+(for --minutes each, on training images) where they are missing.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import measure
+import memory
+import numpy as np
+import torch
+from black_box import Bench
+from rlab_common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
+from rlab_truth import free, map_, probes
+from torch import Tensor
+
+from brinell.core.patches import PatchGrid
+from brinell.rl.agent import named
+from brinell.rl.search import TreeSearch
+
+# --- patches ---------------------------------------------------------------------------------------------------------
+
+
+def patch(options: argparse.Namespace) -> None:
+    """Sides and overlaps."""
+    for name, eps in (("resnet20", 1.0), ("lenet5_clean", 4.0)):
+        bench = bench_of(name, options.samples)
+        title = f"Patch size and overlap: {bench.subject.name}, L2 {eps:g}, {options.samples} images"
+        columns = "side, stride, patches, @250, @1000, median queries, L2, pixels changed, s per image"
+        out = table(options, title, columns)
+        for side in (1, 2, 4, 8):
+            for stride in sorted({side, (side + 1) // 2}, reverse=True):
+                ends = [fight(bench, f"rlab?patch={side}&stride={stride}", eps, 1000, seed) for seed in options.seeds]
+                out.add(
+                    side,
+                    stride,
+                    len(PatchGrid.over(bench.subject.domain, side, stride)),
+                    over_seeds(ends, lambda one: one.rate(250), 2),
+                    over_seeds(ends, Outcome.rate, 2),
+                    over_seeds(ends, Outcome.median, 0),
+                    over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
+                    over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
+                    over_seeds(ends, lambda one: one.seconds / options.samples, 2),
+                )
+
+
+# --- the dual action -------------------------------------------------------------------------------------------------
+
+COARSE = "rlab?patch=8&draws=2&severities=4&clean_up=false"
+"""Sixteen patches and two variants: 32 moves at most, small enough for a tree."""
+
+
+def dual(options: argparse.Namespace) -> None:
+    """Adding and removing in one step, adding alone, and looking ahead by probes."""
+    bench = bench_of("resnet20", options.samples)
+    _trees(options, bench)
+    _removals(options, bench)
+    _overhead(options, bench)
+
+
+def _trees(options: argparse.Namespace, bench: Bench) -> None:
+    eps, most = 2.0, 10_000
+    title = f"Dual action, add-only, tree search: {bench.subject.name}, 16 patches of 8 x 8, one severity, L2 {eps:g}"
+    note = f"No clean-up. {options.samples} images; mean queries over the images that all rows fooled, and their median L2."
+    rows: dict[str, Callable[[int], Outcome]] = {
+        "dual": lambda seed: fight(bench, COARSE, eps, most, seed),
+        "add only": lambda seed: fight(bench, f"{COARSE}&removals=0", eps, most, seed),
+        "tree, depth 1": lambda seed: hunt(bench, TreeSearch(depth=1), COARSE, eps, most, seed),
+        "tree, depth 2": lambda seed: hunt(bench, TreeSearch(depth=2), COARSE, eps, most, seed),
+    }
+    ends = {name: [run(seed) for seed in options.seeds] for name, run in rows.items()}
+    common = torch.stack([one.queries.isfinite() for many in ends.values() for one in many]).all(0)
+    columns = f"search, @250, @1000, @{most}, median queries, mean queries of {int(common.sum())}, L2 of them, s per image"
+    out = table(options, title, columns, note)
+    for name, many in ends.items():
+        out.add(
+            name,
+            over_seeds(many, lambda one: one.rate(250), 2),
+            over_seeds(many, lambda one: one.rate(1000), 2),
+            over_seeds(many, Outcome.rate, 2),
+            over_seeds(many, Outcome.median, 0),
+            over_seeds(many, lambda one: float(one.queries[common].mean()), 0),
+            over_seeds(many, lambda one: float(one.l2[common].median()), 2),
+            over_seeds(many, lambda one: one.seconds / options.samples, 2),
+        )
+
+
+def _removals(options: argparse.Namespace, bench: Bench) -> None:
+    title = f"Removing: {bench.subject.name}, patches of 2 x 2, L2 1, 1000 queries"
+    columns = "removals, clean-up, @250, @1000, median queries, L2, pixels changed"
+    out = table(options, title, columns)
+    for removals in (0.0, 0.5, 1.0):
+        for clean in ("false", "true"):
+            spec = f"rlab?patch=2&removals={removals}&clean_up={clean}"
+            ends = [fight(bench, spec, 1.0, 1000, seed) for seed in options.seeds]
+            out.add(
+                removals,
+                clean,
+                over_seeds(ends, lambda one: one.rate(250), 2),
+                over_seeds(ends, Outcome.rate, 2),
+                over_seeds(ends, Outcome.median, 0),
+                over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
+                over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
+            )
+
+
+def _overhead(options: argparse.Namespace, bench: Bench) -> None:
+    """Steps that all fail, so that every row makes as many of them."""
+    title = f"What removing costs: {bench.subject.name}, patches of 2 x 2, 64 slots, L2 0.1, 200 queries"
+    out = table(options, title, "removals, queries, s outside the network per 1000 queries, peak MiB")
+    works: dict[float, list[float]] = {0.0: [], 0.5: [], 1.0: []}
+    counts: dict[float, int] = {}
+    for _ in range(3):
+        for removals, seconds in works.items():
+            began = time.process_time()
+            ledger, over = bench.fight(_loaded(removals), "l2", 0.1, 199, 0)
+            spent = time.process_time() - began
+            counts[removals] = int(ledger.forwards.sum())
+            seconds.append((spent - spent / over) / counts[removals] * 1000)
+    for removals, seconds in works.items():
+        line = [sys.executable, __file__, "--study", "load", "--removals", str(removals), "--samples", str(options.samples)]
+        peak = memory.run(line, options.threads).peak
+        out.add(removals, counts[removals], measure.spread(seconds, 2), f"{peak:.0f}")
+
+
+def _loaded(removals: float) -> str:
+    return f"rlab?patch=2&removals={removals}&clean_up=false&slots=64"
+
+
+def load(options: argparse.Namespace) -> None:
+    """What `dual` measures the memory of, in a process of its own."""
+    bench_of("resnet20", options.samples).fight(_loaded(options.removals), "l2", 0.1, 199, 0)
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+
+AGENTS = {
+    "greedy": "",
+    "random": "",
+    "prior, greedy": "none-margin",
+    "DQN, margin": "dqn-margin",
+    "A2C, margin": "a2c-margin",
+    "PPO, margin": "ppo-margin",
+    "PPO, dilution": "ppo-dilution",
+    "PPO, projected": "ppo-projected",
+}
+"""By what they are called, the files of those that learn."""
+
+
+def agents(options: argparse.Namespace) -> None:
+    """Who places: what is learned, by which algorithm and for which reward."""
+    bench = bench_of("resnet20", options.samples)
+    budget = 1000
+    title = f"Agents: {bench.subject.name}, patches of 2 x 2, L2 1, {options.samples} images that no agent has seen"
+    note = (
+        "Ratios are to greedy on the same images, in brackets the 95 % bootstrap interval over images; below 1 is better. "
+        "Each image counts with its mean over the seeds, one that was not fooled with the whole budget."
+    )
+    columns = (
+        "agent, training queries, trained s, @250, @1000, median queries, mean queries, ratio of means, ratio of medians, L2"
+    )
+    out = table(options, title, columns, note)
+    base = torch.zeros(0)
+    for name, file in AGENTS.items():
+        algorithm, _, reward = file.partition("-")
+        policy = trained(options, file, algorithm, reward) if file else name
+        about = named(policy).about or {}
+        ends = [fight(bench, f"rlab?patch=2&policy={policy}", 1.0, budget, seed) for seed in options.seeds]
+        capped = torch.stack([one.queries.clamp_max(budget) for one in ends]).mean(0)
+        base = capped if name == "greedy" else base
+        out.add(
+            name,
+            f"{sum(about.get('training_queries', {}).values()):,}",
+            round(about["curve"][-1]["seconds"]) if about.get("curve") else 0,
+            over_seeds(ends, lambda one: one.rate(250), 2),
+            over_seeds(ends, Outcome.rate, 2),
+            over_seeds(ends, Outcome.median, 0),
+            f"{float(capped.mean()):.0f}",
+            ratio(capped, base, np.mean),
+            ratio(capped, base, np.median),
+            over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
+        )
+
+
+def ratio(above: Tensor, below: Tensor, centre: Callable[..., np.ndarray], draws: int = 4000) -> str:
+    """Of the means or medians over the same images, with its percentile bootstrap interval."""
+    chosen = np.random.default_rng(0).integers(len(above), size=(draws, len(above)))
+    one, other = above.numpy(), below.numpy()
+    low, high = np.quantile(centre(one[chosen], axis=1) / centre(other[chosen], axis=1), (0.025, 0.975))
+    return f"{centre(one) / centre(other):.2f} ({low:.2f}-{high:.2f})"
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+CROSSED = ("gaussian-noise", "gaussian-blur", "dead-pixel", "brightness")
+
+
+def filters(options: argparse.Namespace) -> None:
+    """Does each filter get a policy of its own?"""
+    bench = bench_of("resnet20", options.samples)
+    eps, budget = 2.0, 300
+    title = f"Policies across filters: {bench.subject.name}, patches of 2 x 2, L2 {eps:g}, {options.samples} images"
+    note = f"Mean queries to the first success, {budget} for none; success in brackets. PPO, each trained on one filter."
+    out = table(options, title, ", ".join(["policy trained on", *(f"used with {name}" for name in CROSSED)]), note)
+    policies = {"nothing (greedy)": "greedy"}
+    for name in CROSSED:
+        policies[name] = trained(options, f"filter-{name}", "ppo", attack=f"rlab?patch=2&filters={name}")
+    for name, policy in policies.items():
+        cells = []
+        for filter in CROSSED:
+            spec = f"rlab?patch=2&filters={filter}&policy={policy}"
+            ends = [fight(bench, spec, eps, budget, seed) for seed in options.seeds]
+            mean = statistics.fmean(float(one.queries.clamp_max(budget).mean()) for one in ends)
+            cells.append(f"{mean:.0f} ({statistics.fmean(one.rate() for one in ends):.2f})")
+        out.add(name, *cells)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Study(NamedTuple):
+    """A study with the numbers of samples and seeds that fit into ten minutes on one core."""
+
+    run: Callable[[argparse.Namespace], None]
+    samples: int
+    seeds: tuple[int, ...]
+
+
+STUDIES = {
+    "patch": Study(patch, 40, (0, 1)),
+    "dual": Study(dual, 40, (0,)),
+    "agents": Study(agents, 60, (0, 1, 2)),
+    "filters": Study(filters, 30, (0,)),
+    "map": Study(map_, 40, (0,)),
+    "probes": Study(probes, 120, (0,)),
+    "free": Study(free, 100, (0,)),
+    "load": Study(load, 40, (0,)),
+}
+
+
+def main() -> None:
+    """One study."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", choices=STUDIES, required=True)
+    parser.add_argument("--samples", type=int, help="test images")
+    parser.add_argument("--seeds", nargs="+", type=int)
+    parser.add_argument("--agents", default="runs/agents", help="folder of trained policies")
+    parser.add_argument("--minutes", type=float, default=2.0, help="that an agent learns for, if it must be trained")
+    parser.add_argument("--inputs", type=int, default=1500, help="training images of an agent")
+    parser.add_argument("--published", type=int, default=30, help="images for the published loop")
+    parser.add_argument("--removals", type=float, default=0.5, help="of `load`, the process whose memory `dual` measures")
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    study = STUDIES[options.study]
+    options.samples = options.samples or study.samples
+    options.seeds = options.seeds or list(study.seeds)
+    study.run(options)
+
+
+if __name__ == "__main__":
+    main()

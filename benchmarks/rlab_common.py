@@ -1,0 +1,124 @@
+"""What the studies of benchmarks/rlab.py share: attacks and searches on the same images, agents, and their tables."""
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import measure
+import torch
+from black_box import Bench, spread
+from torch import Tensor
+
+from brinell import plugins
+from brinell.auditing.coaching import Coaching, coach
+from brinell.core import norms
+from brinell.core.filtering import variants
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.rl.school import Lessons
+from brinell.rl.search import TreeSearch, search
+
+
+class Outcome(NamedTuple):
+    """What an attack on all samples came to; (n,) each."""
+
+    queries: Tensor
+    """Until the first success, infinite for none."""
+    spent: Tensor
+    """All queries, clean-up included."""
+    l2: Tensor
+    """Of the closest success, infinite for none."""
+    pixels: Tensor
+    """Share of the places that the closest success changed; of use for the fooled only."""
+    seconds: float
+    """Processor time, that of the network included."""
+
+    def rate(self, budget: float = math.inf) -> float:
+        """Success within so many queries."""
+        return float((self.queries.isfinite() & (self.queries <= budget)).float().mean())
+
+    def median(self) -> float:
+        """Of the queries, failures as infinity."""
+        return statistics.median(self.queries.tolist())
+
+    def of_fooled(self, column: Tensor) -> float:
+        """Median over the fooled samples, NaN for none."""
+        fooled = self.queries.isfinite()
+        return statistics.median(column[fooled].tolist()) if fooled.any() else math.nan
+
+
+def outcome(ledger: Ledger, x: Tensor, seconds: float) -> Outcome:
+    """What the ledger says."""
+    queries = torch.where(ledger.fooled, 1.0 + ledger.first_success, torch.inf)
+    pixels = (ledger.closest != x).flatten(2).any(1).float().mean(1)
+    l2 = torch.where(ledger.fooled, norms.l2(ledger.closest - x), torch.inf)
+    return Outcome(queries, 1 + ledger.forwards, l2, pixels, seconds)
+
+
+def bench_of(name: str, samples: int) -> Bench:
+    """A network with the first test images that it gets right."""
+    subject = measure.subject(name)
+    module = subject.module()
+    return Bench(subject, module, *subject.samples(samples, module))
+
+
+def fight(bench: Bench, spec: str, eps: float, queries: int, seed: int) -> Outcome:
+    """One attack, in L2."""
+    began = time.process_time()
+    ledger, _ = bench.fight(spec, "l2", eps, queries - 1, seed)
+    return outcome(ledger, bench.x, time.process_time() - began)
+
+
+def hunt(bench: Bench, settings: TreeSearch, spec: str, eps: float, queries: int, seed: int) -> Outcome:
+    """A search with the patches and variants of the RLAB that `spec` names."""
+    attack = plugins.build("attack", "rlab", plugins.parse(spec).options)
+    domain = bench.subject.domain
+    ledger, batch, threat = bench.open("l2", eps, queries - 1)
+    began = time.process_time()
+    search(
+        ledger.desk(),
+        batch,
+        threat,
+        Streams.of(seed, batch.ids),
+        grid=attack.grid(domain),
+        variants=variants(attack.filters, domain, attack.severities, attack.draws),
+        settings=settings,
+    )
+    return outcome(ledger, bench.x, time.process_time() - began)
+
+
+def over_seeds(outcomes: Sequence[Outcome], figure: Callable[[Outcome], float], digits: int) -> str:
+    """One figure, spread over the seeds."""
+    return spread([figure(one) for one in outcomes], digits)
+
+
+def table(options: argparse.Namespace, title: str, columns: str, note: str = "") -> measure.Table:
+    """A table that says how it is made again."""
+    words = ["python benchmarks/rlab.py --study", options.study, "--samples", str(options.samples), "--seeds"]
+    words += [str(seed) for seed in options.seeds]
+    if options.study in ("agents", "filters", "map"):
+        words += ["--minutes", f"{options.minutes:g}", "--inputs", str(options.inputs)]
+    return measure.Table(title, " ".join(words), columns.split(", "), note)
+
+
+def trained(options: argparse.Namespace, name: str, algorithm: str, reward: str = "margin", attack: str = "rlab?patch=2") -> str:
+    """The file of an agent for CIFAR-10 ResNet-20, trained where it is missing."""
+    path = Path(options.agents) / f"{name}.safetensors"
+    if not path.exists():
+        subject = measure.subject("resnet20")
+        lessons = Lessons(algorithm=algorithm, seconds=60 * options.minutes)  # type: ignore[arg-type]
+        coaching = Coaching(
+            data=f"npz:{measure.SHARED / 'cifar10/cifar10_train_a.npz'}",
+            model=subject.model_spec,
+            attack=attack,
+            samples=options.inputs,
+            lessons=lessons,
+            reward=reward,
+            device="cpu",
+        )
+        coach(coaching, path, lambda report: None)
+    return str(path)

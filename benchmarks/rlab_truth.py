@@ -1,0 +1,282 @@
+"""Studies of benchmarks/rlab.py that know more than an attack does: every patch probed, no limit on the distance."""
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import measure
+import torch
+from black_box import Bench
+from rlab_common import Outcome, bench_of, fight, hunt, table, trained
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.core.assignment import Assignment
+from brinell.core.bank import CLEAN
+from brinell.core.batch import Batch
+from brinell.core.contracts import Filter
+from brinell.core.filtering import SEVERITIES, filtered, variants
+from brinell.core.ledger import Desk, Ledger
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+from brinell.datasets.image_folder import ImageFolder
+from brinell.rl.agent import named
+from brinell.rl.content import describe
+from brinell.rl.env import Placement, Rules
+from brinell.rl.goals import Goal
+from brinell.rl.prior import Prior
+from brinell.rl.search import published
+
+# --- the sensitivity map ---------------------------------------------------------------------------------------------
+
+
+def map_(options: argparse.Namespace) -> None:
+    """What the linear model and the prior say of each patch, and what the network says when it is asked about each."""
+    bench = bench_of("resnet20", options.samples)
+    title = f"Is the sensitivity map right: {bench.subject.name}, L2 0.5, {options.samples} images"
+    note = (
+        "The truth: 8 variants of Gaussian noise (severity 3) on each patch of the clean image alone; of a patch, the root of "
+        "the mean squared change of the margin over them. Moves: each variant on each patch, foretold and true. Means over the "
+        "images. What stands: the foretold contribution of each patch beside what clearing it alone costs."
+    )
+    out = table(options, title, "side, map, queries, rank correlation, top-10 % hit rate, rank correlation of moves", note)
+    fitted = named(trained(options, "none-margin", "none"))
+    for side in (2, 4):
+        for line in _maps(options, bench, side, fitted.prior):
+            out.add(side, *line)
+
+
+def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) -> Iterator[tuple[object, ...]]:
+    domain = bench.subject.domain
+    grid = PatchGrid.over(domain, side)
+    placed = variants([plugins.build("filter", "gaussian-noise", {})], domain, (3,), 8)
+    ledger, batch, threat = bench.open("l2", 0.5, None, minimal=True)
+    desk, rng, rules = ledger.desk(), Streams.of(options.seeds[0], batch.ids), Rules(steps=800)
+    worlds = {
+        name: Placement(desk, batch, threat, grid, placed, rng, rules=rules, prior=one, slots=len(batch))
+        for name, one in (("linear model", None), ("linear model, fitted prior", prior))
+    }
+    truth = _exhaustive(desk, batch, worlds["linear model"])
+    chance = torch.rand(truth.moves.shape[:2], generator=torch.Generator().manual_seed(0))
+    yield "chance", 0, *truth.agreement(chance), ""
+    yield "the prior's energies", 0, *truth.agreement(prior.energies(describe(batch.x, grid))), ""
+    for name, world in worlds.items():
+        policy = named("greedy").policy(world.picks)
+        turn = world.reset(torch.ones_like(world.alive))
+        for step in range(1, rules.steps + 1):
+            turn = world.step(policy.act(turn, world.streams)).turn
+            if step in (50, 200, rules.steps):
+                yield name, step, *truth.of_gradient(world.belief.mean)
+        yield f"{name}: what stands", "at the end", *_standing(desk, batch, threat, world), ""
+    with torch.enable_grad():
+        x = batch.x.clone().requires_grad_()
+        lead = Goal().height(bench.module(x), batch.y)
+        (gradient,) = torch.autograd.grad(lead.sum(), x)
+    yield "true gradient", "white box", *truth.of_gradient(gradient.flatten(2))
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What each distortion of a single patch does to a clean image."""
+
+    change: Tensor
+    """(n, channels, patches, places of a patch, variants): of the input."""
+    moves: Tensor
+    """(n, patches, variants): of the height."""
+    grid: PatchGrid
+
+    def agreement(self, guess: Tensor) -> tuple[str, str]:
+        """Rank correlation and hit rate of a map (n, patches) with the root of the mean square over the variants."""
+        true = self.moves.square().mean(2)
+        top = max(1, round(0.1 * true.shape[1]))
+        best = [torch.zeros_like(one).scatter(1, one.topk(top, 1).indices, 1.0) for one in (guess, true)]
+        return f"{ranked(guess, true):.2f}", f"{float((best[0] * best[1]).sum(1).mean()) / top:.2f}"
+
+    def of_gradient(self, gradient: Tensor) -> tuple[str, str, str]:
+        """The same, and the rank correlation of the moves, for what a gradient (n, channels, places) foretells."""
+        foretold = torch.einsum("nckv,nckvo->nko", gradient[:, :, self.grid.members], self.change)
+        return *self.agreement(foretold.square().mean(2)), f"{ranked(foretold.flatten(1), self.moves.flatten(1)):.2f}"
+
+
+def _exhaustive(desk: Desk, batch: Batch, world: Placement) -> Truth:
+    grid, n = world.grid, len(batch)
+    rows = torch.arange(n)
+    base = Goal().height(desk.scores(batch.ids, batch.x), batch.y)
+    heights, changes = [], []
+    for variant in range(len(world.variants)):
+        number = torch.full((n, grid.places), variant)
+        places = torch.arange(grid.places).expand(n, -1)
+        change = world.bank.values(rows, number, places, grid.channels) - batch.x.flatten(2)
+        changes.append(change[:, :, grid.members] * grid.inside)
+        each = []
+        for patch in range(len(grid)):
+            x = world.assignment.candidates(rows, torch.full((n,), patch), torch.full((n,), variant))
+            each.append(Goal().height(desk.scores(batch.ids, x), batch.y) - base)
+        heights.append(torch.stack(each, 1))
+    return Truth(torch.stack(changes, 4), torch.stack(heights, 2), grid)
+
+
+def _standing(desk: Desk, batch: Batch, threat: Threat, world: Placement) -> tuple[str, str]:
+    """What the map says of patches that bear something, and what clearing each of them costs: rank correlation, images."""
+    found, grid = world.found, world.grid
+    rows = (found.reached & ((found.variant != CLEAN).sum(1) > 2)).nonzero()[:, 0]
+    if not len(rows):
+        return "", "(no image)"
+    correlations = []
+    for row in rows.split(1):
+        assignment = Assignment(grid, world.bank)
+        one = batch.select(row)
+        standing = (found.variant[row[0]] != CLEAN).nonzero()[:, 0]
+        every = found.variant[row].expand(len(standing) + 1, -1).long().clone()
+        every[torch.arange(len(standing)), standing] = CLEAN
+        x = assignment.render(row.expand(len(every)), every)
+        x = replace(threat, eps=found.eps[row].expand(len(every))).project(x, one.x.expand_as(x))
+        height = Goal().height(desk.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
+        correlations.append(ranked(found.value[row][:, standing], (height[-1] - height[:-1])[None]))
+    return f"{statistics.fmean(correlations):.2f}", f"({len(rows)} images)"
+
+
+def ranked(one: Tensor, other: Tensor) -> float:
+    """Mean over the rows (n, k) of Spearman's rank correlation."""
+    ranks = [values.argsort(1).argsort(1).double() for values in (one, other)]
+    centred = [rank - rank.mean(1, keepdim=True) for rank in ranks]
+    return float((torch.nn.functional.cosine_similarity(*centred, dim=1)).mean())
+
+
+# --- the published loop ----------------------------------------------------------------------------------------------
+
+
+def probes(options: argparse.Namespace) -> None:
+    """Full probes before each step, one image at a time, and none, many images at a time."""
+    bench, eps, most = bench_of("resnet20", options.samples), 2.0, 12_000
+    few = Bench(bench.subject, bench.module, bench.x[: options.published], bench.y[: options.published])
+    same = "rlab?patch=2&draws=1&severities=5&clean_up=false"
+    seed, own = options.seeds[0], "rlab?patch=2"
+    close = 0.65 * eps
+    hunts: dict[str, Callable[[], Outcome]] = {
+        "published loop, probe by probe": lambda: hunt(few, published(), same, eps, most, seed),
+        "published loop, a step's probes together": lambda: hunt(few, replace(published(), together=128), same, eps, most, seed),
+        "RLAB, the same one variant": lambda: fight(few, same, eps, most, seed),
+        "RLAB, its own variants": lambda: fight(few, f"{own}&clean_up=false", eps, most, seed),
+        f"RLAB, its own variants, L2 {close:g} at most": lambda: fight(few, f"{own}&clean_up=false", close, most, seed),
+        "RLAB, its own variants, then clean-up": lambda: fight(few, own, eps, most, seed),
+    }
+    ends = {name: run() for name, run in hunts.items()}
+    base = next(iter(ends.values()))
+    share = base.rate()
+    title = f"Beside the published loop: {bench.subject.name}, patches of 2 x 2, L2 {eps:g}, {options.published} images"
+    note = f"{most} queries at most. Ratios are those of the published loop over the row: higher is better."
+    columns = f"attack, success, queries per image, queries until {share:.2f} are fooled, ratio, s per success, ratio, L2"
+    out = table(options, title, columns, note)
+    for name, one in ends.items():
+        until, each = _until(one, share), one.seconds / max(1, int(one.queries.isfinite().sum()))
+        out.add(
+            name,
+            f"{one.rate():.2f}",
+            f"{float(one.spent.float().mean()):.0f}",
+            f"{until:.0f}",
+            f"{_until(base, share) / until:.1f}",
+            f"{each:.2f}",
+            f"{base.seconds / max(1, int(base.queries.isfinite().sum())) / each:.1f}",
+            f"{one.of_fooled(one.l2):.2f}",
+        )
+    _filled(options, bench, eps)
+
+
+def _until(one: Outcome, share: float) -> float:
+    """Queries for each image until such a share of them is fooled."""
+    return float(one.queries.sort().values[max(0, math.ceil(share * len(one.queries) - 1e-6) - 1)])
+
+
+def _filled(options: argparse.Namespace, bench: Bench, eps: float) -> None:
+    title = f"How full batches are: {bench.subject.name}, {options.samples} images, 1000 queries"
+    note = "Inputs over calls times slots, while images still wait for a slot; then over the whole run, clean-up included."
+    out = table(options, title, "slots, filled while some wait, calls then, filled in all, calls in all", note)
+    for slots in (8, 16, 32):
+        attack = plugins.build("attack", "rlab", {"patch": "2", "slots": str(slots)})
+        ledger, batch, threat = bench.open("l2", eps, 999)
+        sizes: list[tuple[int, bool]] = []
+
+        def note_size(_: nn.Module, inputs: tuple[Tensor, ...], ledger: Ledger = ledger, sizes: list = sizes) -> None:
+            sizes.append((len(inputs[0]), bool((ledger.forwards == 0).any())))
+
+        handle = bench.module.register_forward_pre_hook(note_size)
+        attack(ledger.desk(), batch, threat, Streams.of(options.seeds[0], batch.ids))
+        handle.remove()
+        while_waiting = [size for size, waits in sizes if waits]
+        shares = [statistics.fmean(part) / slots for part in (while_waiting, [size for size, _ in sizes])]
+        out.add(slots, f"{shares[0]:.2f}", len(while_waiting), f"{shares[1]:.2f}", len(sizes))
+
+
+# --- without a limit on the distance ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photographs(measure.Subject):
+    """The ImageNet photographs of the shared data."""
+
+    def samples(self, n: int, module: nn.Module) -> tuple[Tensor, Tensor]:
+        """The first `n` that the network gets right."""
+        photographs = ImageFolder(path=str(measure.SHARED / self.data), size=self.shape[-1])()
+        labels = torch.as_tensor(photographs.labels()).long()
+        kept: list[int] = []
+        for at in range(len(labels)):
+            with torch.no_grad():
+                if int(module(photographs.load([at])).argmax(1)) == int(labels[at]):
+                    kept.append(at)
+            if len(kept) == n:
+                break
+        return photographs.load(kept), labels[kept]
+
+
+SQUEEZENET = Photographs(
+    name="ImageNet squeezenet1_0",
+    factory="imagenet.py:squeezenet1_0",
+    weights="imagenet_weights/squeezenet1_0.safetensors",
+    data="imagenet_samples",
+    shape=(3, 224, 224),
+    eps=1.0,
+    eps_text="1",
+)
+
+
+def free(options: argparse.Namespace) -> None:
+    """Each filter alone, as far as it takes."""
+    photographs = SQUEEZENET.module()
+    benches = [
+        (bench_of("lenet5_clean", options.samples), 500),
+        (bench_of("resnet20", options.samples), 500),
+        (Bench(SQUEEZENET, photographs, *SQUEEZENET.samples(max(1, options.samples // 5), photographs)), 150),
+    ]
+    title = "Each filter alone, without a limit on the distance"
+    note = (
+        "Success (median queries; median L2 of the fooled after clean-up) / success of the filter laid over the whole image at "
+        "each of its five severities. 4 draws. Not gradient-sign: it looks into the model, which this attack does not."
+    )
+    heads = [f"{bench.subject.name} ({len(bench.y)} images, {budget} queries)" for bench, budget in benches]
+    out = table(options, title, ", ".join(["filter", *heads]).replace(" images, ", " images; "), note)
+    for name in plugins.names("filter"):
+        filter = plugins.build("filter", name, {})
+        if filter.access > Access.SCORES:
+            continue
+        cells = []
+        for bench, budget in benches:
+            one = fight(bench, f"rlab?filters={name}&draws=4&slots=32", 1e3, budget, options.seeds[0])
+            told = f"{one.median():.0f}; {one.of_fooled(one.l2):.2g}"
+            cells.append(f"{one.rate():.2f} ({told}) / {_whole(bench, filter):.2f}")
+        out.add(name, *cells)
+
+
+@torch.no_grad()
+def _whole(bench: Bench, filter: Filter) -> float:
+    """Success of a filter that covers the whole image, at any severity, in its first draw."""
+    fooled = torch.zeros(len(bench.y), dtype=torch.bool)
+    for severity in SEVERITIES:
+        rng = Streams.of(0, torch.arange(len(bench.y)))
+        x = filtered(filter, bench.x, severity, rng, domain=bench.subject.domain)
+        fooled |= torch.cat([bench.module(part).argmax(1) for part in x.split(64)]) != bench.y
+    return float(fooled.float().mean())
