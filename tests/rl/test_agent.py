@@ -71,7 +71,7 @@ def test_the_file_decides_the_fingerprint_and_not_its_name(tmp_path):
 
 def test_ranked_picks_by_value():
     network = PatchNetwork(1, width=4)
-    picks = Ranked(network=network, picks=(7, 7, 1), temperature=1e-6).act(turn_of(families=1), Streams.of(0, torch.arange(2)))
+    picks = Ranked(network=network, picks=(7, 7, 1)).act(turn_of(families=1), Streams.of(0, torch.arange(2)))
     assert sorted(picks[0][0].tolist()) == list(range(7)), "all alike: chance decides, without replacement"
     assert picks[0][0].tolist() != picks[0][1].tolist()
 
@@ -83,7 +83,7 @@ def rewritten(path, out, head=None, tensors=None):
 
 
 def head_of(**other):
-    return {"format": FORMAT, "features": PATCH_FEATURES, "families": 3, "width": 8, "about": {}} | other
+    return {"format": FORMAT, "features": PATCH_FEATURES, "families": 3, "width": 8, "scale": 1.0, "about": {}} | other
 
 
 def test_what_is_no_policy_is_refused(tmp_path):

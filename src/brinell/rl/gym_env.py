@@ -79,7 +79,8 @@ class PlacementEnv(gymnasium.Env[dict[str, Array], Array]):
         self._turn = self._placement.reset(torch.zeros_like(self._placement.alive))
         families = self._turn.allowed[FILTER].shape[1]
         shapes = {"patch": (patches, PATCH_FEATURES), "whole": (WHOLE_FEATURES,)}
-        self.observation_space = Dict({name: Box(-np.inf, np.inf, shape, np.float32) for name, shape in shapes.items()})
+        boxes: Any = Dict({name: Box(-np.inf, np.inf, shape, np.float32) for name, shape in shapes.items()})
+        self.observation_space = boxes
         self.action_space = MultiDiscrete([patches + 1] * (adds + removals) + [families])
 
     def _begin(self, row: int, seed: int) -> tuple[Ledger, Placement]:
