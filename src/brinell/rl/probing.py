@@ -22,6 +22,8 @@ from brinell.rl.goals import Goal
 from brinell.rl.prior import Prior
 
 MISTAKE = Goal()
+KINDS = 12
+"""Variants, about, that are tried: of each filter and severity some."""
 TOGETHER = 4
 """Patches that one probe distorts."""
 
@@ -62,6 +64,9 @@ def probe(
         probes: distortions of each input.
         goal: whose height is measured.
     """
+    variants = variants[
+        :: max(1, len(variants) // KINDS)
+    ]  # a bank makes all that a filter offers, and the rest teaches nothing new
     bank = Bank(batch.x, domain, variants, rng.fold("filters"))
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
     base = goal.height(desk.scores(batch.ids, batch.x), batch.y)
