@@ -44,10 +44,9 @@ class Silent:
         """Nothing."""
 
 
-def default_out(request: Request) -> Path:
-    """A fresh folder under runs/, named after the data, the norm and the time."""
-    name = request.data.partition(":")[0] + "-" + request.norm
-    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+def default_out(data: str, what: str) -> Path:
+    """A fresh folder under runs/, named after the data, what was done (a norm, or benchmark) and the time."""
+    return Path("runs") / f"{data.partition(':')[0]}-{what}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def audit(
@@ -111,7 +110,7 @@ def audit(
         device=device,
     )
     plan = make_plan(request, dataset=dataset, targets=targets)
-    folder = Path(out) if out is not None else default_out(request)
+    folder = Path(out) if out is not None else default_out(request.data, norm)
     run = local.run(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
     html.write(run.path)
     return summarise(run.manifest, run.records(), str(run.path))
