@@ -151,7 +151,7 @@ class Part:
                 if values is not None:
                     column[at] = values[at].to(column.dtype)
             logits[at], stored[at] = (one[better] for one in answers)
-        sure = self._height(rows, logits) > 0
+        sure = (self._height(rows, logits) > 0) & (norms.l2(flip.x - paths.clean) > 0)
         return _Judged(flip._replace(reached=sure), logits, stored)
 
     def _height(self, rows: Tensor, logits: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ class Part:
         """Rows of the clean input, the flip and every further level. Returns those of the flips by place in the part."""
         sure = flip.inputs.reached
         size = (flip.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
-        farthest = (paths.farthest().double() / size).tolist()
+        farthest = (paths.farthest().double() / size.clamp_min(1e-300)).tolist()
         flips: dict[int, dict[str, Any]] = {}
         for level in (0.0, *self._plan.levels):
             judged = flip if level == 1 else self._judge(rows, paths, sure, level, size)

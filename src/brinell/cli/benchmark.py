@@ -63,11 +63,11 @@ def benchmark(
 
 
 def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
+    from brinell.analysis.results import BenchmarkResult
     from brinell.api import default_out
     from brinell.cli import say
     from brinell.cli.audit import command_of
     from brinell.cli.progress import LiveProgress
-    from brinell.cli.schemas import BenchmarkAnswer
     from brinell.runners import benchmark as runner
     from brinell.store.cards import figures
 
@@ -84,7 +84,7 @@ def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
     except StoppedError as error:
         say(f"error: {error} ({going_on})")
         return error.exit_code
-    answer = BenchmarkAnswer(folder=str(folder), **figures(made, made.manifest or {}))
+    answer = BenchmarkResult(folder=str(folder), **figures(made, made.manifest or {}))
     if as_json:
         show_json(answer.model_dump(mode="json"))
     else:

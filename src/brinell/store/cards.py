@@ -2,9 +2,9 @@
 
 import json
 import math
+import re
 import statistics
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from brinell.store.benchmark import COLUMNS, PATCH, SAMPLES, SPLIT, BenchmarkSet, Column, Form
@@ -170,16 +170,16 @@ def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) ->
         "## How it was made",
         "",
         f"RLAB ({PAPERS}), as brinell {manifest['brinell']} plays it, seeing class probabilities alone, placed",
-        f"`{request['filters']}` on a grid of {lattice} patches of {patch} values",
-        f"with the policy `{Path(request['policy']).name}`, {cap}, until {goal};",
+        f"`{_without_folders(request['filters'])}` on a grid of {lattice} patches of {patch} values",
+        f"with the policy `{_without_folders(request['policy'])}`, {cap}, until {goal};",
         "then it took away what was not needed and scaled down the rest. That is the flip, level 1. A further level",
         "continues past it to exactly that multiple of its L2 distance: what stands grows to its full strength, then",
         "further patches are added in the order of what they promise, then everything grows, within the bounds of the",
         "data. A multiple that the bounds do not allow is marked (`reached` is false) and holds no input. Level 0 is the",
         "clean input.",
         "",
-        f"- data: `{data['spec']}`, the first {data['n']} of {data['total']} samples, digest {data['digest']}",
-        f"- model: `{model['spec']}`, digest {model['digest']}",
+        f"- data: `{_without_folders(data['spec'])}`, the first {data['n']} of {data['total']} samples, digest {data['digest']}",
+        f"- model: `{_without_folders(model['spec'])}`, digest {model['digest']}",
         f"- inputs: {data['domain']['kind']} of shape {tuple(data['domain']['shape'])}, values from {low} to {high}; distances",
         "  are in these units",
         f"- samples: {outcomes}; queries in all: {found['queries']:,}, and {trained} to train the policy",
@@ -239,6 +239,11 @@ def _columns() -> list[str]:
 def _table(columns: Mapping[str, Column]) -> list[str]:
     head = ["| column | type | may be null | meaning |", "|---|---|---|---|"]
     return head + [f"| `{name}` | {one.kind} | {'yes' if one.null else ''} | {one.doc} |" for name, one in columns.items()]
+
+
+def _without_folders(spec: str) -> str:
+    """A spec with the names of its files but not where they lay."""
+    return re.sub(r"[^:?&=+]*/", "", spec)
 
 
 def _text(value: float | None) -> str:
