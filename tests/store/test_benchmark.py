@@ -26,7 +26,7 @@ from brinell.datasets._memory import ArrayDataset
 from brinell.store.benchmark import BenchmarkSet
 from brinell.testing.others import check_dataset
 
-PIXELS = Domain(kind="image", shape=(1, 4, 4), levels=256)
+PIXELS = Domain(kind="image", shape=(1, 5, 5), levels=256)
 FILTERS = '''
 from dataclasses import dataclass
 from typing import ClassVar
@@ -111,7 +111,7 @@ def work(tmp_path_factory):
     """Twelve pictures, one of them above the threshold and so wrong from the start; a model, and filters."""
     folder = tmp_path_factory.mktemp("work")
     rng = np.random.default_rng(0)
-    x = (rng.uniform(0.2, 0.55, (12, 4, 4)) * 255).astype(np.uint8)
+    x = (rng.uniform(0.2, 0.55, (12, 5, 5)) * 255).astype(np.uint8)
     x[3] = 200
     np.savez(folder / "data.npz", x=x[:, None], y=np.zeros(12, dtype=np.int64), classes=["dark", "bright", "dark"])
     (folder / "model.py").write_text(MODEL)
@@ -128,7 +128,7 @@ def _here(monkeypatch, tmp_path):
 
 def words(work, out, *more, levels="1,2,40"):
     data, model = f"npz:{work / 'data.npz'}", f"torch:{work / 'model.py'}:model"
-    settings = ["--filters", f"{work / 'filters.py'}:Lift", "--patch", "1", "--steps", "60", "--refine", "20", "--levels", levels]
+    settings = ["--filters", f"{work / 'filters.py'}:Lift", "--patch", "1", "--steps", "60", "--refine", "5", "--levels", levels]
     return ["benchmark", "--data", data, "--model", model, *settings, "--out", str(out), *more]
 
 
@@ -184,11 +184,9 @@ def test_known_answers(made):
             assert row["l0"] == (delta != 0).sum() == arrays[f"{sample}/{level}/mask"].sum()
             assert row["patch_count"] == len(row["patches"]) >= (delta != 0).sum()
             for one in row["patches"]:
-                lift = min(0.1 * one["severity"] * one["strength"], 1) if one["strength"] <= 1 else None
-                there = delta.flat[one["patch"]]
-                assert lift is None or there == pytest.approx(
-                    min(lift, one["strength"] * (1 - x[0].flat[one["patch"]])), abs=1e-6
-                )
+                place, share = x[0].flat[one["patch"]], one["strength"]
+                lift = share * (min(place + 0.1 * one["severity"], 1) - place)
+                assert delta.flat[one["patch"]] == pytest.approx(min(lift, 1 - place), abs=1e-6)
             p = torch.softmax(logits(torch.tensor(x[level], dtype=torch.float32)[None]), 1)[0]
             assert row["confidence"] == pytest.approx(p.max().item(), rel=1e-4)
             assert row["true_probability"] == pytest.approx(p[0].item(), rel=1e-3)
@@ -199,7 +197,7 @@ def test_known_answers(made):
 
 def test_every_forward_is_counted(tmp_path):
     """A model that counts by itself."""
-    x = np.random.default_rng(1).uniform(0.2, 0.45, (6, 1, 4, 4)).astype(np.float32)
+    x = np.random.default_rng(1).uniform(0.2, 0.45, (6, 1, 5, 5)).astype(np.float32)
     target = Recorder(logits, PIXELS, classes=3)
     result = brinell.benchmark(target, ArrayDataset(x, np.zeros(6), domain=PIXELS), out=tmp_path / "set", refine=10, levels="2,3")
     rows = rows_of(tmp_path / "set", "samples")
@@ -310,10 +308,10 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
     """Values from -2 to 3, stored as plain lists."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     domain = Domain(kind=kind, shape=shape, low=-2.0, high=3.0)
-    x = np.random.default_rng(2).uniform(-1.5, 0.0, (3, *shape)).astype(np.float32)
+    x = np.random.default_rng(2).uniform(-0.3, 0.4, (3, *shape)).astype(np.float32)
     target = Recorder(lambda x: logits((x + 2) / 5), domain, classes=3)
     data = ArrayDataset(x, np.zeros(3), domain=domain)
-    brinell.benchmark(target, data, out=tmp_path / "set", patch=1, filters="brightness", levels="1.5", refine=10)
+    brinell.benchmark(target, data, out=tmp_path / "set", patch=1, filters="gaussian-noise", levels="1.5", refine=10)
     rows = rows_of(tmp_path / "set")
     assert [row["level"] for row in rows] == [0, 1, 1.5] * 3
     arrays = arrays_of(tmp_path / "set")
@@ -333,15 +331,14 @@ def test_the_true_class_below_a_probability(work, tmp_path):
     assert len(flips) == 11 and all(0.15 < row["true_probability"] < 0.2 and row["goal"] for row in flips)
 
 
-@pytest.mark.parametrize("name", ["bright", "1"])
-def test_a_false_positive(work, tmp_path, name):
-    assert cli(words(work, tmp_path / "set", "--wrong-class", name, "--wrong-above", "0.9", levels="1")) == 0
+def test_a_false_positive(work, tmp_path):
+    assert cli(words(work, tmp_path / "set", "--wrong-class", "bright", "--wrong-above", "0.9", levels="1")) == 0
     flips = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
     assert len(flips) == 11 and all(row["prediction"] == 1 and 0.9 < row["confidence"] < 0.95 for row in flips)
 
 
 def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
-    x = np.full((3, 1, 4, 4), 0.3, dtype=np.float32)
+    x = np.full((3, 1, 5, 5), 0.3, dtype=np.float32)
     x[1], x[2] = 0.7, 0.49
     target = Recorder(logits, PIXELS, classes=3)
     data = ArrayDataset(x, np.array([0, 1, 0]), domain=PIXELS)
@@ -377,12 +374,12 @@ def in_a_process_of_its_own(arguments, **environment):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("at", [1, 60, 150])
+@pytest.mark.parametrize("at", [2, 70])
 def test_sigkill(work, made, tmp_path, at):
     out = tmp_path / "set"
     assert in_a_process_of_its_own(words(work, out), TEST_KILL_AT=str(at), TEST_CALLS="0") == -9
     done = {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*")} if (out / "samples").exists() else {}
-    assert (at > 100) <= bool(done) and not (out / "README.md").exists()
+    assert bool(done) == (at == 70) and not (out / "README.md").exists()
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
     same_set(made, out)
     assert all(path.stat().st_mtime_ns == time for path, time in done.items()), "a part was made twice"
@@ -392,30 +389,36 @@ class Killed(BaseException):
     """What no except clause of the program catches."""
 
 
-def test_killed_before_every_file(work, made, tmp_path, monkeypatch):
-    whole, k = False, 0
-    replace = Path.replace
-    while not whole:
-        k, calls, out = k + 1, [], tmp_path / str(k)
+def test_killed_before_every_file(work, tmp_path, monkeypatch):
+    """The folder changes at no other moment than when a file is put in its place."""
+    monkeypatch.setattr("brinell.auditing.benchmark.PART_SAMPLES", 1)
+    replace, small = Path.replace, ["--samples", "2", "--refine", "0"]
+    assert cli(words(work, tmp_path / "whole", *small, levels="1")) == 0
+    files = [
+        "benchmark.toml",
+        "benchmark.json",
+        *["arrays", "data", "samples"] * 2,
+        "benchmark.json",
+        "README.md",
+        "croissant.json",
+    ]
+    for k in range(1, len(files) + 2, 2):
+        calls, out = [], tmp_path / str(k)
 
         def stop(path, target, calls=calls, k=k):
-            calls.append(path)
+            calls.append(target)
             if len(calls) == k:
                 raise Killed
             return replace(path, target)
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "replace", stop)
-            try:
-                assert cli(words(work, out)) == 0
-                whole = True
-            except Killed:
-                pass
-        if not whole:
-            assert cli(words(work, out, "--resume")) == 0
-            same_set(made, out)
-            shutil.rmtree(out)
-    assert k > 14
+            with pytest.raises(Killed):
+                cli(words(work, out, *small, levels="1"))
+        put = [path.relative_to(out).as_posix().split("/")[0] for path in calls]
+        assert put == [*files, "SHA256SUMS"][:k]
+        assert cli(words(work, out, *small, "--resume", levels="1")) == 0
+        same_set(tmp_path / "whole", out)
 
 
 def test_interrupted(work, made, tmp_path, monkeypatch, capsys):
@@ -457,7 +460,7 @@ def test_in_words(work, tmp_path, capsys):
         (["--wrong-class", "bright"], "needs both wrong_class and wrong_above"),
         (["--wrong-class", "7", "--wrong-above", "0.5"], "wrong_class is 7, and the model has classes 0 to 2"),
         (["--wrong-class", "brigt", "--wrong-above", "0.5"], "there is no class 'brigt', did you mean 'bright'?"),
-        (["--patch", "5"], "patch (5, 5) does not fit an input of shape (1, 4, 4)"),
+        (["--patch", "6"], "patch (6, 6) does not fit an input of shape (1, 5, 5)"),
         (["--levels", "0.5"], "level '0.5' is not possible"),
         (["--levels", "much"], "level 'much' is no number"),
         (["--eps", "0:1:3"], "one cap on the L2 distance"),
@@ -476,13 +479,14 @@ def test_bad_input_before_any_query(work, tmp_path, capsys, more, message):
     assert cli(words(work, tmp_path / "set", *more)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("brinell: error: ") and message in err
-    assert os.environ["TEST_CALLS"] == "0" and not (tmp_path / "set").exists()
+    # A module is shown one input when it is opened, since nothing else says how many classes it has.
+    assert os.environ["TEST_CALLS"] in ("0", "1") and not (tmp_path / "set").exists()
 
 
 def test_labels_are_not_enough(tmp_path):
     target = Recorder(logits, PIXELS, classes=3)
     target.access = Access.LABELS
-    data = ArrayDataset(np.full((2, 1, 4, 4), 0.3, dtype=np.float32), np.zeros(2), domain=PIXELS)
+    data = ArrayDataset(np.full((2, 1, 5, 5), 0.3, dtype=np.float32), np.zeros(2), domain=PIXELS)
     with pytest.raises(BrinellError, match="answers labels only, and the agent needs scores"):
         brinell.benchmark(target, data, out=tmp_path / "set")
     assert target.seen == 0
