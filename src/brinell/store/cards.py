@@ -131,7 +131,7 @@ def card(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> str:
     """README.md: YAML for the hub, then what the set is, how it was made, its columns and its figures."""
     found = figures(folder, manifest)
     rows = sum(level["inputs"] + level["unreached"] for level in found["levels"])
-    return "\n".join([*_head(manifest, form, rows), *_story(manifest, form, found), *_use(form), *_columns()]) + "\n"
+    return "\n".join([*_head(manifest, form, rows), *_story(manifest, form, found), *_use(form), *columns()]) + "\n"
 
 
 def _head(manifest: Mapping[str, Any], form: Form, rows: int) -> list[str]:
@@ -227,7 +227,8 @@ def _use(form: Form) -> list[str]:
     ]
 
 
-def _columns() -> list[str]:
+def columns() -> list[str]:
+    """What each column means, in Markdown."""
     lines = ["", "## Columns", "", "`data/` (the default configuration), a row per sample and level:", ""]
     lines += _table(COLUMNS)
     lines += ["", "An entry of `patches`:", "", "| name | type | meaning |", "|---|---|---|"]
