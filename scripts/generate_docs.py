@@ -1,7 +1,8 @@
 """Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
 
 docs/plugins.md and the table in README.md come from the plugins' docstrings and fields, docs/records.md from the record's
-columns and the checks, docs/cli.md from the command line, docs/schema/*.json from the results that `--json` prints.
+columns and the checks, docs/benchmark-sets.md from the columns of a benchmark set, docs/cli.md from the command line,
+docs/schema/*.json from the results that `--json` prints.
 """
 
 import argparse
@@ -24,6 +25,9 @@ from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.codes import Code
 from brinell.core.filtering import SEVERITIES, SIDES, Scale
 from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
+from brinell.store import benchmark as store_benchmark
+from brinell.store.benchmark import Outcome as SampleOutcome
+from brinell.store.cards import columns
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
@@ -37,6 +41,7 @@ def pages() -> dict[str, str]:
         "docs/plugins.md": plugin_page(),
         "docs/records.md": record_page(),
         "docs/cli.md": cli_page(),
+        "docs/benchmark-sets.md": benchmark_page(),
     }
     return found | schema_pages()
 
@@ -165,6 +170,17 @@ def record_page() -> str:
         "and, with `--vouched`, where one that counts could not be made. How the limits were found: "
         "[design/0006](../design/0006-checks.md).\n\n"
         f"{table(['code', 'what it looks for'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
+    )
+
+
+def benchmark_page() -> str:
+    """The folder of a benchmark set and its columns."""
+    docs = attribute_docs(SampleOutcome)
+    return (
+        f"{NOTE}# Benchmark sets\n\n{inspect.getdoc(store_benchmark)}\n"
+        + "\n".join(columns())
+        + "\n\n## Outcomes\n\n"
+        + table(["outcome", "meaning"], [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome])
     )
 
 

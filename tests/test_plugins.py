@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -159,3 +160,15 @@ def test_entry_points(monkeypatch):
 def test_nearest():
     assert plugins.nearest("stesp", ["steps", "loss"]) == ", did you mean 'steps'?"
     assert plugins.nearest("q", ["steps", "loss"]) == ""
+
+
+def test_settings_name_the_file_of_a_plugin_that_they_hold(tmp_path):
+    """What is written down of a user's own filter changes with its file."""
+    file, example = tmp_path / "glare.py", Path(__file__).parent.parent / "examples" / "filters" / "glare.py"
+    sources = []
+    for text in (example.read_text(), example.read_text() + "# another\n"):
+        file.write_text(text)
+        (found,) = plugins.written(plugins.build("attack", "rlab", {"filters": f"{file}:Glare"}))["filters"]
+        assert found["plugin"] == "Glare"
+        sources.append(found["source"])
+    assert sources[0] != sources[1]

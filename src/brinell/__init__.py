@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
-    from brinell.api import audit, verify
+    from brinell.api import audit, benchmark, verify
 
-__all__ = ["__version__", "audit", "verify"]
+__all__ = ["__version__", "audit", "benchmark", "verify"]
 __version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("audit", "verify"):
+    if name in ("audit", "benchmark", "verify"):
         from brinell import api
 
         return getattr(api, name)

@@ -7,12 +7,14 @@ from typing import Any
 
 from torch import nn
 
-from brinell.analysis.results import AuditResult
+from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.robust_accuracy import summarise
+from brinell.auditing.benchmark import BenchmarkRequest
+from brinell.auditing.benchmark import make_plan as make_benchmark_plan
 from brinell.auditing.cascade import DEFAULT
 from brinell.auditing.engine import Progress
 from brinell.auditing.plan import Request, make_plan, open_data
-from brinell.auditing.toml import make_request
+from brinell.auditing.toml import checked, make_request
 from brinell.auditing.verify import VerifyResult, verify_run
 from brinell.core.asking import Precision
 from brinell.core.contracts import Dataset
@@ -21,7 +23,9 @@ from brinell.core.target import Target
 from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset
 from brinell.report import html
+from brinell.runners import benchmark as benchmark_runner
 from brinell.runners import local
+from brinell.store.cards import figures
 from brinell.store.run import Run
 
 IN_MEMORY = "in-memory"
@@ -44,10 +48,9 @@ class Silent:
         """Nothing."""
 
 
-def default_out(request: Request) -> Path:
-    """A fresh folder under runs/, named after the data, the norm and the time."""
-    name = request.data.partition(":")[0] + "-" + request.norm
-    return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+def default_out(data: str, what: str) -> Path:
+    """A fresh folder under runs/, named after the data, what was done (a norm, or benchmark) and the time."""
+    return Path("runs") / f"{data.partition(':')[0]}-{what}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def audit(
@@ -111,10 +114,51 @@ def audit(
         device=device,
     )
     plan = make_plan(request, dataset=dataset, targets=targets)
-    folder = Path(out) if out is not None else default_out(request)
+    folder = Path(out) if out is not None else default_out(request.data, norm)
     run = local.run(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
     html.write(run.path)
     return summarise(run.manifest, run.records(), str(run.path))
+
+
+def benchmark(
+    model: nn.Module | Target | str,
+    data: Dataset | tuple[Any, Any] | str,
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    preprocessing: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> BenchmarkResult:
+    """Make the adversarial benchmark set of a classifier, as `brinell benchmark` does.
+
+    Args:
+        model: an `nn.Module` that takes inputs within the bounds of the data and answers logits, a `Target`, or a spec.
+        data: as for `audit`.
+        out: the folder; none makes a fresh one under runs/.
+        resume: go on with a folder that holds part of this set.
+        preprocessing: as for `audit`.
+        progress: told what goes on.
+        settings: the other fields of `auditing.benchmark.BenchmarkRequest`, such as filters, policy, levels, samples, seed.
+
+    Returns:
+        What `brinell benchmark --json` prints; `result.folder` holds the set.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    dataset, targets = open_dataset(data), in_memory(model, data, preprocessing)
+    named = {
+        "data": data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}",
+        "model": model if isinstance(model, str) else IN_MEMORY,
+    }
+    plan = make_benchmark_plan(
+        checked(BenchmarkRequest, settings | named), dataset=dataset, target=targets[0] if targets else None
+    )
+    folder = Path(out) if out is not None else default_out(plan.request.data, "benchmark")
+    command = "brinell.benchmark(...) from Python"
+    made = benchmark_runner.make(plan, folder, progress or Silent(), command=command, resume=resume)
+    return BenchmarkResult(folder=str(folder), **figures(made, made.manifest or {}))
 
 
 def verify(

@@ -320,3 +320,47 @@ class GateResult(Result):
 def audit_schema() -> dict[str, Any]:
     """JSON schema of what `brinell audit --json` prints."""
     return TypeAdapter(ModelResult | AuditResult).json_schema(by_alias=True, mode="serialization")
+
+
+class LevelResult(Result):
+    """The inputs of a benchmark set at one level."""
+
+    level: float
+    """Multiple of the L2 distance at the flip; 0 is the clean input, 1 the flip."""
+    inputs: int
+    """How many the set holds."""
+    unreached: int
+    """Samples whose bounds do not allow this multiple."""
+    accuracy: float | None
+    """Share of the inputs that the model gets right; null where there are none."""
+    accuracy_stored: float | None
+    """The same of the pictures in 8 bits; null where nothing is rounded."""
+    at_goal: float | None
+    """Share at which the goal holds."""
+    median_l2: float | None
+    """Median L2 distance from the clean input."""
+
+
+class BenchmarkResult(Result):
+    """`brinell benchmark --json`."""
+
+    folder: str
+    """The set's folder."""
+    samples: int
+    """Samples that were looked at."""
+    outcomes: dict[str, int]
+    """What became of them: reached, not_reached, misclassified, already, own_class."""
+    queries: int
+    """Every forward of the model."""
+    training_queries: int | None
+    """Forwards that the policy was trained with; null where its file does not say."""
+    median_queries_to_goal: float | None
+    """Of the samples with a flip: forwards until the goal was first reached."""
+    median_queries_to_flip: float | None
+    """The same until the flip was settled, refinement and clean-up included."""
+    median_l2: float | None
+    """Median L2 distance of the flips."""
+    median_patches: float | None
+    """Median number of patches that have something on them at the flip."""
+    levels: tuple[LevelResult, ...]
+    """Every level, the clean inputs first."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family, Filter
 from brinell.core.domain import KINDS, Domain, Kind
-from brinell.core.filtering import SEVERITIES, variants
+from brinell.core.filtering import SEVERITIES, Variant, variants
 from brinell.core.ledger import Desk
 from brinell.core.patches import AXES, PatchGrid
 from brinell.core.streams import Streams
@@ -20,7 +20,8 @@ from brinell.filters.gaussian_noise import GaussianNoise
 from brinell.rl.agent import fingerprint, named
 from brinell.rl.cleanup import CleanUp
 from brinell.rl.env import Placement, Rules
-from brinell.rl.play import play
+from brinell.rl.goals import MISTAKE, Goal
+from brinell.rl.play import Played, play
 
 __all__ = ["RLAB"]
 
@@ -74,8 +75,8 @@ class RLAB:
             raise ValueError(f"filter {blind[0]} looks into the model, which this attack does not: leave it out")
         self._rules()
 
-    def _rules(self) -> Rules:
-        rules = Rules(steps=self.steps, refine=self.refine, removals=self.removals)
+    def _rules(self, goal: Goal = MISTAKE) -> Rules:
+        rules = Rules(steps=self.steps, refine=self.refine, removals=self.removals, goal=goal)
         return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.policy == "random" else rules
 
     def grid(self, domain: Domain) -> PatchGrid:
@@ -98,18 +99,30 @@ class RLAB:
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
         return 1 + self.steps + self.refine + clean, 0
 
+    def variants(self, domain: Domain) -> tuple[Variant, ...]:
+        """What may stand on a patch of such inputs.
+
+        Raises:
+            RequestError: a filter that does not know them.
+        """
+        return variants(self.filters, domain, self.severities, self.draws)
+
     def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Play all samples, `slots` at a time."""
+        self.play(ledger, batch, threat, rng)
+
+    def play(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, goal: Goal = MISTAKE) -> Played:
+        """The same towards any goal, and what became of each sample."""
         agent = named(self.policy)
         grid = self.grid(threat.domain)
-        rules = self._rules()
-        play(
+        rules = self._rules(goal)
+        return play(
             ledger,
             batch,
             threat,
             rng,
             grid=grid,
-            variants=variants(self.filters, threat.domain, self.severities, self.draws),
+            variants=self.variants(threat.domain),
             rules=rules,
             policy=agent.policy(Placement.picks_of(rules, grid)),
             prior=agent.prior,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from brinell import plugins
-from brinell.auditing.plan import choose_device, open_data, open_target
+from brinell.auditing.plan import choose_device, open_data, opener_of
 from brinell.core.batch import Batch
 from brinell.core.errors import RequestError
 from brinell.core.filtering import variants
@@ -59,7 +59,7 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
         raise RequestError(f"attack {coaching.attack!r} learns nothing: agents are trained for rlab, with its options")
     attack = plugins.build("attack", name, options)
     device, dataset = choose_device(coaching.device), open_data(coaching.data)
-    target = open_target(coaching.model, dataset)
+    target = opener_of(coaching.model, dataset)()
     if target.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     if not coaching.eps > 0:

@@ -145,7 +145,7 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     n = min(len(labels), request.samples or DEFAULT_SAMPLES)
     if request.samples and request.samples > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
-    openers = [(spec, _opener(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
+    openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
     models = tuple(_describe(spec, opener, labels[:n], distance, stages, request.precision) for spec, opener in openers)
     return Plan(
         request=request,
@@ -182,11 +182,6 @@ def open_data(spec: str) -> Dataset:
     return dataset
 
 
-def open_target(spec: str, dataset: Dataset) -> Target:
-    """The model that a spec names, over the domain of the data."""
-    return _opener(spec, dataset)()
-
-
 def choose_device(name: str) -> torch.device:
     """The device of this name; auto takes a GPU where there is one."""
     if name == "auto":
@@ -208,7 +203,8 @@ def _check_queries(stage: Stage, request: Request) -> None:
         )
 
 
-def _opener(spec: str, dataset: Dataset) -> Callable[[], Target]:
+def opener_of(spec: str, dataset: Dataset) -> Callable[[], Target]:
+    """Opens the model that a spec names, over the domain of the data."""
     name, path, options = plugins.parse(spec)
     plugin = plugins.build("target", name, options | ({"path": path} if path else {}))
 
@@ -232,22 +228,10 @@ def _describe(
     precision: Precision,
 ) -> ModelSource:
     target = opener()
-    if labels.max(initial=0) >= target.classes or labels.min(initial=0) < 0:
-        raise TargetError(
-            f"model {target.name} tells {target.classes} classes apart, and the data has labels from {labels.min()} to "
-            f"{labels.max()}: choose the model made for this data"
-        )
-    if target.classes < 2:
-        raise TargetError(f"model {target.name} answers one number per input; give one logit per class, for two classes two")
+    check_classes(target, labels)
     if precision != "float32" and not isinstance(target, TorchTarget):
         raise RequestError(f"precision {precision} is for torch modules, and {target.name} is none: leave --precision out")
-    facts = {
-        "digest": target.digest(),
-        "architecture": getattr(target, "architecture", None),
-        "parameters": getattr(target, "parameters", None),
-        "classes": target.classes,
-        "access": target.access.name.lower(),
-    }
+    facts = facts_of(target)
     skipped: dict[str, str] = {}
     for stage in stages:
         alone = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
@@ -256,6 +240,32 @@ def _describe(
     if len(skipped) == len(stages):
         raise RequestError(_nothing_runs(stages, skipped, target))
     return ModelSource(name=target.name, spec=spec, open=opener, facts=facts, skipped=skipped)
+
+
+def check_classes(target: Target, labels: Array) -> None:
+    """Refuse a model that does not know the labels.
+
+    Raises:
+        TargetError: fewer classes than labels, or fewer than two.
+    """
+    if labels.max(initial=0) >= target.classes or labels.min(initial=0) < 0:
+        raise TargetError(
+            f"model {target.name} tells {target.classes} classes apart, and the data has labels from {labels.min()} to "
+            f"{labels.max()}: choose the model made for this data"
+        )
+    if target.classes < 2:
+        raise TargetError(f"model {target.name} answers one number per input; give one logit per class, for two classes two")
+
+
+def facts_of(target: Target) -> dict[str, Any]:
+    """What a manifest says of a model."""
+    return {
+        "digest": target.digest(),
+        "architecture": getattr(target, "architecture", None),
+        "parameters": getattr(target, "parameters", None),
+        "classes": target.classes,
+        "access": target.access.name.lower(),
+    }
 
 
 def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], target: Target) -> str:

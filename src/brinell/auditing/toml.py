@@ -3,18 +3,20 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from brinell import plugins
 from brinell.auditing.plan import Request
 from brinell.core.errors import RequestError
 
+Kind = TypeVar("Kind", bound=BaseModel)
 
-def dump(request: Request) -> str:
+
+def dump(request: BaseModel, command: str = "brinell audit run.toml") -> str:
     """TOML text that reads back as the same request."""
-    lines = ["# brinell audit run.toml repeats this run"]
+    lines = [f"# {command} repeats this run"]
     for key, value in request.model_dump(mode="json").items():
         if value is not None:
             lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
@@ -36,16 +38,25 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def make_request(values: dict[str, Any]) -> Request:
-    """A request from keys and values, all checked.
+    """An audit's request from keys and values, all checked.
+
+    Raises:
+        RequestError: an unknown key (with the nearest one) or a value out of range.
+    """
+    return checked(Request, values)
+
+
+def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
+    """A request of any kind from keys and values.
 
     Raises:
         RequestError: an unknown key (with the nearest one) or a value out of range.
     """
     for key in values:
-        if key not in Request.model_fields:
-            raise RequestError(f"there is no setting {key!r}{plugins.nearest(key, Request.model_fields)}")
+        if key not in kind.model_fields:
+            raise RequestError(f"there is no setting {key!r}{plugins.nearest(key, kind.model_fields)}")
     try:
-        return Request(**values)
+        return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
         where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]

@@ -12,7 +12,9 @@ from brinell.core.errors import RequestError, StoppedError
 
 def audit(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE.toml]", help="Settings, such as the run.toml of a run.")] = None,
-    data: Annotated[str | None, typer.Option(help="Data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, bench:DIR.")
+    ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="Model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE. May repeat.")
     ] = None,
@@ -71,10 +73,10 @@ def audit(
     return _run(plan, out, resume=resume, as_json=json)
 
 
-def command_of(request: Any) -> str:
+def command_of(request: Any, verb: str = "audit") -> str:
     """The command line that repeats a request."""
     defaults = type(request)()
-    words = ["brinell", "audit"]
+    words = ["brinell", verb]
     for key in type(request).model_fields:
         value = getattr(request, key)
         if value == getattr(defaults, key):
@@ -92,7 +94,7 @@ def _run(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
     from brinell.report import html
     from brinell.runners import local
 
-    folder = out or default_out(plan.request)
+    folder = out or default_out(plan.request.data, plan.request.norm)
     going_on = f"brinell audit --resume --out {shlex.quote(str(folder))}"
     if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
         say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from brinell.analysis.results import AuditResult, CompareResult, GateResult, ModelResult
+from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
 from brinell.auditing.verify import VerifyResult
 
 
@@ -90,6 +90,7 @@ class PluginsAnswer(Answer):
 
 SCHEMAS: dict[str, Any] = {
     "audit": ModelResult | AuditResult,
+    "benchmark": BenchmarkResult,
     "compare": CompareResult,
     "gate": GateResult,
     "train-agent": AgentAnswer,

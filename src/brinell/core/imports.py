@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +21,8 @@ def import_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise RequestError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
+    # Dataclasses and inspect look a class up by the name of its module.
+    sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:

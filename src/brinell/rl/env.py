@@ -108,6 +108,8 @@ class Found(NamedTuple):
     value: Tensor
     """(n, patches): what the linear model said of each patch in the end, in shares of the way: its contribution where something
     stands, else 0. The sensitivity map."""
+    slope: Tensor
+    """(n, channels, places): the linear model's gradient then, by which distortions that do not stand are foretold."""
 
 
 class Placement:
@@ -172,6 +174,7 @@ class Placement:
         self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._logits = torch.zeros(n, desk.classes, device=device)
         self._age, self._left = torch.zeros(2, n, dtype=torch.int64, device=device)
+        self._asked = torch.zeros(n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
@@ -183,6 +186,7 @@ class Placement:
             eps=threat.eps.clone(),
             steps=torch.zeros(len(batch), dtype=torch.int64, device=device),
             value=torch.zeros(len(batch), patches, device=device),
+            slope=torch.zeros(len(batch), grid.channels, grid.places, device=device),
         )
 
     @property
@@ -233,6 +237,7 @@ class Placement:
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
         self.belief.forget(rows, _to_places(energy, self.grid))
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
+        self._asked[rows] = 0
         self._age[rows], self._left[rows] = 0, self.rules.refine
         self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
@@ -304,6 +309,7 @@ class Placement:
         logits = self._logits[rows].clone()
         if real.any():
             logits[real] = self._desk.scores(ids[real], x[real])
+        self._asked[rows] += real & ~fresh
         height = self.rules.goal.height(logits, y)
         self._height[rows[fresh]] = self._start[rows[fresh]] = height[fresh]
         effect = height - self._height[rows]
@@ -340,11 +346,12 @@ class Placement:
         sample = self._sample[rows]
         size = self._threat.distance.size(self._x[rows] - self.bank.x[rows])
         new = ~self._found.reached[sample]
-        self._found.steps[sample[new]] = self._age[rows[new]] + 1
+        self._found.steps[sample[new]] = self._asked[rows[new]]
         self._found.reached[sample] = True
         self._found.variant[sample] = self.assignment.variant[rows].to(torch.int16)
         self._found.eps[sample] = torch.minimum(size, self._radius[rows])
         self._found.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
+        self._found.slope[sample] = self.belief.mean[rows]
         if self.rules.refine:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size

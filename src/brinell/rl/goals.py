@@ -52,6 +52,10 @@ class Goal:
         return torch.minimum(lead, _logit(self.true_below) - _log_odds(logits, y))
 
 
+MISTAKE = Goal()
+"""That any wrong class leads."""
+
+
 def _logit(p: float) -> Tensor:
     return torch.logit(torch.tensor(p))
 
@@ -62,4 +66,4 @@ def _log_odds(logits: Tensor, classes: Tensor) -> Tensor:
     return chosen - logits.scatter(1, classes[:, None], -torch.inf).logsumexp(1)
 
 
-__all__ = ["Goal"]
+__all__ = ["MISTAKE", "Goal"]

@@ -34,6 +34,8 @@ class Played(NamedTuple):
     """(n,): queries after the first until the goal was reached."""
     value: Tensor
     """(n, patches): what each patch was foretold to bring, in shares of the way to the goal."""
+    slope: Tensor
+    """(n, channels, places): the linear model's gradient, from which what further distortions would bring follows."""
 
 
 def play(
@@ -72,7 +74,8 @@ def play(
         over = ~environment.alive
         turn = environment.reset(over) if bool(over.any()) else step.turn
     found = environment.found
-    played = Played(found.reached, found.variant, found.eps, torch.ones_like(found.eps), found.steps, found.value)
+    strength = torch.ones_like(found.eps)
+    played = Played(found.reached, found.variant, found.eps, strength, found.steps, found.value, found.slope)
     if clean is not None:
         standing = (found.variant != CLEAN).any(1) & found.reached
         for rows in torch.split(standing.nonzero()[:, 0], slots):
@@ -84,8 +87,8 @@ def play(
             everywhere = torch.arange(len(grid), device=rows.device).expand(len(rows), -1)
             local = torch.arange(len(rows), device=rows.device)
             assignment.edit(local, everywhere, found.variant[rows].long())
-            strength = clean_up(desk, part, at, assignment, found.eps[rows], found.value[rows], rules.goal, clean)
-            played.strength[rows] = strength
+            value = found.value[rows]
+            played.strength[rows] = clean_up(desk, part, at, assignment, found.eps[rows], value, rules.goal, clean)
             played.variant[rows] = assignment.variant.to(torch.int16)
     return played
 

@@ -18,10 +18,9 @@ from brinell.core.ledger import Desk
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rl.content import describe
-from brinell.rl.goals import Goal
+from brinell.rl.goals import MISTAKE, Goal
 from brinell.rl.prior import Prior
 
-MISTAKE = Goal()
 KINDS = 12
 """Variants, about, that are tried: of each filter and severity some."""
 TOGETHER = 4

@@ -1,17 +1,10 @@
 """One process on this machine: model after model."""
 
-import os
-import platform
-import subprocess
 import time
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from brinell.auditing.engine import ModelAudit, Progress, clean_cell, stage_cell
 from brinell.auditing.plan import Plan, Request
@@ -20,10 +13,9 @@ from brinell.auditing.unit import session
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, SCHEMA_VERSION
 from brinell.core.version import VERSION
+from brinell.runners import facts
 from brinell.store.files import write_text
 from brinell.store.run import Run
-
-LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "pillow")
 
 
 def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> Run:
@@ -61,7 +53,7 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
             seconds = folder.manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started
             folder.manifest["seconds"][source.name] = seconds
             folder.save_manifest()
-        folder.manifest |= {"state": "finished", "finished": _now(), "files": folder.digests()}
+        folder.manifest |= {"state": "finished", "finished": facts.now(), "files": folder.digests()}
         folder.save_manifest()
     return folder
 
@@ -100,9 +92,9 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
     return {
         "schema": SCHEMA_VERSION,
         "brinell": VERSION,
-        "revision": _revision(),
+        "revision": facts.revision(),
         "state": "running",
-        "created": before.get("created", _now()),
+        "created": before.get("created", facts.now()),
         "finished": None,
         "command": command,
         "request": plan.request.model_dump(mode="json"),
@@ -136,43 +128,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         "warnings": [],
         "checks": before.get("checks", {}) if before.get("brinell") == VERSION else {},
         "looks": before.get("looks", {}) if before.get("brinell") == VERSION else {},
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES},
-        "hardware": {"device": _device(plan.device), "cpu": _cpu(), "threads": torch.get_num_threads(), "cores": os.cpu_count()},
+        "versions": facts.versions(),
+        "hardware": facts.hardware(plan.device),
         "seconds": before.get("seconds", {}),
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
-
-
-def _revision() -> str | None:
-    """The checkout that this code runs from, with `+dirty` where it was changed; None outside one."""
-    here = Path(__file__).parent
-    try:
-        answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True, timeout=10
-        )
-        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 and tracked.returncode == 0 else None

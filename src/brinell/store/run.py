@@ -4,7 +4,7 @@ import fcntl
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,27 +59,13 @@ class Run:
         """Write the manifest as it is now."""
         write_text(self.path / "manifest.json", json.dumps(self.manifest, indent=1, ensure_ascii=False) + "\n")
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Keep a second process from writing here.
 
         Raises:
             RequestError: one already does, or the folder cannot be made.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise RequestError(f"{self.path} cannot be a run folder ({error.strerror}): choose another --out") from None
-        with lock as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RequestError(f"another process is writing to {self.path}: wait for it, or choose another --out") from None
-            for folder in ("records", "arrays"):
-                for half in (self.path / folder).glob(".*.tmp"):  # what a kill in the middle of writing left behind
-                    half.unlink()
-            yield
+        return locked(self.path, ("records", "arrays"))
 
     # Reading
 
@@ -183,6 +169,29 @@ class Run:
         """Hash of every records and arrays file, by its path in the folder."""
         files = self._files("records", "*.parquet") + self._files("arrays", "*.safetensors")
         return {path.relative_to(self.path).as_posix(): digest(path) for path in files}
+
+
+@contextmanager
+def locked(path: Path, folders: Sequence[str]) -> Iterator[None]:
+    """Keep a second process from writing to a folder that is made where it is not there, and clear up after one that was killed.
+
+    Raises:
+        RequestError: one already does, or the folder cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / ".lock").open("w")
+    except OSError as error:
+        raise RequestError(f"{path} cannot be a run folder ({error.strerror}): choose another --out") from None
+    with lock as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(f"another process is writing to {path}: wait for it, or choose another --out") from None
+        for folder in (path, *(path / name for name in folders)):
+            for half in folder.glob(".*.tmp"):  # what a kill in the middle of writing left behind
+                half.unlink()
+        yield
 
 
 def closest_units(units: Mapping[str, Records]) -> dict[int, str]:

@@ -1,0 +1,60 @@
+"""When, where and with what something was run: what a manifest says besides the request."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "pillow")
+
+
+def now() -> str:
+    """ISO time, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str | None]:
+    """Of Python and the libraries that figures depend on."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """Device, processor, threads and cores."""
+    return {"device": _device(device), "cpu": _cpu(), "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def revision() -> str | None:
+    """The checkout that this code runs from, with `+dirty` where it was changed; None outside one."""
+    here = Path(__file__).parent
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True, timeout=10
+        )
+        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() or None if answer.returncode == 0 and tracked.returncode == 0 else None

@@ -1,0 +1,304 @@
+"""The folder of an adversarial benchmark set: one row and one exact input per sample and level, written part by part.
+
+    data/test-00000-of-00005.parquet      a row per sample and level (COLUMNS), pictures in 8 bits
+    samples/test-00000-of-00005.parquet   a row per sample, those without a flip too (SAMPLES)
+    arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32 and "<sample_id>/<level>/mask" bool
+    benchmark.toml  benchmark.json        the request; what was made, of what, with what
+    README.md  croissant.json  SHA256SUMS
+
+A part is there when its file in samples/ is, which is written last; the others are written whole before it.
+"""
+
+import hashlib
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+from safetensors.numpy import save
+
+from brinell.core.errors import RequestError
+from brinell.store.files import write_atomically, write_text
+from brinell.store.run import locked
+
+FORMAT = 1
+"""Version of the folder's layout."""
+SPLIT = "test"
+MANIFEST = "benchmark.json"
+REQUEST = "benchmark.toml"
+FOLDERS = ("data", "samples", "arrays")
+
+Array = np.ndarray[Any, Any]
+
+
+class Outcome(StrEnum):
+    """What became of a sample."""
+
+    REACHED = "reached"
+    """The goal was reached: its levels stand in data/."""
+    NOT_REACHED = "not_reached"
+    """The goal was not reached within the steps and the cap."""
+    MISCLASSIFIED = "misclassified"
+    """The model errs on the clean input, so nothing was tried."""
+    ALREADY = "already"
+    """The clean input is at the goal, so there is nothing to distort."""
+    OWN_CLASS = "own_class"
+    """The sample is of the class that is to be seen where it is not."""
+
+
+class Column(NamedTuple):
+    """One column: what it holds, whether it may be null, what it means."""
+
+    kind: str
+    doc: str
+    null: bool = False
+
+
+PATCH = {
+    "patch": ("int32", "number of the patch on the grid, counted flat, the last axis running fastest"),
+    "filter": ("string", "name of the filter"),
+    "severity": ("int32", "1 to 5"),
+    "draw": ("int32", "which version of the filter"),
+    "strength": ("float32", "share of the filter's change that is there; above 1 where it was made to grow"),
+}
+"""What is said of each patch that has something on it."""
+
+COLUMNS = {
+    "sample_id": Column("int64", "position in the source data"),
+    "level": Column("float64", "multiple of the L2 distance at the flip; 0 is the clean input, 1 the flip"),
+    "reached": Column("bool", "whether the bounds of the data allow this multiple; where not, nothing is stored"),
+    "input": Column("input", "the input; pictures in 8 bits, the exact floats are in arrays/", null=True),
+    "mask": Column("mask", "the values that differ from the clean input; of a picture the pixels, white", null=True),
+    "label": Column("label", "the true class"),
+    "prediction": Column("int64", "the model's answer to the exact input", null=True),
+    "confidence": Column("float64", "its probability", null=True),
+    "true_probability": Column("float64", "probability of the true class", null=True),
+    "goal": Column("bool", "whether the goal holds at this input", null=True),
+    "prediction_stored": Column(
+        "int64", "its answer to the picture in 8 bits, at which a flip holds too where one within 1.5 times was found", null=True
+    ),
+    "l2": Column("float64", "L2 distance from the clean input, in the units of the data", null=True),
+    "linf": Column("float64", "largest change of a value", null=True),
+    "l1": Column("float64", "sum of the changes", null=True),
+    "l0": Column("int64", "values that changed, each channel counted", null=True),
+    "farthest": Column("float64", "the largest multiple that the bounds allow to what the agent would place"),
+    "patch_count": Column("int64", "patches that have something on them", null=True),
+    "patches": Column("patches", "what stands on which patch"),
+    "queries": Column("int64", "forwards spent on the sample until its flip was settled, first check and clean-up included"),
+}
+"""A row of data/."""
+
+SAMPLES = {
+    "sample_id": Column("int64", "position in the source data"),
+    "label": Column("label", "the true class"),
+    "outcome": Column("string", "reached, not_reached, misclassified, already, own_class"),
+    "clean_prediction": Column("int64", "the model's answer to the clean input"),
+    "clean_confidence": Column("float64", "its probability"),
+    "queries": Column("int64", "every forward of the model on this sample: first check, search, clean-up, levels"),
+    "queries_to_goal": Column("int64", "forwards until the goal was first reached", null=True),
+    "queries_to_flip": Column("int64", "forwards until the flip was settled, clean-up included", null=True),
+    "queries_levels": Column("int64", "forwards that the levels were judged by", null=True),
+    "training_queries": Column(
+        "int64", "forwards that the policy was trained with, once for all samples; null where unknown", null=True
+    ),
+    "l2": Column("float64", "L2 distance at the flip", null=True),
+    "patch_count": Column("int64", "patches that have something on them at the flip", null=True),
+}
+"""A row of samples/."""
+
+_PLAIN = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "label": pa.int64(),
+}
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_PATCHES = pa.list_(pa.struct([(name, _PLAIN[kind]) for name, (kind, _) in PATCH.items()]))
+
+
+class Form(NamedTuple):
+    """How inputs are written: what the columns need to know of the data."""
+
+    kind: str
+    shape: tuple[int, ...]
+    low: Any
+    high: Any
+    classes: tuple[str, ...]
+
+    @property
+    def pictures(self) -> bool:
+        """Whether inputs are pictures that PNG can hold: one or three channels."""
+        return self.kind == "image" and self.shape[0] in (1, 3)
+
+    def bytes8(self, x: Array) -> Array:
+        """(*shape) floats as (*shape) bytes, the lower bound 0 and the upper one 255."""
+        low, high = (np.reshape(np.asarray(bound, np.float64), (-1, *[1] * (x.ndim - 1))) for bound in (self.low, self.high))
+        return np.asarray(np.rint((x.astype(np.float64) - low) / (high - low) * 255).clip(0, 255), dtype=np.uint8)
+
+    def names(self) -> list[str]:
+        """The names of the classes, each once: those that several classes share carry their number."""
+        shared = Counter(self.classes)
+        return [f"{name} ({number})" if shared[name] > 1 else name for number, name in enumerate(self.classes)]
+
+
+class BenchmarkSet:
+    """The folder of a benchmark set, finished or not."""
+
+    def __init__(self, path: Path, parts: int = 0, form: Form | None = None) -> None:
+        self.path, self.parts, self.form = path, parts, form
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        """What benchmark.json says; None where there is none.
+
+        Raises:
+            RequestError: it is damaged.
+        """
+        try:
+            found = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+            raise RequestError(f"{self.path / MANIFEST} is damaged: {error}") from None
+        if not isinstance(found, dict) or found.get("format") != FORMAT or "cell" not in found:
+            raise RequestError(f"{self.path / MANIFEST} is damaged or of another version of brinell: choose another --out")
+        return found
+
+    def save_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write it."""
+        write_text(self.path / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep a second process from writing here."""
+        return locked(self.path, FOLDERS)
+
+    def file(self, folder: str, number: int) -> Path:
+        """The file of a part: data, samples or arrays."""
+        suffix = "safetensors" if folder == "arrays" else "parquet"
+        return self.path / folder / f"{SPLIT}-{number:05d}-of-{self.parts:05d}.{suffix}"
+
+    def has_part(self, number: int) -> bool:
+        """Whether this part is complete."""
+        return self.file("samples", number).exists()
+
+    def save_part(
+        self, number: int, rows: Sequence[dict[str, Any]], samples: Sequence[dict[str, Any]], arrays: Mapping[str, Array]
+    ) -> None:
+        """Write a part, what it is known by last.
+
+        Args:
+            number: from 0.
+            rows: COLUMNS of each input; `input` (*shape) float32 and `mask` (*shape) bool, or None.
+            samples: SAMPLES of each sample.
+            arrays: exact inputs and masks by name.
+        """
+        form = self.form
+        assert form is not None
+        tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        write_atomically(self.file("arrays", number), lambda path: path.write_bytes(save(tensors)))
+        shown = [row | {"input": _shown(form, row["input"]), "mask": _mask(form, row["mask"])} for row in rows]
+        _write(self.file("data", number), COLUMNS, shown, form)
+        _write(self.file("samples", number), SAMPLES, samples, form)
+
+    def samples(self) -> dict[str, list[Any]]:
+        """SAMPLES of all parts, column by column."""
+        return _read([self.file("samples", number) for number in range(self.parts)], list(SAMPLES))
+
+    def rows(self, columns: Sequence[str]) -> dict[str, list[Any]]:
+        """Columns of all parts."""
+        return _read([self.file("data", number) for number in range(self.parts)], list(columns))
+
+    def sums(self) -> dict[str, str]:
+        """SHA-256 of every file but SHA256SUMS itself, by its path in the folder."""
+        files = [path for path in self.path.rglob("*") if path.is_file() and not path.name.startswith(".")]
+        names = {path.relative_to(self.path).as_posix(): path for path in files}
+        return {name: _sha256(path) for name, path in sorted(names.items()) if name != "SHA256SUMS"}
+
+    def save_sums(self) -> None:
+        """Write SHA256SUMS, as `sha256sum -c` reads it."""
+        write_text(self.path / "SHA256SUMS", "".join(f"{value}  {name}\n" for name, value in self.sums().items()))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _shown(form: Form, x: Array | None) -> Any:
+    if x is None:
+        return None
+    return _png(form.bytes8(x)) if form.pictures else x.astype(np.float32).ravel()
+
+
+def _mask(form: Form, mask: Array | None) -> Any:
+    if mask is None:
+        return None
+    return _png(np.where(mask.any(0, keepdims=True), np.uint8(255), np.uint8(0))) if form.pictures else mask.ravel()
+
+
+def _png(pixels: Array) -> dict[str, Any]:
+    """(C, H, W) bytes as the struct that the datasets library calls an Image."""
+    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    held = io.BytesIO()
+    picture.save(held, format="PNG")
+    return {"bytes": held.getvalue(), "path": None}
+
+
+def _type(column: Column, form: Form) -> Any:
+    if column.kind == "patches":
+        return _PATCHES
+    if column.kind in ("input", "mask"):
+        if form.pictures:
+            return _IMAGE
+        return pa.list_(pa.float32() if column.kind == "input" else pa.bool_())
+    return _PLAIN[column.kind]
+
+
+def feature(column: Column, form: Form) -> dict[str, Any]:
+    """A column as the datasets library writes its type down."""
+
+    def value(dtype: str) -> dict[str, Any]:
+        return {"dtype": dtype, "_type": "Value"}
+
+    if column.kind == "patches":
+        return {"feature": {name: value(kind) for name, (kind, _) in PATCH.items()}, "_type": "List"}
+    if column.kind == "label":
+        return {"names": form.names(), "_type": "ClassLabel"}
+    if column.kind in ("input", "mask"):
+        if form.pictures:
+            return {"_type": "Image"}
+        return {"feature": value("float32" if column.kind == "input" else "bool"), "_type": "List"}
+    return value(column.kind)
+
+
+def _write(path: Path, columns: Mapping[str, Column], rows: Sequence[dict[str, Any]], form: Form) -> None:
+    fields = [pa.field(name, _type(column, form), nullable=True) for name, column in columns.items()]
+    features = {name: feature(column, form) for name, column in columns.items()}
+    schema = pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
+    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in fields]
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd", row_group_size=256))
+
+
+def _read(paths: Sequence[Path], columns: list[str]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {name: [] for name in columns}
+    for path in paths:
+        try:
+            table = pq.read_table(path, columns=columns, partitioning=None)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise RequestError(f"{path} is damaged or missing ({reason}): delete it and go on with --resume") from None
+        for name in columns:
+            found[name] += table[name].to_pylist()
+    return found
