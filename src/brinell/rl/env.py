@@ -279,10 +279,9 @@ class Placement:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
         patches = len(self.grid)
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
-        count = self.rules.changes(self._age[rows], patches)
+        count, most = self._limits(rows)
         idle = self._pending[rows, None]
         add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
-        most = (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
         remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
         remove = torch.where((remove[:, :, None] == add[:, None]).any(2), -1, remove)
         width = max(1, int(count.max()))
@@ -293,6 +292,11 @@ class Placement:
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
         return torch.where(chosen < 0, patches, chosen), torch.where(chosen < 0, CLEAN, variants)
+
+    def _limits(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(m,) each: how many patches may be changed now, and how many cleared."""
+        count = self.rules.changes(self._age[rows], len(self.grid))
+        return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
     def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
         """Inputs moved into the budgets of their slots."""
@@ -466,7 +470,9 @@ class Placement:
         any_patch = free[:, None].expand(n, patches)
         options = int(self._families.max()) + 1
         allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
-        return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed))
+        adds, removals = self._limits(rows)
+        most = (adds, removals, torch.ones_like(adds))
+        return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
 
 
 SHRINK = 0.92
