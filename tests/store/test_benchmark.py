@@ -206,6 +206,18 @@ def test_every_forward_is_counted(tmp_path):
     assert all(2 < row["queries_to_goal"] < row["queries_to_flip"] for row in rows) and result.training_queries == 0
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_queries_to_the_goal(tmp_path, seed):
+    """A single sample: the number of the first input that the model gets wrong."""
+    x = np.random.default_rng(seed).uniform(0.2, 0.4, (1, 1, 5, 5)).astype(np.float32)
+    target = Recorder(logits, PIXELS, classes=3)
+    data = ArrayDataset(x, np.zeros(1), domain=PIXELS)
+    brinell.benchmark(target, data, out=tmp_path / "set", filters="occlusion+brightness", refine=4, levels="1", seed=seed)
+    (row,) = rows_of(tmp_path / "set", "samples")
+    wrong = [number for number, x in enumerate(target.calls, 1) if logits(x).argmax(1).item() != 0]
+    assert row["queries_to_goal"] == wrong[0] < row["queries_to_flip"] <= row["queries"] == len(target.calls)
+
+
 def test_checksums_card_and_manifest(made, work):
     lines = dict(line.split("  ")[::-1] for line in (made / "SHA256SUMS").read_text().splitlines())
     files = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file() and not path.name.startswith(".")}
