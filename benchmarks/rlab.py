@@ -247,13 +247,13 @@ class Study(NamedTuple):
 
 
 STUDIES = {
-    "patch": Study(patch, 40, (0, 1)),
-    "dual": Study(dual, 40, (0,)),
+    "patch": Study(patch, 24, (0,)),
+    "dual": Study(dual, 24, (0,)),
     "agents": Study(agents, 60, (0, 1, 2)),
-    "filters": Study(filters, 30, (0,)),
+    "filters": Study(filters, 20, (0,)),
     "map": Study(map_, 40, (0,)),
     "probes": Study(probes, 120, (0,)),
-    "free": Study(free, 100, (0,)),
+    "free": Study(free, 50, (0,)),
     "load": Study(load, 40, (0,)),
 }
 
@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--agents", default="runs/agents", help="folder of trained policies")
     parser.add_argument("--minutes", type=float, default=2.0, help="that an agent learns for, if it must be trained")
     parser.add_argument("--inputs", type=int, default=1500, help="training images of an agent")
-    parser.add_argument("--published", type=int, default=30, help="images for the published loop")
+    parser.add_argument("--published", type=int, default=20, help="images for the published loop")
     parser.add_argument("--removals", type=float, default=0.5, help="of `load`, the process whose memory `dual` measures")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

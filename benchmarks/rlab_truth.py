@@ -248,9 +248,9 @@ def free(options: argparse.Namespace) -> None:
     """Each filter alone, as far as it takes."""
     photographs = SQUEEZENET.module()
     benches = [
-        (bench_of("lenet5_clean", options.samples), 500),
-        (bench_of("resnet20", options.samples), 500),
-        (Bench(SQUEEZENET, photographs, *SQUEEZENET.samples(max(1, options.samples // 5), photographs)), 150),
+        (bench_of("lenet5_clean", options.samples), 300),
+        (bench_of("resnet20", options.samples), 300),
+        (Bench(SQUEEZENET, photographs, *SQUEEZENET.samples(max(1, options.samples // 5), photographs)), 100),
     ]
     title = "Each filter alone, without a limit on the distance"
     note = (
