@@ -117,6 +117,8 @@ def _scratch(kind: str, name: str) -> type[Any]:
     plugin = getattr(module, attribute, None)
     if not isinstance(plugin, type):
         raise RequestError(f"{source} has no class {attribute!r}{nearest(attribute, dir(module))}")
+    if not dataclasses.is_dataclass(plugin):
+        raise RequestError(f"{attribute} in {source} is no dataclass: write @dataclass(frozen=True, kw_only=True) above it")
     return plugin
 
 
@@ -163,8 +165,11 @@ def _parts(kind: str, text: str) -> tuple[Any, ...]:
     """Plugins that are settings of another one, written `NAME+NAME`; each may have options of its own as NAME(key=value,...)."""
     found = []
     for one in text.split("+"):
-        name, _, rest = one.partition("(")
-        options = dict(pair.partition("=")[::2] for pair in rest.removesuffix(")").split(",") if pair)
+        name, bracket, rest = one.partition("(")
+        pairs = [pair.partition("=") for pair in rest.removesuffix(")").split(",") if pair]
+        if bool(bracket) != rest.endswith(")") or not name or not all(key and equals for key, equals, _ in pairs):
+            raise RequestError(f"{text!r} names no {kind}s: write NAME+NAME, and options as NAME(key=value,key=value)")
+        options = {key.strip(): value for key, _, value in pairs}
         found.append(build(kind, name.strip(), options))
     return tuple(found)
 

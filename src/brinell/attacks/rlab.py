@@ -7,19 +7,22 @@ Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision p
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import torch
+
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family, Filter
 from brinell.core.domain import KINDS, Domain, Kind
-from brinell.core.filtering import SEVERITIES, Variant, variants
+from brinell.core.errors import RequestError
+from brinell.core.filtering import SEVERITIES, Variant, variants, vet
 from brinell.core.ledger import Desk
 from brinell.core.patches import AXES, PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.filters.gaussian_noise import GaussianNoise
-from brinell.rl.agent import fingerprint, named
+from brinell.rl.agent import DEFAULT, fingerprint, named
 from brinell.rl.cleanup import CleanUp
-from brinell.rl.env import Placement, Rules
+from brinell.rl.env import Placement, Rules, families
 from brinell.rl.goals import MISTAKE, Goal
 from brinell.rl.play import Played, play
 
@@ -70,6 +73,9 @@ class RLAB:
             )
         if self.draws < 1 or not self.severities or any(severity not in SEVERITIES for severity in self.severities):
             raise ValueError(f"severities are {self.severities} and draws {self.draws}: severities are 1 to 5, draws at least 1")
+        strange = [one for one in self.filters if not all(hasattr(one, name) for name in ("access", "domains", "draws"))]
+        if strange:
+            raise ValueError(f"{type(strange[0]).__name__} is no filter: it must have access, domains and draws")
         blind = [type(one).__name__ for one in self.filters if one.access > Access.SCORES]
         if blind:
             raise ValueError(f"filter {blind[0]} looks into the model, which this attack does not: leave it out")
@@ -89,6 +95,25 @@ class RLAB:
             return PatchGrid.over(domain, self.patch, self.stride or None)
         lengths = domain.shape[-AXES[domain.kind] :]
         return PatchGrid(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
+
+    def check(self, domain: Domain) -> None:
+        """Try the filters on a made-up input, and hold the policy against them.
+
+        Raises:
+            RequestError: a patch larger than the input, filters for other data, no such policy, or one that chooses among others.
+            ContractError: a filter that breaks its contract.
+        """
+        self.grid(domain)
+        placed = self.variants(domain)
+        one = Streams.of(0, torch.zeros(1, dtype=torch.int64))
+        low, high = domain.bounds()
+        vet(placed, domain.clamp(low + (high - low) * one.uniform(*domain.shape)), one.fold("filters"), domain=domain)
+        network, options = named(self.policy).network, families(placed)
+        if network is not None and self.policy != DEFAULT and network.families not in (1, options):
+            raise RequestError(
+                f"policy {self.policy} chooses among {network.families - 1} pairs of filter and severity, and there are "
+                f"{max(1, options - 1)}: name the filters and severities that it was trained with"
+            )
 
     def digest(self) -> str:
         """What the policy's file holds, since its name does not say."""

@@ -59,6 +59,7 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
         raise RequestError(f"attack {coaching.attack!r} learns nothing: agents are trained for rlab, with its options")
     attack = plugins.build("attack", name, options)
     device, dataset = choose_device(coaching.device), open_data(coaching.data)
+    attack.check(dataset.domain)
     target = opener_of(coaching.model, dataset)()
     if target.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")

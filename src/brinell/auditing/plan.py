@@ -12,7 +12,7 @@ from brinell import plugins
 from brinell.auditing.cascade import DEFAULT, Stage, build_stages
 from brinell.auditing.spacing import Budgets, parse_eps
 from brinell.core.asking import Precision
-from brinell.core.contracts import Dataset
+from brinell.core.contracts import ChoosesData, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
 from brinell.core.ledger import question_cost
@@ -139,6 +139,9 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     dataset = open_data(request.data) if dataset is None else dataset
     request = request.model_copy(update={"eps": request.eps or usual_eps(dataset.domain, distance.name)})
     budgets = parse_eps(str(request.eps))
+    for stage in stages:
+        if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
+            stage.attack.check(dataset.domain)
     labels = dataset.labels()
     if not len(labels):
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")

@@ -36,6 +36,19 @@ class Attack(Protocol):
         """The most forward and backward evaluations that one sample can cost in one run."""
 
 
+@runtime_checkable
+class ChoosesData(Protocol):
+    """An attack whose settings do not fit all data of its kinds: it is asked before anything is computed."""
+
+    def check(self, domain: Domain) -> None:
+        """Refuse data that the settings do not fit.
+
+        Raises:
+            RequestError: they do not fit.
+            ContractError: what the settings name (a filter of one's own) breaks its contract on such inputs.
+        """
+
+
 class Filter(Protocol):
     """A distortion of whole inputs. Which patches of what it makes are used is decided elsewhere.
 
@@ -110,4 +123,4 @@ class Dataset(Protocol):
         """A hash of the content: inputs, labels and their order."""
 
 
-__all__ = ["Attack", "Dataset", "Family", "Filter", "GradientFilter"]
+__all__ = ["Attack", "ChoosesData", "Dataset", "Family", "Filter", "GradientFilter"]

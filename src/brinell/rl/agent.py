@@ -23,6 +23,8 @@ from brinell.rl.policies import Random
 from brinell.rl.prior import Prior
 
 NEVER_ELSE = 1e6
+DEFAULT = "default"
+"""Name of the policy that is shipped, which serves any filters."""
 FORMAT = 1
 """Version of the file's layout."""
 
@@ -123,7 +125,7 @@ def named(name: str) -> Agent:
         return Agent(prior=Prior())
     if name == "random":
         return Agent(prior=Prior(), random=True)
-    if name == "default":
+    if name == DEFAULT:
         return load(Path(str(files("brinell.rl").joinpath("default.safetensors"))))
     return load(Path(name))
 

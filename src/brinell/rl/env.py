@@ -19,7 +19,6 @@ Deviations from the papers:
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,6 +35,7 @@ from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.rl.content import FEATURES, describe
+from brinell.rl.found import Found, nothing_found
 from brinell.rl.goals import Goal
 from brinell.rl.interface import Action, Step, Turn
 from brinell.rl.prior import Prior
@@ -92,24 +92,6 @@ class Rules:
         """(n,): how many patches a step changes at most, after `age` (n,) steps."""
         halvings = (age[:, None] > self.steps * torch.tensor(PACE, device=age.device)).sum(1)
         return (self.p_init * patches * 0.5**halvings).round().long().clamp_min(1)
-
-
-class Found(NamedTuple):
-    """What became of the samples of a batch."""
-
-    reached: Tensor
-    """(n,) bool: whether the goal was reached."""
-    variant: Tensor
-    """(n, patches) int16: the assignment with which it was reached at the smallest distance, CLEAN everywhere for none."""
-    eps: Tensor
-    """(n,): the budget to which that assignment is to be fitted."""
-    steps: Tensor
-    """(n,): queries after the first until then."""
-    value: Tensor
-    """(n, patches): what the linear model said of each patch in the end, in shares of the way: its contribution where something
-    stands, else 0. The sensitivity map."""
-    slope: Tensor
-    """(n, channels, places): the linear model's gradient then, by which distortions that do not stand are foretold."""
 
 
 class Placement:
@@ -180,14 +162,7 @@ class Placement:
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
         self._streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
-        self._found = Found(
-            reached=torch.zeros(len(batch), dtype=torch.bool, device=device),
-            variant=torch.full((len(batch), patches), CLEAN, dtype=torch.int16, device=device),
-            eps=threat.eps.clone(),
-            steps=torch.zeros(len(batch), dtype=torch.int64, device=device),
-            value=torch.zeros(len(batch), patches, device=device),
-            slope=torch.zeros(len(batch), grid.channels, grid.places, device=device),
-        )
+        self._found = nothing_found(threat.eps, grid)
 
     @property
     def picks(self) -> tuple[int, int, int]:
@@ -266,6 +241,8 @@ class Placement:
             won = self._found.reached[self._sample[rows]]
             terminated[rows], truncated[rows] = over & won, over & ~won
             self.alive[rows[over]] = False
+            moved = self._x[rows[over]] - self.bank.x[rows[over]]
+            self._found.size[self._sample[rows[over]]] = self._threat.distance.size(moved)
         return Step(self._turn(), reward, terminated, truncated)
 
     def _over(self, rows: Tensor) -> Tensor:
@@ -326,7 +303,11 @@ class Placement:
         better = (effect > 0) | pending
         self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
         kept = rows[better]
+        stood = self.assignment.variant[kept] != CLEAN
         self.assignment.edit(kept, patches[better], variants[better])
+        stands = self.assignment.variant[kept] != CLEAN
+        self._found.given[sample[better]] += (stands & ~stood).sum(1)
+        self._found.taken[sample[better]] += (stood & ~stands).sum(1)
         self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
         self._pending[rows] = False
         reached = (height > 0) & real
@@ -341,6 +322,7 @@ class Placement:
         share = effect / (real.sum(1).clamp_min(1) * self._start[rows].abs().clamp_min(1e-6))
         row, slot = real.nonzero(as_tuple=True)
         self._visits[rows[row], patches[row, slot]] += 1
+        self._found.visits[self._sample[rows[row]], patches[row, slot]] += 1
         self._gain[rows[row], patches[row, slot]] = share[row]
 
     def _note(self, rows: Tensor) -> None:

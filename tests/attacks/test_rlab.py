@@ -1,0 +1,209 @@
+"""RLAB as an attack: what is asked for in words, and what is refused before the model sees anything."""
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import Recorder, audited, plan_of, threshold, workspace
+from brinell import plugins
+from brinell.cli import run as cli
+from brinell.core.domain import Domain
+from brinell.core.errors import BrinellError, RequestError
+from brinell.core.target import Access
+from brinell.filters.dead_pixel import DeadPixel
+from brinell.filters.gaussian_noise import GaussianNoise
+from brinell.rl.agent import Agent
+from brinell.rl.network import PatchNetwork
+from brinell.rl.prior import Prior
+
+FILTERS = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from brinell.core.domain import KINDS
+from brinell.core.target import Access
+
+
+@dataclass(frozen=True, kw_only=True)
+class Darker:
+    """Takes away a fifth for each severity."""
+
+    share: float = 0.2
+
+    domains: ClassVar = frozenset(KINDS)
+    access: ClassVar = Access.LABELS
+
+    def draws(self, shape):
+        return 1
+
+    def __call__(self, x, severity, rng, draw):
+        return x * (1 - self.share * severity.view(-1, *[1] * (x.ndim - 1)))
+
+
+class Cut(Darker):
+    def __call__(self, x, severity, rng, draw):
+        return x[..., :-1]
+
+
+class Loud(Darker):
+    def __call__(self, x, severity, rng, draw):
+        return x + 0.5
+
+
+class Nan(Darker):
+    def __call__(self, x, severity, rng, draw):
+        return torch.where(severity.view(-1, *[1] * (x.ndim - 1)) > 3, x * float("nan"), x)
+
+
+class Dice(Darker):
+    def __call__(self, x, severity, rng, draw):
+        noise = torch.rand(x.shape, generator=self.dice)
+        return (x + 0.1 * noise).clamp(0, 1)
+
+    dice = torch.Generator()
+
+
+class Films(Darker):
+    domains = frozenset({"video"})
+
+
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bare:
+    pass
+'''
+REFUSED = [
+    ("patch=9", r"patch \(9,\) does not fit an input of shape \(2,\): a side must be between 1 and 2"),
+    ("patch=1&stride=2", "stride is 2: between 1 and `patch`"),
+    ("filters={file}:Cut", r"filter Cut made \(1, 1\) .* it must keep shape and type"),
+    ("filters={file}:Loud", "filter Loud left the bounds by .*; end it with .clamp"),
+    ("filters={file}:Nan", "filter Nan answered NaN or infinity"),
+    ("filters={file}:Dice", "filter Dice gave two answers to the same input and streams; draw from the streams it is given"),
+    ("filters={file}:Films", "filter Films distorts video, and the data is of kind vector: leave it out"),
+    ("filters=gaussian-noise+{file}:Cut", "filter Cut made"),
+    ("filters={file}:Nothing", "Nothing in .* is no dataclass: write @dataclass"),
+    ("filters={file}:Bare", "Bare is no filter: it must have access, domains and draws"),
+    ("filters={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
+    ("filters=gaussian-nois", "there is no filter 'gaussian-nois', did you mean 'gaussian-noise'?"),
+    ("filters=gradient-sign", "filter GradientSign looks into the model, which this attack does not: leave it out"),
+    ("filters=", "'' names no filters: write NAME\\+NAME"),
+    ("filters=fog++fog", "names no filters: write NAME\\+NAME"),
+    ("filters=dead-pixel(value=0.5", "names no filters: write NAME\\+NAME, and options as NAME"),
+    ("filters=dead-pixel(value)", "names no filters: .* options as NAME"),
+    ("filters=dead-pixel(valu=0.5)", "filter dead-pixel has no option 'valu', did you mean 'value'?"),
+    ("severities=6", r"severities are \(6,\)"),
+    ("severities=1+x", "option severities of attack rlab is 'x'"),
+    ("policy=nowhere.safetensors", "there is no policy 'nowhere.safetensors': name greedy, random, default or a file"),
+    ("policy={file}", "is no policy: name a file that `brinell train-agent` wrote"),
+    ("policy={folder}/mixed.safetensors", "chooses among 10 pairs of filter and severity, and there are 5: name the filters"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data and a model as a user has them, filters of the user's own, and policies."""
+    folder = workspace(tmp_path_factory.mktemp("rlab"), n=8)
+    (folder / "filters.py").write_text(FILTERS)
+    for name, families in (("mixed", 11), ("single", 6), ("any", 1)):
+        Agent(prior=Prior(1), network=PatchNetwork(families, width=8)).save(folder / f"{name}.safetensors")
+    return folder
+
+
+def target(access=Access.SCORES):
+    recorder = Recorder(threshold(0.5), Domain(kind="vector", shape=(2,)))
+    recorder.access = access
+    return recorder
+
+
+X, Y = np.full((4, 2), 0.4, dtype=np.float32), np.zeros(4, dtype=np.int64)
+
+
+@pytest.mark.parametrize(("options", "line"), REFUSED, ids=[options for options, _ in REFUSED])
+def test_refused_before_the_model_sees_anything(folder, options, line):
+    model = target()
+    options = options.format(file=folder / "filters.py", folder=folder)
+    with pytest.raises(BrinellError, match=line) as error:
+        plan_of(model, X, Y, attack=(f"rlab?{options}",), norm="l2")
+    assert not model.calls and "\n" not in str(error.value) and error.value.exit_code == 2
+
+
+def test_a_model_that_answers_labels_only_is_refused():
+    model = target(Access.LABELS)
+    with pytest.raises(RequestError, match="rlab: it needs scores, and the model gives labels only"):
+        plan_of(model, X, Y, attack=("rlab",), norm="l2")
+    assert not model.calls
+
+
+@pytest.mark.parametrize("options", ["patch=9", "filters={file}:Loud", "policy=nowhere"])
+def test_the_command_line_says_one_line_and_exits_with_2(folder, tmp_path, capsys, options):
+    attack = f"rlab?{options.format(file=folder / 'filters.py')}"
+    model = f"torch:{folder / 'model.py'}:parabola"
+    out = tmp_path / "run"
+    words = ["audit", "--data", f"npz:{folder / 'data.npz'}", "--model", model, "--norm", "l2", "--eps", "0.5"]
+    assert cli([*words, "--attack", attack, "--out", str(out)]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("brinell: error: ") and told.err.count("\n") == 1 and not told.out and not out.exists()
+
+
+@pytest.mark.parametrize("policy", ["single", "any"])
+def test_a_policy_for_as_many_choices_or_none_serves(folder, policy):
+    plan_of(target(), X, Y, attack=(f"rlab?policy={folder}/{policy}.safetensors",), norm="l2")
+
+
+def test_filters_in_words():
+    attack = plugins.build("attack", "rlab", {"filters": "gaussian-noise+dead-pixel(value=0.5)", "severities": "1+2"})
+    assert attack.filters == (GaussianNoise(), DeadPixel(value=0.5)) and attack.severities == (1, 2)
+    assert plugins.build("attack", "rlab", {"filters": "dead-pixel(value=0.25)"}).filters == (DeadPixel(value=0.25),)
+    assert plugins.build("attack", "rlab", {"severities": "3"}).severities == (3,)
+
+
+def test_settings_of_filters_are_written_down(folder):
+    """They decide what is found, so that they stand in the manifest and in the keys of parts; so does the text of a file."""
+    file = folder / "filters.py"
+    one = plugins.written(plugins.build("attack", "rlab", {"filters": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
+    assert [each["plugin"] for each in one["filters"]] == ["DeadPixel", "Darker"]
+    assert one["filters"][0]["value"] == 0.5 and one["filters"][1]["share"] == 0.1
+    file.write_text(FILTERS + "\n# another text\n")
+    other = plugins.written(plugins.build("attack", "rlab", {"filters": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
+    assert other["filters"][1].pop("source") != one["filters"][1].pop("source") and other == one
+
+
+def test_a_filter_of_ones_own_is_used(folder, tmp_path):
+    """Class 1 below 0.5: only what darkens can do it, which noise of severity 1 cannot."""
+    model = Recorder(lambda x: threshold(0.5)(1 - x), Domain(kind="vector", shape=(2,)))
+    x = np.full((4, 2), 0.8, dtype=np.float32)
+    for filters, fooled in ((f"{folder / 'filters.py'}:Darker", 4), ("gaussian-noise", 0)):
+        severity = 5 if fooled else 1
+        attack = f"rlab?filters={filters}&severities={severity}&steps=5&patch=1&draws=1"
+        run = audited(tmp_path / str(fooled), model, x, Y, attack=(attack,), norm="l2", eps="1")
+        records = run.records()
+        assert int((records.outcome == "fooled").sum()) == fooled
+
+
+def test_a_grid_of_the_usual_size():
+    rlab = plugins.load("attack", "rlab")()
+    for kind, shape, patch, count in (
+        ("image", (3, 32, 32), (2, 2), 256),
+        ("image", (3, 224, 224), (14, 14), 256),
+        ("signal", (12, 1000), (16,), 63),
+        ("video", (3, 16, 32, 32), (2, 4, 4), 512),
+        ("vector", (5,), (1,), 5),
+    ):
+        grid = rlab.grid(Domain(kind=kind, shape=shape))
+        assert grid.patch == patch and len(grid) == count
+
+
+def test_the_first_answer_of_a_policy_is_that_all_is_alike(folder, tmp_path):
+    """A network whose heads are zero picks by chance, so that it fools what random placement fools."""
+    draw = torch.Generator().manual_seed(0)
+    x = (0.3 + 0.15 * torch.rand(6, 2, generator=draw)).numpy()
+    attack = f"rlab?policy={folder}/any.safetensors&steps=60&draws=64&severities=5&patch=1"
+    run = audited(
+        tmp_path / "run", target(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1"
+    )
+    assert int((run.records().outcome == "fooled").sum()) == 6
