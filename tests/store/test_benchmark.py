@@ -1,6 +1,7 @@
 """Benchmark sets end to end: what is stored, that it reads back everywhere, that a stop changes nothing, and what is refused."""
 
 import hashlib
+import io
 import json
 import multiprocessing
 import os
@@ -12,11 +13,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 from safetensors.numpy import load_file
 
 import brinell
 from _helpers import Recorder
 from brinell import plugins
+from brinell.auditing.benchmark_part import NUDGES
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
@@ -216,6 +219,27 @@ def test_queries_to_the_goal(tmp_path, seed):
     (row,) = rows_of(tmp_path / "set", "samples")
     wrong = [number for number, x in enumerate(target.calls, 1) if logits(x).argmax(1).item() != 0]
     assert row["queries_to_goal"] == wrong[0] < row["queries_to_flip"] <= row["queries"] == len(target.calls)
+
+
+def test_a_flip_holds_as_it_is_stored(tmp_path, monkeypatch):
+    """So near the threshold that rounding to 8 bits undoes what clean-up leaves; a little further it does not."""
+    noise = np.random.default_rng(0).integers(-9, 10, (12, 1, 5, 5))
+    x = ((noise - noise.mean((1, 2, 3), keepdims=True).round() + 123) / 255).astype(np.float32)
+    undone, sizes = [], []
+    for name, nudges in (("without", ()), ("with", NUDGES)):
+        monkeypatch.setattr("brinell.auditing.benchmark_part.NUDGES", nudges)
+        target = Recorder(logits, PIXELS, classes=3)
+        data = ArrayDataset(x, np.zeros(len(x)), domain=PIXELS)
+        brinell.benchmark(target, data, out=tmp_path / name, levels="1", refine=20)
+        flips = [row for row in rows_of(tmp_path / name) if row["level"] == 1]
+        assert len(flips) == len(x) and all(row["prediction"] == 1 for row in flips)
+        for row in flips:
+            picture = np.asarray(Image.open(io.BytesIO(row["input"]["bytes"])), dtype=np.float32)[None, None] / 255
+            assert row["prediction_stored"] == logits(torch.from_numpy(picture)).argmax(1).item()
+        undone.append(sum(row["prediction_stored"] == 0 for row in flips))
+        sizes.append(np.array([row["l2"] for row in flips]))
+    assert undone[0] >= 2 and undone[1] == 0
+    assert (sizes[1] >= sizes[0]).all() and (sizes[1] <= 1.5001 * sizes[0]).all()
 
 
 def test_checksums_card_and_manifest(made, work):
