@@ -68,6 +68,7 @@ def test_no_query_is_spent_on_what_is_already_known(count):
     asked = [tuple(call.flatten().tolist()) for call in target.calls]
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [0]
     assert len(set(asked)) == len(asked) <= 2 * count
+    assert (GRAY,) * 16 not in asked, "that nothing at all is not enough is known"
 
 
 def test_a_single_patch_costs_nothing():

@@ -65,6 +65,7 @@ def test_what_a_step_asks_is_what_was_said():
     assert step.reward.item() == pytest.approx(0.1 - 0.005, abs=1e-6)
     assert made.env.assignment.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
     assert made.env.belief.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, 4, 4, *[0] * 10], abs=1e-4)
+    assert made.env.belief.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
 
 
 def test_adding_and_removing_are_inverse():
