@@ -16,7 +16,6 @@ from torch import Tensor
 from brinell import plugins
 from brinell.auditing.coaching import Coaching, coach
 from brinell.core import norms
-from brinell.core.filtering import variants
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.rl.school import Lessons
@@ -85,7 +84,7 @@ def hunt(bench: Bench, settings: TreeSearch, spec: str, eps: float, queries: int
         threat,
         Streams.of(seed, batch.ids),
         grid=attack.grid(domain),
-        variants=variants(attack.filters, domain, attack.severities, attack.draws),
+        variants=attack.variants(domain),
         settings=settings,
     )
     return outcome(ledger, bench.x, time.process_time() - began)

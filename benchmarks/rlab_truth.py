@@ -27,7 +27,7 @@ from brinell.datasets.image_folder import ImageFolder
 from brinell.rl.agent import named
 from brinell.rl.content import describe
 from brinell.rl.env import Placement, Rules
-from brinell.rl.goals import Goal
+from brinell.rl.goals import MISTAKE
 from brinell.rl.prior import Prior
 from brinell.rl.search import published
 
@@ -74,7 +74,7 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
         yield f"{name}: what stands", "at the end", *_standing(desk, batch, threat, world), ""
     with torch.enable_grad():
         x = batch.x.clone().requires_grad_()
-        lead = Goal().height(bench.module(x), batch.y)
+        lead = MISTAKE.height(bench.module(x), batch.y)
         (gradient,) = torch.autograd.grad(lead.sum(), x)
     yield "true gradient", "white box", *truth.of_gradient(gradient.flatten(2))
 
@@ -105,7 +105,7 @@ class Truth:
 def _exhaustive(desk: Desk, batch: Batch, world: Placement) -> Truth:
     grid, n = world.grid, len(batch)
     rows = torch.arange(n)
-    base = Goal().height(desk.scores(batch.ids, batch.x), batch.y)
+    base = MISTAKE.height(desk.scores(batch.ids, batch.x), batch.y)
     heights, changes = [], []
     for variant in range(len(world.variants)):
         number = torch.full((n, grid.places), variant)
@@ -115,7 +115,7 @@ def _exhaustive(desk: Desk, batch: Batch, world: Placement) -> Truth:
         each = []
         for patch in range(len(grid)):
             x = world.assignment.candidates(rows, torch.full((n,), patch), torch.full((n,), variant))
-            each.append(Goal().height(desk.scores(batch.ids, x), batch.y) - base)
+            each.append(MISTAKE.height(desk.scores(batch.ids, x), batch.y) - base)
         heights.append(torch.stack(each, 1))
     return Truth(torch.stack(changes, 4), torch.stack(heights, 2), grid)
 
@@ -135,7 +135,7 @@ def _standing(desk: Desk, batch: Batch, threat: Threat, world: Placement) -> tup
         every[torch.arange(len(standing)), standing] = CLEAN
         x = assignment.render(row.expand(len(every)), every)
         x = replace(threat, eps=found.eps[row].expand(len(every))).project(x, one.x.expand_as(x))
-        height = Goal().height(desk.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
+        height = MISTAKE.height(desk.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
         correlations.append(ranked(found.value[row][:, standing], (height[-1] - height[:-1])[None]))
     return f"{statistics.fmean(correlations):.2f}", f"({len(rows)} images)"
 

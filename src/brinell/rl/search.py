@@ -30,11 +30,10 @@ from brinell.core.ledger import Desk
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rl.goals import Goal
+from brinell.rl.goals import MISTAKE, Goal
 from brinell.rl.rewards import dilution
 
 Worth = Literal["margin", "dilution"]
-MISTAKE = Goal()
 
 
 @dataclass(frozen=True, kw_only=True)
