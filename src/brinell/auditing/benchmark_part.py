@@ -100,7 +100,7 @@ class Part:
             )
             won = played.reached.nonzero()[:, 0]
             if len(won):
-                paths = self._path(rows[won], Played(*(column[won] for column in played)))
+                paths = self._path(rows[won], played.select(won))
                 flip = self._settle(rows[won], paths)
                 settled = self._ledger.forwards.tolist()
                 flips = self._grade(rows[won], paths, flip, settled)

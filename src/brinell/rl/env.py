@@ -47,6 +47,8 @@ PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
 NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
+MEMORY = 2**30
+"""Bytes of filtered inputs that are held; fewer slots run where they would take more."""
 ROOM = 2**24
 """Values that are compared together when variants are chosen."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
@@ -129,7 +131,9 @@ class Placement:
         cycle: bool = False,
     ) -> None:
         rules.goal.check(desk.classes)
-        n = min(slots, len(batch))
+        # All that may stand on a slot's sample stays at hand: making it anew at each step would take longer than the model.
+        held = len(variants) * batch.x[0].numel() * batch.x.element_size()
+        n = min(slots, len(batch), max(1, MEMORY // held))
         device = batch.x.device
         self._desk, self._batch, self._threat, self._rng = desk, batch, threat, rng
         self.rules, self.grid, self.variants = rules, grid, variants
@@ -142,6 +146,7 @@ class Placement:
             variants,
             rng.select(first).fold("filters"),
             gradient=self._gradient if looks else None,
+            memory=MEMORY,
         )
         self.assignment = Assignment(grid, self.bank)
         self._prior = prior or Prior()

@@ -40,6 +40,11 @@ class Played(NamedTuple):
     found: Found
     """What the environment counted on the way, before clean-up: `rl.monitors` reads it."""
 
+    def select(self, rows: Tensor) -> "Played":
+        """The same of the chosen samples."""
+        found = Found(*(column[rows] for column in self.found))
+        return Played._make([*(column[rows] for column in self[:-1]), found])
+
 
 def play(
     desk: Desk,
