@@ -35,7 +35,7 @@ class RLAB:
 
     filters: tuple[Filter, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "filter"})
     """What may stand on a patch: names joined by +, `file.py:Class` for one of your own."""
-    policy: str = "greedy"
+    policy: str = "default"
     """Who places: default (shipped), greedy, random, or a file that `brinell train-agent` wrote."""
     patch: int = 0
     """Side of a patch in values, the same along every axis; 0: about 64 along a signal, 16 x 16 in an image, 8**3 in a video."""

@@ -43,7 +43,7 @@ class BenchmarkRequest(BaseModel):
     """The model, as NAME:PATH?option=value."""
     filters: str = "gaussian-noise"
     """What may be placed: names joined by +, file.py:Class for one of your own."""
-    policy: str = "greedy"
+    policy: str = "default"
     """Who places it: default, greedy, random, or a file that train-agent wrote."""
     patch: int = Field(default=0, ge=0)
     """Side of a patch in values; 0 lets the size of the input decide."""
