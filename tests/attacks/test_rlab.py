@@ -95,7 +95,7 @@ REFUSED = [
     ("filters=fog++fog", "names no filters: write NAME\\+NAME"),
     ("filters=dead-pixel(value=0.5", "names no filters: write NAME\\+NAME, and options as NAME"),
     ("filters=dead-pixel(value)", "names no filters: .* options as NAME"),
-    ("filters=dead-pixel(valu=0.5)", "filter dead-pixel has no option 'valu', did you mean 'value'?"),
+    ("filters=dead-pixel(wert=0.5)", "filter dead-pixel has no option .wert.; it has: value"),
     ("severities=6", r"severities are \(6,\)"),
     ("severities=1+x", "option severities of attack rlab is 'x'"),
     ("policy=nowhere.safetensors", "there is no policy 'nowhere.safetensors': name greedy, random, default or a file"),

@@ -81,7 +81,7 @@ def test_it_is_the_same_process():
 
 
 def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
-    env, target = env_of([20.0, *[0] * 7], -21.0, n=1, filters=(Plus(),), severities=(4,))
+    env, target = env_of([20.0, *[0] * 7], -21.0, n=1, filters=(Plus(),), severities=(4,), rules=Rules(p_init=0.5, steps=100_000))
     _, info = env.reset(seed=0)
     assert info["queries"] == 1 and not info["reached"]
     _, reward, terminated, truncated, info = env.step(np.array([NONE, 5, NONE, NONE, NONE, NONE, 0]))

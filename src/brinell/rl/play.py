@@ -15,7 +15,6 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rl.cleanup import CleanUp, clean_up
 from brinell.rl.env import Placement, Rules
-from brinell.rl.found import Found
 from brinell.rl.interface import Policy
 from brinell.rl.prior import Prior
 
@@ -37,8 +36,6 @@ class Played(NamedTuple):
     """(n, patches): what each patch was foretold to bring, in shares of the way to the goal."""
     slope: Tensor
     """(n, channels, places): the linear model's gradient, from which what further distortions would bring follows."""
-    found: Found
-    """What the environment counted on the way, before clean-up: `rl.monitors` reads it."""
 
     def select(self, rows: Tensor) -> "Played":
         """The same of the chosen samples."""
@@ -83,7 +80,7 @@ def play(
         turn = environment.reset(over) if bool(over.any()) else step.turn
     found = environment.found
     strength = torch.ones_like(found.eps)
-    played = Played(found.reached, found.variant, found.eps, strength, found.steps, found.value, found.slope, found)
+    played = Played(found.reached, found.variant, found.eps, strength, found.steps, found.value, found.slope)
     if clean is not None:
         standing = (found.variant != CLEAN).any(1) & found.reached
         for rows in torch.split(standing.nonzero()[:, 0], slots):
