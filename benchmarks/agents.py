@@ -1,7 +1,8 @@
 """Our DQN, PPO and A2C beside those of Stable-Baselines3: the same tasks, networks, settings and budgets, several seeds.
 
-Returns are those of the greedy policy at the end, over new episodes; times are the processor's for training alone. For each seed
-ours and theirs are trained in turns, a round of each, so that a machine that is busy for a while is so for all of them.
+Returns are those of the last 100 episodes of training, and of the greedy policy at the end over as many new ones; times are the
+processor's for training alone. For each seed ours and theirs are trained in turns, a round of each, so that a machine that is
+busy for a while is so for all of them.
 """
 
 import math
@@ -137,7 +138,7 @@ def a2c(task: str, steps: int, slots: int, **options: Any) -> Case:
 
 
 CASES = [
-    dqn("CartPole-v1", 30_000, 2.3e-3, rounds=(256, 128), batch=64, warm_up=1000, target=(128, 256), epsilon=0.04, explore=8_000,
+    dqn("CartPole-v1", 15_000, 2.3e-3, rounds=(256, 128), batch=64, warm_up=1000, target=(128, 256), epsilon=0.04, explore=8_000,
         capacity=100_000),
     dqn("Acrobot-v1", 12_000, 6.3e-4, rounds=(4, 4), batch=128, warm_up=0, target=(250, 250), epsilon=0.1, explore=6_000,
         capacity=50_000),
@@ -157,6 +158,7 @@ class Trained:
     def __init__(self) -> None:
         self.beat = nn.Identity()
         self.act: Act = lambda observation: np.zeros(len(observation), dtype=np.int64)
+        self.mean_return = math.nan
 
     def rest(self) -> None:
         """A round is over."""
@@ -186,7 +188,7 @@ def ours(case: Case, seed: int, trained: Trained, **changes: bool) -> None:
         heads = trainer.network({"observation": torch.from_numpy(observation)})
         return heads.branches[0].argmax(1).numpy()
 
-    trained.act = act
+    trained.act, trained.mean_return = act, trainer.tally.progress().mean_return or math.nan
 
 
 class Rests(BaseCallback):
@@ -209,6 +211,7 @@ def theirs(case: Case, seed: int, trained: Trained) -> None:
     model = getattr(stable_baselines3, case.algorithm)("MlpPolicy", env, seed=seed, device="cpu", **case.theirs)
     model.learn(case.steps, callback=Rests(trained))
     trained.act = lambda observation: model.predict(observation, deterministic=True)[0]
+    trained.mean_return = statistics.fmean(episode["r"] for episode in model.ep_info_buffer)
 
 
 def played(task: str, act: Act) -> float:
@@ -230,7 +233,8 @@ def played(task: str, act: Act) -> float:
 class Found:
     """What the seeds of one trainer found."""
 
-    returns: list[float] = field(default_factory=list)
+    training: list[float] = field(default_factory=list)
+    greedy: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
 
@@ -243,9 +247,10 @@ def race(case: Case, seed: int, kinds: dict[str, dict[str, bool]], found: dict[s
         {name: measure.Work(trained[name].beat, run) for name, run in runs.items()}, torch.get_num_threads()
     )
     for name, one in found.items():
-        one.returns.append(played(case.task, trained[name].act))
+        one.training.append(trained[name].mean_return)
+        one.greedy.append(played(case.task, trained[name].act))
         one.seconds.append(timings[name].cpu)
-    notes = (f"{name} {one.returns[-1]:.1f} {one.seconds[-1]:.1f}s" for name, one in found.items())
+    notes = (f"{name} {one.training[-1]:.1f} {one.greedy[-1]:.1f} {one.seconds[-1]:.1f}s" for name, one in found.items())
     print(case.task, f"seed {seed}:", *notes, file=sys.stderr, sep="  ")
 
 
@@ -272,7 +277,19 @@ def main() -> int:
     table = measure.Table(
         f"Agents against Stable-Baselines3 {stable_baselines3.__version__}",
         measure.command(options, "seeds", "only", "tasks"),
-        ["task", "algorithm", "steps", "return, ours", "return, theirs", "difference", "seconds, theirs", "ours / theirs"],
+        [
+            "task",
+            "algorithm",
+            "steps",
+            "training, ours",
+            "theirs",
+            "difference",
+            "greedy, ours",
+            "theirs",
+            "difference",
+            "seconds, theirs",
+            "ours / theirs",
+        ],
     )
     for case in CASES:
         if case.algorithm not in options.only or case.task not in options.tasks:
@@ -286,15 +303,11 @@ def main() -> int:
         peer = found.pop("theirs")
         for kind, one in found.items():
             ratios = [a / b for a, b in zip(one.seconds, peer.seconds, strict=True)]
-            gap = difference(one.returns, peer.returns)
-            cells = (
-                interval(one.returns),
-                interval(peer.returns),
-                gap,
-                measure.spread(peer.seconds, 1),
-                measure.spread(ratios, 2),
-            )
-            table.add(case.task, kind, case.steps, *cells)
+            returns = []
+            for us, them in ((one.training, peer.training), (one.greedy, peer.greedy)):
+                returns += [interval(us), interval(them), difference(us, them)]
+            times = (measure.spread(peer.seconds, 1), measure.spread(ratios, 2))
+            table.add(case.task, kind, case.steps, *returns, *times)
     return 0
 
 
