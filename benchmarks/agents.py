@@ -274,22 +274,11 @@ def difference(a: list[float], b: list[float]) -> str:
 def main() -> int:
     """All cases."""
     options = measure.arguments(__doc__, seeds=3, only=["DQN", "PPO", "A2C"], tasks=["CartPole-v1", "Acrobot-v1"])
+    columns = ["training, ours", "theirs", "difference", "greedy, ours", "theirs", "difference"]
     table = measure.Table(
         f"Agents against Stable-Baselines3 {stable_baselines3.__version__}",
         measure.command(options, "seeds", "only", "tasks"),
-        [
-            "task",
-            "algorithm",
-            "steps",
-            "training, ours",
-            "theirs",
-            "difference",
-            "greedy, ours",
-            "theirs",
-            "difference",
-            "seconds, theirs",
-            "ours / theirs",
-        ],
+        ["task", "algorithm", "steps", *columns, "seconds, theirs", "ours / theirs"],
     )
     for case in CASES:
         if case.algorithm not in options.only or case.task not in options.tasks:
@@ -303,11 +292,11 @@ def main() -> int:
         peer = found.pop("theirs")
         for kind, one in found.items():
             ratios = [a / b for a, b in zip(one.seconds, peer.seconds, strict=True)]
-            returns = []
+            cells = []
             for us, them in ((one.training, peer.training), (one.greedy, peer.greedy)):
-                returns += [interval(us), interval(them), difference(us, them)]
+                cells += [interval(us), interval(them), difference(us, them)]
             times = (measure.spread(peer.seconds, 1), measure.spread(ratios, 2))
-            table.add(case.task, kind, case.steps, *returns, *times)
+            table.add(case.task, kind, case.steps, *cells, *times)
     return 0
 
 
