@@ -275,14 +275,18 @@ class Placement:
         spent = torch.where(refining, self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
         return spent | ~self._desk.affordable(self._batch.ids[sample])
 
+    def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(m,) each: how many patches a slot may change now, and how many it may clear."""
+        count = self.rules.changes(self._age[rows], len(self.grid))
+        return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
+
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
         patches = len(self.grid)
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
-        count = self.rules.changes(self._age[rows], patches)
+        count, most = self._pace(rows)
         idle = self._pending[rows, None]
         add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
-        most = (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
         remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
         remove = torch.where((remove[:, :, None] == add[:, None]).any(2), -1, remove)
         width = max(1, int(count.max()))
@@ -466,7 +470,8 @@ class Placement:
         any_patch = free[:, None].expand(n, patches)
         options = int(self._families.max()) + 1
         allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
-        return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed))
+        most = (*self._pace(rows), torch.ones_like(rows))
+        return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
 
 
 SHRINK = 0.92
