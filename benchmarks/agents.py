@@ -1,15 +1,16 @@
 """Our DQN, PPO and A2C beside those of Stable-Baselines3: the same tasks, networks, settings and budgets, several seeds.
 
-Returns are those of the greedy policy at the end, over new episodes; times are the processor's for training alone. Each seed
-trains ours and theirs one after the other in this process.
+Returns are those of the last 100 episodes of training, and of the greedy policy at the end over as many new ones; times are the
+processor's for training alone. For each seed ours and theirs are trained in turns, a round of each, so that a machine that is
+busy for a while is so for all of them.
 """
 
 import math
 import statistics
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ import stable_baselines3
 import torch
 from gymnasium.vector import AutoresetMode
 from scipy import stats
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from torch import Tensor, nn
 
@@ -27,7 +29,7 @@ from brinell.rl.dqn import DQN, DQNSettings
 from brinell.rl.gym import GymEnvironment
 from brinell.rl.interface import Heads
 from brinell.rl.ppo import PPO, PPOSettings
-from brinell.rl.training import Trainer, train
+from brinell.rl.training import Trainer
 
 EPISODES = 100
 """Played by each policy at the end."""
@@ -136,9 +138,9 @@ def a2c(task: str, steps: int, slots: int, **options: Any) -> Case:
 
 
 CASES = [
-    dqn("CartPole-v1", 50_000, 2.3e-3, rounds=(256, 128), batch=64, warm_up=1000, target=(128, 256), epsilon=0.04, explore=8_000,
+    dqn("CartPole-v1", 15_000, 2.3e-3, rounds=(256, 128), batch=64, warm_up=1000, target=(128, 256), epsilon=0.04, explore=8_000,
         capacity=100_000),
-    dqn("Acrobot-v1", 15_000, 6.3e-4, rounds=(4, 4), batch=128, warm_up=0, target=(250, 250), epsilon=0.1, explore=8_000,
+    dqn("Acrobot-v1", 12_000, 6.3e-4, rounds=(4, 4), batch=128, warm_up=0, target=(250, 250), epsilon=0.1, explore=6_000,
         capacity=50_000),
     ppo("CartPole-v1", 100_000, 8, length=32, batch_size=256, epochs=20, gamma=0.98, gae_lambda=0.8, learning_rate=1e-3),
     ppo("Acrobot-v1", 200_000, 16, length=256, batch_size=256, epochs=4, gamma=0.99, gae_lambda=0.94),
@@ -150,43 +152,66 @@ CASES = [
 # --- training and playing --------------------------------------------------------------------------------------------
 
 
-def ours(case: Case, seed: int, **changes: bool) -> tuple[Act, float]:
-    """Train ours; how it acts, and processor seconds."""
-    began = time.process_time()
-    env = gymnasium.make_vec(
-        case.task, case.slots, "sync", vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
-    )
+class Trained:
+    """What was trained, once it was: how it acts. Each round of training calls `beat`."""
+
+    def __init__(self) -> None:
+        self.beat = nn.Identity()
+        self.act: Act = lambda observation: np.zeros(len(observation), dtype=np.int64)
+        self.mean_return = math.nan
+
+    def rest(self) -> None:
+        """A round is over."""
+        self.beat(torch.empty(0))
+
+
+def ours(case: Case, seed: int, trained: Trained, **changes: bool) -> None:
+    """Train ours."""
+    settings = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
+    env = gymnasium.make_vec(case.task, case.slots, "sync", vector_kwargs=settings)
     environment = GymEnvironment(env, seed)
     inputs, options = env.single_observation_space.shape[0], int(env.single_action_space.n)
     generator = torch.Generator().manual_seed(seed)
     trainer: Trainer
     if isinstance(case.settings, DQNSettings):
-        settings = DQNSettings(**{**case.settings.__dict__, **changes})
-        trainer = DQN(settings, Dueling(inputs, options, generator, settings.dueling), environment, seed)
+        changed = replace(case.settings, **changes)
+        trainer = DQN(changed, Dueling(inputs, options, generator, changed.dueling), environment, seed)
     else:
-        network = ActorCritic(inputs, options, generator)
         make = PPO if isinstance(case.settings, PPOSettings) else A2C
-        trainer = make(case.settings, network, environment, seed)
-    for _ in train(trainer, steps=case.steps, every=case.steps):
-        pass
-    spent = time.process_time() - began
+        trainer = make(case.settings, ActorCritic(inputs, options, generator), environment, seed)
+    while trainer.tally.steps < case.steps:
+        trained.rest()
+        trainer.advance()
 
     @torch.no_grad()
     def act(observation: np.ndarray) -> np.ndarray:
         heads = trainer.network({"observation": torch.from_numpy(observation)})
         return heads.branches[0].argmax(1).numpy()
 
-    return act, spent
+    trained.act, trained.mean_return = act, trainer.tally.progress().mean_return or math.nan
 
 
-def theirs(case: Case, seed: int) -> tuple[Act, float]:
+class Rests(BaseCallback):
+    """Rounds of Stable-Baselines3."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__()
+        self._trained = trained
+
+    def _on_rollout_start(self) -> None:
+        self._trained.rest()
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def theirs(case: Case, seed: int, trained: Trained) -> None:
     """Train theirs."""
-    began = time.process_time()
     env = make_vec_env(case.task, case.slots, seed=seed)
     model = getattr(stable_baselines3, case.algorithm)("MlpPolicy", env, seed=seed, device="cpu", **case.theirs)
-    model.learn(case.steps)
-    spent = time.process_time() - began
-    return lambda observation: model.predict(observation, deterministic=True)[0], spent
+    model.learn(case.steps, callback=Rests(trained))
+    trained.act = lambda observation: model.predict(observation, deterministic=True)[0]
+    trained.mean_return = statistics.fmean(episode["r"] for episode in model.ep_info_buffer)
 
 
 def played(task: str, act: Act) -> float:
@@ -208,14 +233,25 @@ def played(task: str, act: Act) -> float:
 class Found:
     """What the seeds of one trainer found."""
 
-    returns: list[float] = field(default_factory=list)
+    training: list[float] = field(default_factory=list)
+    greedy: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
-    def add(self, task: str, trained: tuple[Act, float]) -> None:
-        """Play what was trained."""
-        act, seconds = trained
-        self.returns.append(played(task, act))
-        self.seconds.append(seconds)
+
+def race(case: Case, seed: int, kinds: dict[str, dict[str, bool]], found: dict[str, Found]) -> None:
+    """Train all kinds of ours, and theirs, in turns; play what comes out."""
+    trained = {name: Trained() for name in found}
+    runs = {name: partial(ours, case, seed, trained[name], **changes) for name, changes in kinds.items()}
+    runs["theirs"] = partial(theirs, case, seed, trained["theirs"])
+    timings = measure.in_turns(
+        {name: measure.Work(trained[name].beat, run) for name, run in runs.items()}, torch.get_num_threads()
+    )
+    for name, one in found.items():
+        one.training.append(trained[name].mean_return)
+        one.greedy.append(played(case.task, trained[name].act))
+        one.seconds.append(timings[name].cpu)
+    notes = (f"{name} {one.training[-1]:.1f} {one.greedy[-1]:.1f} {one.seconds[-1]:.1f}s" for name, one in found.items())
+    print(case.task, f"seed {seed}:", *notes, file=sys.stderr, sep="  ")
 
 
 def interval(values: list[float]) -> str:
@@ -238,10 +274,11 @@ def difference(a: list[float], b: list[float]) -> str:
 def main() -> int:
     """All cases."""
     options = measure.arguments(__doc__, seeds=3, only=["DQN", "PPO", "A2C"], tasks=["CartPole-v1", "Acrobot-v1"])
+    columns = ["training, ours", "theirs", "difference", "greedy, ours", "theirs", "difference"]
     table = measure.Table(
         f"Agents against Stable-Baselines3 {stable_baselines3.__version__}",
         measure.command(options, "seeds", "only", "tasks"),
-        ["task", "algorithm", "steps", "return, ours", "return, theirs", "difference", "seconds, theirs", "ours / theirs"],
+        ["task", "algorithm", "steps", *columns, "seconds, theirs", "ours / theirs"],
     )
     for case in CASES:
         if case.algorithm not in options.only or case.task not in options.tasks:
@@ -249,26 +286,17 @@ def main() -> int:
         kinds: dict[str, dict[str, bool]] = {case.algorithm: {}}
         if case.algorithm == "DQN":
             kinds = {"dueling double DQN": {}, "plain DQN": {"double": False, "dueling": False}}
-        found, peer = {kind: Found() for kind in kinds}, Found()
+        found = {name: Found() for name in (*kinds, "theirs")}
         for seed in range(int(options.seeds)):
-            for kind, changes in kinds.items():
-                found[kind].add(case.task, ours(case, seed, **changes))
-            peer.add(case.task, theirs(case, seed))
-            print(
-                *(f"{kind} {one.returns[-1]:.1f} {one.seconds[-1]:.1f}s" for kind, one in [*found.items(), ("theirs", peer)]),
-                file=sys.stderr,
-            )
+            race(case, seed, kinds, found)
+        peer = found.pop("theirs")
         for kind, one in found.items():
             ratios = [a / b for a, b in zip(one.seconds, peer.seconds, strict=True)]
-            gap = difference(one.returns, peer.returns)
-            cells = (
-                interval(one.returns),
-                interval(peer.returns),
-                gap,
-                measure.spread(peer.seconds, 1),
-                measure.spread(ratios, 2),
-            )
-            table.add(case.task, kind, case.steps, *cells)
+            cells = []
+            for us, them in ((one.training, peer.training), (one.greedy, peer.greedy)):
+                cells += [interval(us), interval(them), difference(us, them)]
+            times = (measure.spread(peer.seconds, 1), measure.spread(ratios, 2))
+            table.add(case.task, kind, case.steps, *cells, *times)
     return 0
 
 

@@ -138,6 +138,18 @@ def test_pace_by_hand():
     assert rules.changes(ages[:1], 1).tolist() == [1], "one patch at least, of a grid of one"
 
 
+def test_policies_pick_no_more_than_the_pace():
+    made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
+    turn = made.env.reset(torch.ones(1, dtype=torch.bool))
+    assert [one.tolist() for one in turn.most] == [[8], [4], [1]]
+    for _ in range(4):
+        turn = made.env.step(act(made.env)).turn
+    # By now one at a time.
+    assert [one.tolist() for one in turn.most] == [[1], [1], [1]]
+    action = Random(picks=made.env.picks).act(turn, made.env.streams)
+    assert [int((one >= 0).sum()) for one in action] == [1, 0, 1], "nothing stands that could be cleared"
+
+
 def test_naming_a_filter_is_obeyed():
     """Four variants in two families; the choice among offers is wide, and yet only what was named may stand."""
     made = begun(linear(weights(*[1] * 8), -40.0), GRAY, rules=SLOW, filters=(Plus(), Minus()), severities=(1, 2))

@@ -17,7 +17,7 @@ def action(*picks):
 
 
 def memory(slots=1, capacity=100, memory=2**20, half=False):
-    return Replay(turn(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half)
+    return Replay(turn(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half, prioritised=True)
 
 
 def everything(replay, n_step, gamma=0.5):
@@ -141,7 +141,7 @@ def test_half_precision_and_bounds_in_bytes():
     picks = (torch.zeros(2, 1, dtype=torch.int64),)
     # 2 bytes a feature, 8 for the whole number, 10 of mask, 4 of action, 16 of reward, successor and priority.
     bytes_each = 2000 + 8 + 10 + 4 + 16
-    replay = Replay(wide, picks, capacity=1000, memory=20 * bytes_each, half=True)
+    replay = Replay(wide, picks, capacity=1000, memory=20 * bytes_each, half=True, prioritised=True)
     assert replay.capacity == 20
     assert sum(column.numel() * column.element_size() for column in replay.tensors().values()) == 0
     rows = replay.add(wide, torch.tensor([True, True]))
@@ -153,4 +153,4 @@ def test_half_precision_and_bounds_in_bytes():
     assert torch.allclose(sample.turn.features["wide"][first], wide.features["wide"][0], atol=1e-3)
     assert sample.turn.features["wide"].dtype == torch.float32
     with pytest.raises(RequestError, match=f"memory {8 * bytes_each} bytes"):
-        Replay(wide, picks, capacity=1000, memory=7 * bytes_each, half=True)
+        Replay(wide, picks, capacity=1000, memory=7 * bytes_each, half=True, prioritised=True)

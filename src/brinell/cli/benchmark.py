@@ -19,9 +19,7 @@ def benchmark(
     filters: Annotated[
         str | None, typer.Option(help="What may be placed: names joined by +, file.py:Class. Default: gaussian-noise.")
     ] = None,
-    policy: Annotated[
-        str | None, typer.Option(help="Who places it: default, greedy, random, or a file of train-agent.")
-    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Who places it: default, greedy, random, or a file of train-agent.")] = None,
     patch: Annotated[int | None, typer.Option(help="Side of a patch in values. Default: 16 to 64 along each axis.")] = None,
     stride: Annotated[int | None, typer.Option(help="From one patch to the next. Default: the side of a patch.")] = None,
     eps: Annotated[str | None, typer.Option(help="The largest L2 distance of a flip. Default: no cap.")] = None,

@@ -139,6 +139,7 @@ class DQN:
             capacity=settings.capacity,
             memory=settings.memory,
             half=settings.half,
+            prioritised=settings.priority > 0,
         )
         self._age = 0
         if state:

@@ -257,11 +257,16 @@ class Placement:
         spent = torch.where(refining, self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
         return spent | ~self._desk.affordable(self._batch.ids[sample])
 
+    def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(m,) each: how many patches a slot may change now, and how many it may clear."""
+        count = self.rules.changes(self._age[rows], len(self.grid))
+        return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
+
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
         patches = len(self.grid)
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
-        count, most = self._limits(rows)
+        count, most = self._pace(rows)
         idle = self._pending[rows, None]
         add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
         remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
@@ -274,11 +279,6 @@ class Placement:
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
         return torch.where(chosen < 0, patches, chosen), torch.where(chosen < 0, CLEAN, variants)
-
-    def _limits(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """(m,) each: how many patches may be changed now, and how many cleared."""
-        count = self.rules.changes(self._age[rows], len(self.grid))
-        return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
     def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
         """Inputs moved into the budgets of their slots."""
@@ -457,8 +457,7 @@ class Placement:
         any_patch = free[:, None].expand(n, patches)
         options = int(self._families.max()) + 1
         allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
-        adds, removals = self._limits(rows)
-        most = (adds, removals, torch.ones_like(adds))
+        most = (*self._pace(rows), torch.ones_like(rows))
         return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
 
 

@@ -47,10 +47,11 @@ class GymEnvironment:
 
     def step(self, action: Action) -> Step:
         """One step of all environments."""
-        observation, reward, terminated, truncated, _ = self._env.step((action[0][:, 0] + self._first).numpy())
-        ends = torch.from_numpy(np.stack([terminated, truncated]))
-        self.alive = ~ends.any(0)
-        return Step(self._turn(observation), torch.from_numpy(np.asarray(reward, dtype=np.float32)), ends[0], ends[1])
+        pick = action[0][:, 0]
+        observation, reward, terminated, truncated, _ = self._env.step((pick + self._first if self._first else pick).numpy())
+        over, cut = torch.from_numpy(np.array(terminated)), torch.from_numpy(np.array(truncated))
+        self.alive = ~(over | cut)
+        return Step(self._turn(observation), torch.from_numpy(np.asarray(reward, dtype=np.float32)), over, cut)
 
     def _turn(self, observation: Any) -> Turn:
         return Turn({"observation": torch.from_numpy(np.asarray(observation, dtype=np.float32))}, self._allowed)

@@ -58,14 +58,14 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
         action: the picks. Without any, Q is the value.
         dueling: False takes a branch's outputs as they are, and no value: the Q of a plain network.
     """
-    chosen = [picks >= 0 for picks in action]
-    share = 1 / sum((one.sum(1) for one in chosen), start=heads.value.new_zeros(())).clamp(min=1)
+    chosen = [(picks >= 0).to(heads.value.dtype) for picks in action]
+    count = sum((one.sum(1) for one in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)
     total = heads.value if dueling else torch.zeros_like(heads.value)
     for outputs, can, picks, real in zip(heads.branches, allowed, action, chosen, strict=True):
-        each = outputs.gather(1, picks.clamp(min=0))
+        share = torch.zeros_like(outputs).scatter_add_(1, picks.clamp(min=0), real)
         if dueling:
-            each = each - ((outputs * can).sum(1) / can.sum(1).clamp(min=1))[:, None]
-        total = total + share * (each * real).sum(1)
+            share -= can * (real.sum(1) / can.sum(1).clamp(min=1))[:, None]
+        total = total + (outputs * share).sum(1) / count
     return total
 
 

@@ -39,8 +39,7 @@ class Played(NamedTuple):
 
     def select(self, rows: Tensor) -> "Played":
         """The same of the chosen samples."""
-        found = Found(*(column[rows] for column in self.found))
-        return Played._make([*(column[rows] for column in self[:-1]), found])
+        return Played(*(column[rows] for column in self))
 
 
 def play(

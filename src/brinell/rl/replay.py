@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 class Replay:
     """The latest transitions of all slots, within a bound on rows and on bytes."""
 
-    def __init__(self, turn: Turn, action: Action, *, capacity: int, memory: int, half: bool) -> None:
+    def __init__(self, turn: Turn, action: Action, *, capacity: int, memory: int, half: bool, prioritised: bool) -> None:
         """Size the memory by an example.
 
         Args:
@@ -47,6 +47,7 @@ class Replay:
             capacity: most rows.
             memory: most bytes.
             half: keep float32 features in 16 bits.
+            prioritised: keep priorities.
 
         Raises:
             RequestError: the bounds leave no room for four turns of every slot.
@@ -73,8 +74,8 @@ class Replay:
             self._columns[f"action.{branch}"].fill_(-1)
         self.reward = torch.zeros(self.capacity, device=device)
         self.following = torch.empty(self.capacity, dtype=torch.int64, device=device)
-        self.priority = torch.empty(self.capacity, device=device)
-        self._branches, self._limited = len(action), len(turn.most)
+        self.priority = torch.zeros(self.capacity, device=device)
+        self._branches, self._limited, self._prioritised = len(action), len(turn.most), prioritised
         self._highest = 1.0
         self.taken = 0
         """Rows taken since the beginning."""
@@ -85,7 +86,10 @@ class Replay:
     def add(self, turn: Turn, mask: Tensor) -> Tensor:
         """Keep the turns of the slots in `mask` (n,); their rows (n,) int64, END for the other slots."""
         slots = mask.nonzero()[:, 0]
-        rows = torch.arange(self.taken, self.taken + len(slots), device=mask.device) % self.capacity
+        begin = self.taken % self.capacity
+        rows = torch.arange(begin, begin + len(slots), device=mask.device)
+        if begin + len(slots) > self.capacity:
+            rows %= self.capacity
         self.taken += len(slots)
         for name, tensor in turn.features.items():
             self._put(f"feature.{name}", rows, tensor, slots)
@@ -94,7 +98,8 @@ class Replay:
         for branch, most in enumerate(turn.most):
             self._put(f"most.{branch}", rows, most, slots)
         self.following.index_fill_(0, rows, OPEN)
-        self.priority.index_fill_(0, rows, 0.0)
+        if self._prioritised:
+            self.priority.index_fill_(0, rows, 0.0)
         return rows if len(rows) == len(mask) else torch.full_like(mask, END, dtype=torch.int64).index_copy_(0, slots, rows)
 
     def link(self, rows: Tensor, action: Action, reward: Tensor, after: Tensor) -> None:
@@ -105,7 +110,8 @@ class Replay:
             self._put(f"action.{branch}", rows, picks, slots)
         self.reward.index_copy_(0, rows, reward.index_select(0, slots))
         self.following.index_copy_(0, rows, after.index_select(0, slots))
-        self.priority.index_fill_(0, rows, self._highest)
+        if self._prioritised:
+            self.priority.index_fill_(0, rows, self._highest)
 
     def sample(self, size: int, n_step: int, gamma: float, generator: torch.Generator, importance: float | None) -> Sample:
         """Transitions drawn uniformly, or in proportion to their priorities.
