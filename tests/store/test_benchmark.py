@@ -26,6 +26,7 @@ from brinell.core.errors import BrinellError, RequestError
 from brinell.core.target import Access
 from brinell.core.version import VERSION
 from brinell.datasets._memory import ArrayDataset
+from brinell.rl.agent import named
 from brinell.store.benchmark import BenchmarkSet
 from brinell.testing.others import check_dataset
 
@@ -202,11 +203,15 @@ def test_every_forward_is_counted(tmp_path):
     """A model that counts by itself."""
     x = np.random.default_rng(1).uniform(0.2, 0.45, (6, 1, 5, 5)).astype(np.float32)
     target = Recorder(logits, PIXELS, classes=3)
-    result = brinell.benchmark(target, ArrayDataset(x, np.zeros(6), domain=PIXELS), out=tmp_path / "set", refine=10, levels="2,3")
+    data = ArrayDataset(x, np.zeros(6), domain=PIXELS)
+    result = brinell.benchmark(target, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
     rows = rows_of(tmp_path / "set", "samples")
     assert sum(row["queries"] for row in rows) == result.queries == target.seen
     assert all(row["queries"] == row["queries_to_flip"] + row["queries_levels"] for row in rows)
-    assert all(2 < row["queries_to_goal"] < row["queries_to_flip"] for row in rows) and result.training_queries == 0
+    assert all(2 < row["queries_to_goal"] < row["queries_to_flip"] for row in rows)
+    assert result.training_queries == 0
+    trained = brinell.benchmark(target, data, out=tmp_path / "trained", levels="1", policy="default")
+    assert trained.training_queries == sum(named("default").about["training_queries"].values()) > 0
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
