@@ -8,6 +8,7 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.auditing.cascade import build_stages
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.report import html
 
 DOMAIN = Domain(kind="image", shape=(1, 4, 4))
 
@@ -55,3 +56,19 @@ def test_alone_is_true_or_false():
     assert build_stages(("square?alone=true",))[0].turn.alone
     with pytest.raises(RequestError, match="alone is 'yes'"):
         build_stages(("square?alone=yes",))
+
+
+def test_the_page_draws_success_within_queries(tmp_path):
+    run = _audit(tmp_path, "square?steps=200&alone=true")
+    page = html.write(run.path).read_text()
+    assert "Success within so many queries at 0.3" in page
+    assert page.count("queries of one sample") == 1
+    assert "Success within so many queries" not in html.write(audited_without(tmp_path / "other").path).read_text()
+
+
+def audited_without(out):
+    """A run whose only attack uses gradients."""
+    x = torch.full((2, 1, 4, 4), 0.45)
+    return audited(
+        out, Recorder(threshold(0.5), DOMAIN), x, torch.zeros(2, dtype=torch.long), eps="0.3", norm="l2", attack=("pgd",)
+    )
