@@ -10,11 +10,11 @@
     probes   beside the published loop, which probes every patch, one image at a time
     free     each filter alone without a limit on the distance
 
-All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image shown to the network, the first check and clean-up
-included; an image that was not fooled counts as infinitely many for a median, and as the whole budget for a mean. L2 is the
-median over the fooled images, after clean-up unless said otherwise. Where there are several seeds, a figure is the mean over
-them with the smallest and the largest in brackets. Seconds are the processor's. Agents are kept in --agents, and trained there
-(for --minutes each, on training images) where they are missing.
+All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image
+shown to the network, the first check and clean-up included; an image that was not fooled counts as infinitely many for a
+median, and as the whole budget for a mean. L2 is the median over the fooled images, after clean-up unless said otherwise.
+Where there are several seeds, a figure is the mean over them with the smallest and the largest in brackets. Seconds are the
+processor's. Agents are kept in --agents, and trained there (for --minutes each, on training images) where they are missing.
 """
 
 import argparse
