@@ -10,11 +10,11 @@
     probes   beside the published loop, which probes every patch, one image at a time
     free     each filter alone without a limit on the distance
 
-All play on test images that the network gets right. A query is one image shown to the network, the first check and clean-up
-included; an image that was not fooled counts as infinitely many for a median, and as the whole budget for a mean. L2 is the
-median over the fooled images, after clean-up unless said otherwise. Where there are several seeds, a figure is the mean over
-them with the smallest and the largest in brackets. Seconds are the processor's. Agents are kept in --agents, and trained there
-(for --minutes each, on training images) where they are missing.
+All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image
+shown to the network, the first check and clean-up included; an image that was not fooled counts as infinitely many for a
+median, and as the whole budget for a mean. L2 is the median over the fooled images, after clean-up unless said otherwise.
+Where there are several seeds, a figure is the mean over them with the smallest and the largest in brackets. Seconds are the
+processor's. Agents are kept in --agents, and trained there (for --minutes each, on training images) where they are missing.
 """
 
 import argparse
@@ -143,7 +143,7 @@ def _overhead(options: argparse.Namespace, bench: Bench) -> None:
 
 
 def _loaded(removals: float) -> str:
-    return f"rlab?patch=2&removals={removals}&clean_up=false&slots=64"
+    return f"rlab?patch=2&removals={removals}&clean_up=false&slots=64&policy=greedy"
 
 
 def load(options: argparse.Namespace) -> None:
@@ -218,7 +218,7 @@ CROSSED = ("gaussian-noise", "gaussian-blur", "dead-pixel", "brightness")
 def filters(options: argparse.Namespace) -> None:
     """Does each filter get a policy of its own?"""
     bench = bench_of("resnet20", options.samples)
-    eps, budget = 2.0, 300
+    eps, budget = 1.0, 400
     title = f"Policies across filters: {bench.subject.name}, patches of 2 x 2, L2 {eps:g}, {options.samples} images"
     note = f"Mean queries to the first success, {budget} for none; success in brackets. PPO, each trained on one filter."
     out = table(options, title, ", ".join(["policy trained on", *(f"used with {name}" for name in CROSSED)]), note)
@@ -247,10 +247,10 @@ class Study(NamedTuple):
 
 
 STUDIES = {
-    "patch": Study(patch, 24, (0,)),
+    "patch": Study(patch, 40, (0,)),
     "dual": Study(dual, 24, (0,)),
     "agents": Study(agents, 60, (0, 1, 2)),
-    "filters": Study(filters, 20, (0,)),
+    "filters": Study(filters, 32, (0,)),
     "map": Study(map_, 40, (0,)),
     "probes": Study(probes, 120, (0,)),
     "free": Study(free, 50, (0,)),

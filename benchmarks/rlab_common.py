@@ -66,7 +66,8 @@ def bench_of(name: str, samples: int) -> Bench:
 
 
 def fight(bench: Bench, spec: str, eps: float, queries: int, seed: int) -> Outcome:
-    """One attack, in L2."""
+    """One RLAB in L2, greedy unless the settings name another policy."""
+    spec = spec if "policy=" in spec else f"{spec}&policy=greedy"
     began = time.process_time()
     ledger, _ = bench.fight(spec, "l2", eps, queries - 1, seed)
     return outcome(ledger, bench.x, time.process_time() - began)
