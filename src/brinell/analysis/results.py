@@ -123,6 +123,17 @@ class SuccessCurve(Result):
     """Share of the samples that it was tried on, one rate for each of them; `k` counts those that it broke."""
 
 
+class RemarkResult(Result):
+    """What an attack says of how it went."""
+
+    attack: str
+    """Name of the stage."""
+    code: str
+    """What it is about."""
+    text: str
+    """One line."""
+
+
 class CheckResult(Result):
     """One check of whether attacks fail for another reason than robustness."""
 
@@ -171,6 +182,8 @@ class ModelResult(Result):
     """The attacks, in order."""
     distributions: list[Distribution]
     """Distance and queries at success."""
+    remarks: list[RemarkResult]
+    """What attacks say of how they went; it tells of the attack and bears on no gate."""
     success_by_queries: list[SuccessCurve]
     """One curve for each attack without gradients that ran on every sample that was right from the start."""
     seconds: float | None

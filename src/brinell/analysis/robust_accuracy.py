@@ -14,6 +14,7 @@ from brinell.analysis.results import (
     ClassResult,
     ModelResult,
     Rate,
+    RemarkResult,
     StageResult,
     SuccessCurve,
     WarningResult,
@@ -88,6 +89,11 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             queries_to_success(records, cells, stage).summary()
             for stage, active in zip(cells.stages, ran(cells), strict=True)
             if active
+        ],
+        remarks=[
+            RemarkResult(attack=stage, code=code, text=text)
+            for stage, said in manifest.get("remarks", {}).get(model, {}).items()
+            for code, text in said.items()
         ],
         success_by_queries=[
             SuccessCurve(attack=stage, queries=[q for q, _, _ in curve], success=[rate(k, n, eps=eps[-1]) for _, k, n in curve])

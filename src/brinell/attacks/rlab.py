@@ -4,13 +4,14 @@ Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision p
 `rl.env`; what follows an episode that succeeded is `rl.cleanup`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 
 from brinell.core.batch import Batch
-from brinell.core.contracts import Family, Filter
+from brinell.core.contracts import Family, Filter, Remark
 from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.filtering import SEVERITIES, Variant, variants, vet
@@ -23,7 +24,9 @@ from brinell.filters.gaussian_noise import GaussianNoise
 from brinell.rl.agent import DEFAULT, fingerprint, named
 from brinell.rl.cleanup import CleanUp
 from brinell.rl.env import Placement, Rules, families
+from brinell.rl.found import Found
 from brinell.rl.goals import MISTAKE, Goal
+from brinell.rl.monitors import monitors
 from brinell.rl.play import Played, play
 
 __all__ = ["RLAB"]
@@ -132,11 +135,25 @@ class RLAB:
         """
         return variants(self.filters, domain, self.severities, self.draws)
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Play all samples, `slots` at a time."""
-        self.play(ledger, batch, threat, rng)
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> list[Remark]:
+        """Play all samples, `slots` at a time; what the monitors say of it."""
+        remarks: list[Remark] = []
 
-    def play(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, goal: Goal = MISTAKE) -> Played:
+        def watch(found: Found) -> None:
+            remarks.extend(Remark(str(one.sign), one.text) for one in monitors(found, threat.eps) if one.seen)
+
+        self.play(ledger, batch, threat, rng, ended=watch)
+        return remarks
+
+    def play(
+        self,
+        ledger: Desk,
+        batch: Batch,
+        threat: Threat,
+        rng: Streams,
+        goal: Goal = MISTAKE,
+        ended: Callable[[Found], None] = lambda found: None,
+    ) -> Played:
         """The same towards any goal, and what became of each sample."""
         agent = named(self.policy)
         grid = self.grid(threat.domain)
@@ -153,6 +170,7 @@ class RLAB:
             prior=agent.prior,
             clean=CleanUp() if self.clean_up else None,
             slots=self.slots,
+            ended=ended,
         )
 
 

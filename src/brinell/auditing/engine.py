@@ -24,6 +24,7 @@ from brinell.auditing.unit import Group, Setting, predict, run_unit
 from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.codes import Code
+from brinell.core.contracts import Remark
 from brinell.core.intervals import wilson
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
 from brinell.core.streams import Streams
@@ -262,6 +263,7 @@ class ModelAudit:
             if new.any():
                 group = self._group(at[new], state, level[new])
                 result = run_unit(setting, group)
+                self._note(stage, result.remarks)
                 name = self.run.save_unit(key, _unit_key(group.sample_id, group.level), result.records, result.arrays)
                 units[name] = result.records
                 known |= self._known({name: result.records})
@@ -271,6 +273,16 @@ class ModelAudit:
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
         done = [*units.values(), self._implied(stage, state, broken, spared)]
         self.run.save_part(key, _sorted(done), closest_units(units))
+
+    def _note(self, stage: Stage, remarks: Sequence[Remark]) -> None:
+        """Keep what an attack says of how it went, the first time of each; what a stopped run kept stays."""
+        kept = self.run.manifest.setdefault("remarks", {}).setdefault(self.source.name, {}).setdefault(stage.name, {})
+        new = {one.code: one.text for one in remarks if one.code not in kept}
+        if new:
+            kept.update(new)
+            self.run.save_manifest()
+        for text in new.values():
+            self.progress.message(f"note: {self.source.name}, {stage.name}: {text}")
 
     def _known(self, units: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
         """What units answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""

@@ -15,6 +15,7 @@ from brinell.auditing.cascade import Stage
 from brinell.core import losses, norms
 from brinell.core.asking import Looks, Precision
 from brinell.core.batch import Batch
+from brinell.core.contracts import Remark
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.record import Outcome, Records
@@ -69,6 +70,8 @@ class Result:
     """(n,) int64: smallest level at which each sample was fooled; the number of levels for none."""
     closed: Array
     """(n,) bool: whether this attack has nothing more to try on the sample at smaller budgets."""
+    remarks: tuple[Remark, ...]
+    """What the attack says of how it went."""
 
 
 def run_unit(setting: Setting, group: Group) -> Result:
@@ -92,7 +95,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
         on_pass=setting.on_pass,
     )
     ids = torch.as_tensor(group.sample_id, device=device)
-    setting.stage.attack(ledger.desk(), batch, threat, Streams.of(setting.seed, ids).fold(setting.stage.name))
+    remarks = setting.stage.attack(ledger.desk(), batch, threat, Streams.of(setting.seed, ids).fold(setting.stage.name))
     if not minimal:
         _shrink(ledger, batch, threat, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
@@ -104,7 +107,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
     records = _write(setting, group, broken, survived, found, costs, margin)
     closest = ledger.closest.cpu().numpy()
     arrays = {int(group.sample_id[row]): closest[row] for row in np.flatnonzero(fooled)}
-    return Result(records=records, arrays=arrays, broken=broken, closed=survived | (broken == 0))
+    return Result(records=records, arrays=arrays, broken=broken, closed=survived | (broken == 0), remarks=tuple(remarks or ()))
 
 
 def _level_of(size: Tensor, levels: Tensor, threat: Threat) -> Tensor:

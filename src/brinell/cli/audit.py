@@ -131,6 +131,8 @@ def _show_result(result: Any, report: Path) -> None:
             show(f"  robust accuracy is {model.caveat}")
         passed = [check.passed for check in model.checks]
         show(f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made")
+        for remark in model.remarks:
+            show(f"  note: {remark.attack}: {remark.text}")
         for warning in model.warnings:
             show(f"  warning: {warning.text}")
     show(f"report: {report}")

@@ -1,7 +1,7 @@
 """The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +17,15 @@ Family = Literal["minimal", "budgeted"]
 """minimal: one run finds how close the nearest adversarial input is. budgeted: a run looks within one budget."""
 
 
+class Remark(NamedTuple):
+    """What a reader should know of how an attack went, beyond what the ledger sees."""
+
+    code: str
+    """A short name, the same each time."""
+    text: str
+    """One line."""
+
+
 @runtime_checkable
 class Attack(Protocol):
     """Proposes inputs to the ledger's desk until nothing stands or its own patience ends. It never grades itself."""
@@ -26,10 +35,10 @@ class Attack(Protocol):
     domains: ClassVar[frozenset[Kind]]
     family: ClassVar[Family]
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> Sequence[Remark] | None:
         """Attack every sample of `batch`, all of them correctly classified, within `threat`.
 
-        A minimal attack reads `threat.eps` as the largest distance of interest.
+        A minimal attack reads `threat.eps` as the largest distance of interest. Most attacks have nothing to remark.
         """
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -123,4 +132,4 @@ class Dataset(Protocol):
         """A hash of the content: inputs, labels and their order."""
 
 
-__all__ = ["Attack", "ChoosesData", "Dataset", "Family", "Filter", "GradientFilter"]
+__all__ = ["Attack", "ChoosesData", "Dataset", "Family", "Filter", "GradientFilter", "Remark"]

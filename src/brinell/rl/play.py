@@ -1,5 +1,6 @@
 """A whole batch played by one policy, and cleaned up: what an attack, a benchmark set and a training run share."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rl.cleanup import CleanUp, clean_up
 from brinell.rl.env import Placement, Rules
+from brinell.rl.found import Found
 from brinell.rl.interface import Policy
 from brinell.rl.prior import Prior
 
@@ -55,6 +57,7 @@ def play(
     prior: Prior | None = None,
     clean: CleanUp | None = None,
     slots: int = 64,
+    ended: Callable[[Found], None] = lambda found: None,
 ) -> Played:
     """Play every sample once, then clean up those that reached the goal.
 
@@ -70,6 +73,7 @@ def play(
         prior: what is known of patches beforehand.
         clean: how much is spent on cleaning up; None leaves it out.
         slots: samples that advance together.
+        ended: called once with what the environment counted, before clean-up.
     """
     environment = Placement(desk, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots)
     turn = environment.reset(torch.ones_like(environment.alive))
@@ -78,6 +82,7 @@ def play(
         over = ~environment.alive
         turn = environment.reset(over) if bool(over.any()) else step.turn
     found = environment.found
+    ended(found)
     strength = torch.ones_like(found.eps)
     played = Played(found.reached, found.variant, found.eps, strength, found.steps, found.value, found.slope)
     if clean is not None:

@@ -128,6 +128,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         "warnings": [],
         "checks": before.get("checks", {}) if before.get("brinell") == VERSION else {},
         "looks": before.get("looks", {}) if before.get("brinell") == VERSION else {},
+        "remarks": before.get("remarks", {}),
         "versions": facts.versions(),
         "hardware": facts.hardware(plan.device),
         "seconds": before.get("seconds", {}),
