@@ -138,9 +138,9 @@ def a2c(task: str, steps: int, slots: int, **options: Any) -> Case:
 
 
 CASES = [
-    dqn("CartPole-v1", 15_000, 2.3e-3, rounds=(256, 128), batch=64, warm_up=1000, target=(128, 256), epsilon=0.04, explore=8_000,
+    dqn("CartPole-v1", 50_000, 2.3e-3, rounds=(256, 128), batch=64, warm_up=1000, target=(128, 256), epsilon=0.04, explore=8_000,
         capacity=100_000),
-    dqn("Acrobot-v1", 12_000, 6.3e-4, rounds=(4, 4), batch=128, warm_up=0, target=(250, 250), epsilon=0.1, explore=6_000,
+    dqn("Acrobot-v1", 25_000, 6.3e-4, rounds=(4, 4), batch=128, warm_up=0, target=(250, 250), epsilon=0.1, explore=12_000,
         capacity=50_000),
     ppo("CartPole-v1", 100_000, 8, length=32, batch_size=256, epochs=20, gamma=0.98, gae_lambda=0.8, learning_rate=1e-3),
     ppo("Acrobot-v1", 200_000, 16, length=256, batch_size=256, epochs=4, gamma=0.99, gae_lambda=0.94),
