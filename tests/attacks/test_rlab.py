@@ -174,12 +174,15 @@ def test_settings_of_filters_are_written_down(folder):
 
 
 def test_a_filter_of_ones_own_is_used(folder, tmp_path):
-    """Class 1 below 0.5: only what darkens can do it, which noise of severity 1 cannot."""
+    """Class 1 below 0.5: only what darkens can do it, which noise of severity 1 cannot.
+
+    The attack's name is part of its seed, and the name of the file part of that: steps enough for any of them.
+    """
     model = Recorder(lambda x: threshold(0.5)(1 - x), Domain(kind="vector", shape=(2,)))
     x = np.full((4, 2), 0.8, dtype=np.float32)
     for filters, fooled in ((f"{folder / 'filters.py'}:Darker", 4), ("gaussian-noise", 0)):
         severity = 5 if fooled else 1
-        attack = f"rlab?filters={filters}&severities={severity}&steps=5&patch=1&draws=1"
+        attack = f"rlab?filters={filters}&severities={severity}&steps=40&patch=1&draws=1"
         run = audited(tmp_path / str(fooled), model, x, Y, attack=(attack,), norm="l2", eps="1")
         records = run.records()
         assert int((records.outcome == "fooled").sum()) == fooled
