@@ -88,7 +88,7 @@ def _check_same(plan: BenchmarkPlan, out: Path, before: dict[str, Any] | None) -
 
 
 def _manifest(plan: BenchmarkPlan, command: str, before: dict[str, Any] | None) -> dict[str, Any]:
-    domain, before = plan.dataset.domain, before or {}
+    before = before or {}
     return {
         "format": FORMAT,
         "cell": plan.cell,
@@ -103,21 +103,7 @@ def _manifest(plan: BenchmarkPlan, command: str, before: dict[str, Any] | None) 
         "levels": list(plan.levels),
         "goal": asdict(plan.goal),
         "eps": plan.eps,
-        "data": {
-            "spec": plan.request.data,
-            "name": plan.dataset.name,
-            "digest": plan.data_digest,
-            "n": len(plan.ids),
-            "total": len(plan.dataset),
-            "domain": {
-                "kind": domain.kind,
-                "shape": list(domain.shape),
-                "low": domain.low,
-                "high": domain.high,
-                "levels": domain.levels,
-            },
-            "classes": list(plan.dataset.classes),
-        },
+        "data": facts.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids)),
         "model": {"spec": plan.request.model, **plan.facts},
         "grid": {"patch": list(plan.grid.patch), "stride": list(plan.grid.steps), "lattice": list(plan.grid.lattice)},
         "training_queries": plan.training_queries,

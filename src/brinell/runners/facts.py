@@ -10,12 +10,34 @@ from typing import Any
 
 import torch
 
+from brinell.core.contracts import Dataset
+
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "pillow")
 
 
 def now() -> str:
     """ISO time, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
+    """What was run on: the first `n` samples of a data set, and where its inputs live."""
+    domain = dataset.domain
+    return {
+        "spec": spec,
+        "name": dataset.name,
+        "digest": digest,
+        "n": n,
+        "total": len(dataset),
+        "domain": {
+            "kind": domain.kind,
+            "shape": list(domain.shape),
+            "low": domain.low,
+            "high": domain.high,
+            "levels": domain.levels,
+        },
+        "classes": list(dataset.classes),
+    }
 
 
 def versions() -> dict[str, str | None]:

@@ -75,7 +75,6 @@ def _check_same(folder: Run, plan: Plan) -> None:
 
 
 def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any]:
-    domain = plan.dataset.domain
     stages = [
         {
             "name": stage.name,
@@ -99,21 +98,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         "command": command,
         "request": plan.request.model_dump(mode="json"),
         "seed": plan.request.seed,
-        "data": {
-            "spec": plan.request.data,
-            "name": plan.dataset.name,
-            "digest": plan.data_digest,
-            "n": len(plan.ids),
-            "total": len(plan.dataset),
-            "domain": {
-                "kind": domain.kind,
-                "shape": list(domain.shape),
-                "low": domain.low,
-                "high": domain.high,
-                "levels": domain.levels,
-            },
-            "classes": list(plan.dataset.classes),
-        },
+        "data": facts.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids)),
         "models": [
             {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
             for model in plan.models
