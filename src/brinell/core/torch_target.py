@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from brinell.core.target import Access
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Foolbox's words: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse `flip_axis`."""
+
+DEEP = 16
+"""Convolutions from which a module for several channels gains from channels last: turning the input costs once, each gains."""
 
 
 class TorchTarget:
@@ -57,6 +61,7 @@ class TorchTarget:
         self._scale, self._shift = _affine(domain, self._preprocessing, bounds)
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._open = 0
+        self._channels_last = False
         first = next((p for p in module.parameters() if p.is_floating_point()), None)
         self._dtype = torch.float32 if first is None else first.dtype
         self.classes: int = self.probe() if classes is None else classes
@@ -88,6 +93,8 @@ class TorchTarget:
             x = x * self._scale + self._shift
         if self._flip is not None:
             x = x.flip(self._flip)
+        if self._channels_last and x.device.type == "cpu":
+            x = channels_last(x)
         if self._dtype != x.dtype:
             answer: Tensor = self.module(x.to(self._dtype))
             return answer.float()
@@ -95,7 +102,7 @@ class TorchTarget:
         return logits
 
     def probe(self) -> int:
-        """The number of logits, by one forward pass on one input of zeros.
+        """The number of logits, by one forward pass on one input of zeros; two more where the layout in memory matters.
 
         Raises:
             RequestError: the module cannot take the data, or does not answer with one row of logits per input.
@@ -124,7 +131,34 @@ class TorchTarget:
             raise RequestError(
                 f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) logits"
             )
+        self._channels_last = self._gains_from_channels_last() and self._takes_channels_last(device)
         return answer.shape[1]
+
+    def _gains_from_channels_last(self) -> bool:
+        """Whether pooling and convolutions of this module are faster on a CPU with channels last in memory (docs/performance.md).
+
+        A rule, not a measurement: a run that is resumed must choose the same kernels again.
+        """
+        if self.domain.kind != "image" or len(self.domain.shape) != 3:
+            return False
+        convolutions = sum(isinstance(part, nn.Conv2d) for part in self.module.modules())
+        return convolutions >= (1 if self.domain.shape[0] == 1 else DEEP)
+
+    def _takes_channels_last(self, device: torch.device) -> bool:
+        """Whether the module answers the same; one that calls `view` after a convolution refuses."""
+        ramp = torch.linspace(0, 1, math.prod(self.domain.shape), device=device).reshape(1, *self.domain.shape)
+        low, high = self.domain.bounds(ramp)
+        x = low + ramp * (high - low)
+        try:
+            with self.session(), torch.no_grad():
+                plain = self._answer(x)
+                self._channels_last = True
+                turned = self._answer(x)
+        except RuntimeError:
+            return False
+        finally:
+            self._channels_last = False
+        return bool(torch.allclose(plain, turned, rtol=1e-3, atol=1e-4))
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
@@ -153,6 +187,16 @@ class TorchTarget:
             hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
             hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return hashed.hexdigest()
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """(n, C, H, W) images with their channels last in memory, same values; without a copy where there is but one channel.
+
+    With one channel torch takes both layouts for the same and would keep the strides that steer its kernels to the slow one.
+    """
+    if x.shape[1] == 1:
+        return x.squeeze(1).unsqueeze(-1).permute(0, 3, 1, 2)
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def _structure(module: nn.Module) -> str:
