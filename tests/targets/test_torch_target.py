@@ -1,6 +1,7 @@
 """Any module as a target: what it is fed, what it answers, and that it comes out as it went in."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -226,31 +227,39 @@ def test_the_digest_does_not_see_addresses() -> None:
 
 
 class Watching(nn.Module):
-    """One convolution, pooled, that notes the strides of what it is given."""
+    """Convolutions, pooled in one of two ways, that notes the strides of what it is given."""
 
-    def __init__(self, channels: int, flat: str, depth: int = 1) -> None:
+    def __init__(self, channels: int, flat: str, pool: Callable[..., Tensor], depth: int) -> None:
         super().__init__()
         widths = [channels, *[4] * depth]
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in itertools.pairwise(widths))
         self.linear = nn.Linear(4 * 4 * 4, 3)
-        self.flat, self.strides = flat, ()
+        self.flat, self.pool, self.strides = flat, pool, ()
 
     def forward(self, x: Tensor) -> Tensor:
         self.strides = x.stride()
         for convolution in self.convolutions:
             x = convolution(x)
-        x = nn.functional.max_pool2d(x, 2)
+        x = self.pool(x, 2)
         return self.linear(x.view(len(x), -1) if self.flat == "view" else x.flatten(1))
 
 
 @pytest.mark.parametrize(
-    ("channels", "depth", "flat", "last"),
-    [(1, 1, "flatten", True), (1, 1, "view", False), (3, 1, "flatten", False), (3, 16, "flatten", True), (3, 16, "view", False)],
+    ("channels", "depth", "pool", "flat", "last"),
+    [
+        (1, 1, "max", "flatten", True),
+        (1, 1, "max", "view", False),
+        (1, 1, "avg", "flatten", False),
+        (3, 2, "max", "flatten", True),
+        (3, 15, "avg", "flatten", False),
+        (3, 16, "avg", "flatten", True),
+        (3, 16, "avg", "view", False),
+    ],
 )
 def test_images_lie_channels_last_where_that_pays_and_the_module_takes_it(
-    channels: int, depth: int, flat: str, last: bool
+    channels: int, depth: int, pool: str, flat: str, last: bool
 ) -> None:
-    module = Watching(channels, flat, depth)
+    module = Watching(channels, flat, getattr(nn.functional, f"{pool}_pool2d"), depth)
     target = TorchTarget(module, Domain(kind="image", shape=(channels, 8, 8), levels=256))
     x = torch.rand(5, channels, 8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
     answer = target.predict(x)

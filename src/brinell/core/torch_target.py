@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from brinell.core.arrays import space
 from brinell.core.domain import Domain
@@ -21,7 +22,7 @@ PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Foolbox's words: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse `flip_axis`."""
 
 DEEP = 16
-"""Convolutions from which a module for several channels gains from channels last: turning the input costs once, each gains."""
+"""Convolutions from which a module gains from channels last on a CPU (docs/performance.md); with max pooling each does."""
 
 
 class TorchTarget:
@@ -131,34 +132,31 @@ class TorchTarget:
             raise RequestError(
                 f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) logits"
             )
-        self._channels_last = self._gains_from_channels_last() and self._takes_channels_last(device)
+        self._channels_last = self._takes_channels_last(device)
         return answer.shape[1]
 
-    def _gains_from_channels_last(self) -> bool:
-        """Whether pooling and convolutions of this module are faster on a CPU with channels last in memory (docs/performance.md).
+    def _takes_channels_last(self, device: torch.device) -> bool:
+        """Whether images lie better with their channels last, and the module, which may `view` them, answers the same.
 
-        A rule, not a measurement: a run that is resumed must choose the same kernels again.
+        A rule of what the module calls, not a measurement: a run that is resumed must choose the same kernels again.
         """
         if self.domain.kind != "image" or len(self.domain.shape) != 3:
             return False
-        convolutions = sum(isinstance(part, nn.Conv2d) for part in self.module.modules())
-        return convolutions >= (1 if self.domain.shape[0] == 1 else DEEP)
-
-    def _takes_channels_last(self, device: torch.device) -> bool:
-        """Whether the module answers the same; one that calls `view` after a convolution refuses."""
         ramp = torch.linspace(0, 1, math.prod(self.domain.shape), device=device).reshape(1, *self.domain.shape)
         low, high = self.domain.bounds(ramp)
         x = low + ramp * (high - low)
-        try:
-            with self.session(), torch.no_grad():
+        with self.session(), torch.no_grad():
+            with _Calls() as calls:
                 plain = self._answer(x)
-                self._channels_last = True
-                turned = self._answer(x)
-        except RuntimeError:
-            return False
-        finally:
-            self._channels_last = False
-        return bool(torch.allclose(plain, turned, rtol=1e-3, atol=1e-4))
+            if not calls.max_pool2d and calls.conv2d < DEEP:
+                return False
+            self._channels_last = True
+            try:
+                return bool(torch.allclose(plain, self._answer(x), rtol=1e-3, atol=1e-4))
+            except RuntimeError:
+                return False
+            finally:
+                self._channels_last = False
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
@@ -187,6 +185,20 @@ class TorchTarget:
             hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
             hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return hashed.hexdigest()
+
+
+class _Calls(TorchFunctionMode):
+    """Counts what a module calls by the two names that decide about the layout in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv2d = self.max_pool2d = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        self.conv2d += name == "conv2d"
+        self.max_pool2d += name == "max_pool2d"
+        return func(*args, **(kwargs or {}))
 
 
 def channels_last(x: Tensor) -> Tensor:
