@@ -1,6 +1,6 @@
 """The Python call: the whole audit of a model that is already in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,15 @@ from typing import Any
 from torch import nn
 
 from brinell.analysis.results import AuditResult, BenchmarkResult
+from brinell.analysis.review import ReviewResult
+from brinell.analysis.review import summarise as summarise_review
 from brinell.analysis.robust_accuracy import summarise
 from brinell.auditing.benchmark import BenchmarkRequest
 from brinell.auditing.benchmark import make_plan as make_benchmark_plan
 from brinell.auditing.cascade import DEFAULT
 from brinell.auditing.engine import Progress
 from brinell.auditing.plan import Request, make_plan, open_data
+from brinell.auditing.reviewing import ReviewRequest, make_review
 from brinell.auditing.toml import checked, make_request
 from brinell.auditing.verify import VerifyResult, verify_run
 from brinell.core.asking import Precision
@@ -23,9 +26,12 @@ from brinell.core.target import Target
 from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset
 from brinell.report import html
+from brinell.report import review as review_page
 from brinell.runners import benchmark as benchmark_runner
 from brinell.runners import local
+from brinell.runners.review import ReviewServer
 from brinell.store.cards import figures
+from brinell.store.review import Review
 from brinell.store.run import Run
 
 IN_MEMORY = "in-memory"
@@ -159,6 +165,52 @@ def benchmark(
     command = "brinell.benchmark(...) from Python"
     made = benchmark_runner.make(plan, folder, progress or Silent(), command=command, resume=resume)
     return BenchmarkResult(folder=str(folder), **figures(made, made.manifest or {}))
+
+
+def review(
+    data: Dataset | tuple[Any, Any] | str,
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    reviewer: str = "",
+    port: int = 0,
+    tell: Callable[[str], None] = print,
+    **settings: Any,
+) -> ReviewResult:
+    """Have a person judge pairs of clean and changed pictures in a browser on this machine, as `brinell epsilon --review` does.
+
+    Returns when every pair is judged. Answers are on disk one by one; what was judged before an interruption is kept.
+
+    Args:
+        data: as for `audit`; pictures.
+        out: the folder; none makes a fresh one under runs/.
+        resume: go on with a folder that holds this review.
+        reviewer: whose answers these are; each person has all pairs to judge.
+        port: port on loopback; 0 takes a free one.
+        tell: told where the page is.
+        settings: the other fields of `auditing.reviewing.ReviewRequest`: norm, eps, change, trials, catch, seed.
+
+    Returns:
+        What people noticed, per class; `result.folder` holds answers and review.html.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    given = open_dataset(data)
+    name = data if isinstance(data, str) else f"{IN_MEMORY}:{given.name if given else ''}"
+    folder = Path(out) if out is not None else default_out(name, "review")
+    request = checked(ReviewRequest, settings | {"data": name})
+    if resume and (folder / "trials.json").exists():
+        held = Review.open(folder)
+        if dict(held.request) != request.model_dump(mode="json"):
+            raise RequestError(f"{folder} holds a review with other settings: name another folder, or repeat its own")
+    else:
+        held = make_review(request, given or open_data(name), folder)
+    try:
+        ReviewServer(held, review_page.trial_page(held), reviewer, port).serve(tell)
+    finally:
+        review_page.write(folder)
+    return summarise_review(held)
 
 
 def verify(

@@ -16,6 +16,28 @@ from brinell.report.tables import tables
 from brinell.store.files import write_text
 from brinell.store.run import Run
 
+FILTERS = (
+    "percent",
+    "points",
+    "between",
+    "rate_text",
+    "count",
+    "short",
+    "seconds",
+    "p_value",
+    "norm",
+    "named",
+    "outcome",
+    "brief",
+    "measured",
+    "half_lost",
+    "clip",
+    "samples",
+    "number",
+    "span",
+)
+"""Functions of `words` that templates use by name."""
+
 
 def render(run: Path) -> str:
     """The report of a run, finished or not, as one self-contained HTML document.
@@ -65,35 +87,19 @@ def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
+    found = environment()
+    found.filters["heat"] = page.heat
+    return found.get_template("report.html")
+
+
+def environment() -> jinja2.Environment:
+    """Templates of this package, with the words of the report as filters; a new one each time."""
+    found = jinja2.Environment(
         loader=jinja2.PackageLoader("brinell.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        name: getattr(words, name)
-        for name in (
-            "percent",
-            "points",
-            "between",
-            "rate_text",
-            "count",
-            "short",
-            "seconds",
-            "p_value",
-            "norm",
-            "named",
-            "outcome",
-            "brief",
-            "measured",
-            "half_lost",
-            "clip",
-            "samples",
-            "number",
-            "span",
-        )
-    }
-    environment.filters["heat"] = page.heat
-    return environment.get_template("report.html")
+    found.filters |= {name: getattr(words, name) for name in FILTERS}
+    return found
