@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
-    from brinell.api import audit, benchmark, review, verify
+    from brinell.api import audit, benchmark, detect, review, verify
 
-__all__ = ["__version__", "audit", "benchmark", "review", "verify"]
+__all__ = ["__version__", "audit", "benchmark", "detect", "review", "verify"]
 __version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("audit", "benchmark", "review", "verify"):
+    if name in ("audit", "benchmark", "detect", "review", "verify"):
         from brinell import api
 
         return getattr(api, name)

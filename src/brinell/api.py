@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from brinell.analysis.detection import DetectionResult
+from brinell.analysis.detection import summarise as summarise_detection
 from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.review import ReviewResult
 from brinell.analysis.review import summarise as summarise_review
@@ -14,6 +16,8 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.auditing.benchmark import BenchmarkRequest
 from brinell.auditing.benchmark import make_plan as make_benchmark_plan
 from brinell.auditing.cascade import DEFAULT
+from brinell.auditing.detection import DetectRequest
+from brinell.auditing.detection import detect as run_detection
 from brinell.auditing.engine import Progress
 from brinell.auditing.plan import Request, make_plan, open_data
 from brinell.auditing.reviewing import ReviewRequest, make_review
@@ -25,6 +29,7 @@ from brinell.core.errors import RequestError
 from brinell.core.target import Target
 from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset
+from brinell.report import detection as detection_page
 from brinell.report import html
 from brinell.report import review as review_page
 from brinell.runners import benchmark as benchmark_runner
@@ -165,6 +170,36 @@ def benchmark(
     command = "brinell.benchmark(...) from Python"
     made = benchmark_runner.make(plan, folder, progress or Silent(), command=command, resume=resume)
     return BenchmarkResult(folder=str(folder), **figures(made, made.manifest or {}))
+
+
+def detect(
+    run: Path | str,
+    train: str,
+    *,
+    out: Path | str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    **settings: Any,
+) -> DetectionResult:
+    """Put detectors before the models of a run, and attack with knowledge of them, as `brinell detect` does.
+
+    Args:
+        run: a finished run folder.
+        train: spec of clean data that detectors learn from.
+        out: the folder; none makes a fresh one under runs/.
+        tell: told what goes on.
+        settings: the other fields of `auditing.detection.DetectRequest`, such as detector, fpr, samples, eps, steps.
+
+    Returns:
+        What `brinell detect --json` prints; `result.folder` holds a row per input and detection.html.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    request = checked(DetectRequest, settings | {"run": str(run), "train": train})
+    folder = Path(out) if out is not None else default_out(train, "detect")
+    made = run_detection(request, folder, tell)
+    detection_page.write(folder)
+    return summarise_detection(made)
 
 
 def review(

@@ -28,6 +28,7 @@ FOLDERS = {
     "attack": "brinell.attacks",
     "distance": "brinell.distances",
     "filter": "brinell.filters",
+    "detector": "brinell.detectors",
     "dataset": "brinell.datasets",
     "target": "brinell.targets",
 }

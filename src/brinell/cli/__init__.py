@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from brinell.cli import audit, benchmark, compare, gate, heap, plugins, report, train_agent, verify
+from brinell.cli import audit, benchmark, compare, detect, gate, heap, plugins, report, train_agent, verify
 from brinell.core.errors import BrinellError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("audit")(audit.audit)
 app.command("train-agent")(train_agent.train_agent)
 app.command("benchmark")(benchmark.benchmark)
+app.command("detect")(detect.detect)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("gate")(gate.gate)

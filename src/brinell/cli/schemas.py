@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from brinell.analysis.detection import DetectionResult
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
 from brinell.auditing.verify import VerifyResult
 
@@ -72,7 +73,7 @@ class PluginAnswer(Answer):
     """One plugin."""
 
     kind: str
-    """attack, distance, filter, dataset or target."""
+    """attack, distance, filter, detector, dataset or target."""
     name: str
     """What to write on the command line."""
     summary: str
@@ -92,6 +93,7 @@ SCHEMAS: dict[str, Any] = {
     "audit": ModelResult | AuditResult,
     "benchmark": BenchmarkResult,
     "compare": CompareResult,
+    "detect": DetectionResult,
     "gate": GateResult,
     "train-agent": AgentAnswer,
     "plan": PlanAnswer,

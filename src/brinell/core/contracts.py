@@ -1,6 +1,6 @@
 """The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,7 +10,7 @@ from brinell.core.batch import Batch
 from brinell.core.domain import Domain, Kind
 from brinell.core.ledger import Desk
 from brinell.core.streams import Streams
-from brinell.core.target import Access
+from brinell.core.target import Access, Target
 from brinell.core.threat import Threat
 
 Family = Literal["minimal", "budgeted"]
@@ -101,6 +101,31 @@ class GradientFilter(Protocol):
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor, gradient: Tensor) -> Tensor:
         """As for `Filter`; `gradient` (n, *shape) is that of the loss to `x`, and the loss is what the attacker raises."""
+
+
+Suspicion = Callable[[Tensor], Tensor]
+"""(n, *shape) inputs to (n,) scores, higher where an input looks changed; differentiable where the target is."""
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """Tells changed inputs from clean ones, once it has seen clean ones. It never sees an attack."""
+
+    access: ClassVar[Access]
+    """What it needs of the target."""
+    domains: ClassVar[frozenset[Kind]]
+
+    def fit(self, x: Tensor, labels: Tensor, target: Target) -> Suspicion:
+        """Learn what clean inputs look like.
+
+        Args:
+            x: (n, *shape) clean inputs.
+            labels: (n,) their classes.
+            target: the classifier that is guarded.
+
+        Raises:
+            RequestError: these data give the detector nothing to go by.
+        """
 
 
 @runtime_checkable

@@ -102,6 +102,19 @@ class TorchTarget:
         logits: Tensor = self.module(x)
         return logits
 
+    def features(self, x: Tensor) -> Tensor:
+        """(n, d) what the last linear layer is given, the penultimate layer as papers call it; the logits where there is none."""
+        seen: list[Tensor] = []
+        layers = [part for part in self.module.modules() if isinstance(part, nn.Linear)]
+        hooks = [layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for layer in layers]
+        try:
+            logits = self.predict(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        last = seen[-1] if seen and len(seen[-1]) == len(x) else logits
+        return last.flatten(1)
+
     def probe(self) -> int:
         """The number of logits, by one forward pass on one input of zeros; two more where the layout in memory matters.
 

@@ -1,0 +1,20 @@
+"""The background of pictures: the one value that they have more often than any other."""
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain
+
+BINS = 256
+SHARE = 0.2
+"""Share of all values that must be the background for there to be one."""
+
+
+def most_frequent(x: Tensor, domain: Domain) -> tuple[Tensor, float]:
+    """(1, C, 1, ...) the value that each channel of (n, C, ...) inputs has most often, to half a level, and its share of all."""
+    low, high = domain.bounds(x)
+    bins = ((x - low) / (high - low) * (BINS - 1)).round().long().clamp(0, BINS - 1).transpose(0, 1).flatten(1)
+    counts = torch.stack([torch.bincount(channel, minlength=BINS) for channel in bins])
+    share = float(counts.max(1).values.sum() / bins.numel())
+    mode = counts.argmax(1).to(x.dtype).reshape(1, -1, *[1] * (x.ndim - 2)) / (BINS - 1)
+    return low + mode * (high - low), share

@@ -1,0 +1,1 @@
+"""Detectors, one file each: they learn from clean inputs alone and say how changed another input looks."""
