@@ -129,7 +129,7 @@ class BenchmarkPlan:
             model=self.facts["digest"],
             data=self.data_digest,
             samples=len(self.ids),
-            domain=[domain.kind, domain.shape, domain.low, domain.high, domain.levels],
+            domain=list(domain.facts().values()),
             attack=plugins.written(self.attack),
             goal=asdict(self.goal),
             levels=self.levels,
@@ -166,11 +166,12 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, targ
     n = min(len(labels), request.samples or DEFAULT_SAMPLES)
     if not n or (request.samples or 0) > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
-    grid, variants = attack.grid(dataset.domain), attack.variants(dataset.domain)
+    domain = dataset.domain.free
+    grid, variants = attack.grid(domain), attack.variants(domain)
     first = Streams.of(request.seed, torch.zeros(1, dtype=torch.int64))
-    vet(variants, dataset.load([0]), first, domain=dataset.domain)
+    vet(variants, dataset.domain.part(dataset.load([0])), first, domain=domain)
     target = opener_of(request.model, dataset)() if target is None else target
-    check_classes(target, labels[:n])
+    check_classes(target, labels[:n], tuple(dataset.classes))
     if target.access < Access.SCORES:
         raise RequestError(
             f"model {target.name} answers {target.access.name.lower()} only, and the agent needs scores: choose a model that "

@@ -66,23 +66,21 @@ class Part:
         # Without a cap every input within the bounds is near enough.
         cap = plan.eps or float((high - low).expand(1, *domain.shape).norm())
         self._plan = plan
-        self._batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=y)
-        self._threat = Threat(
-            distance=plugins.build("distance", "l2", {}), eps=torch.full((len(x),), cap, device=device), domain=domain
-        )
+        batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=y)
+        eps = torch.full((len(x),), cap, device=device)
         self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
         # Levels lie beyond the cap on the flip: inputs beyond it may be asked about.
         self._ledger = Ledger(
             plan.target,
-            self._batch,
-            self._threat,
+            batch,
+            Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=domain),
             access=Access.SCORES,
             batch_size=plan.request.batch_size,
             minimal=True,
             on_pass=progress.passes,
         )
-        self._desk = self._ledger.desk()
-        self._clean = self._desk.scores(self._batch.ids, x)
+        self._desk, self._batch, self._threat = self._ledger.desk(), self._ledger.batch, self._ledger.threat
+        self._clean = self._desk.scores(self._batch.ids, self._batch.x)
         check_answers(self._clean, plan.target)
         self._make()
 
@@ -242,7 +240,8 @@ class Part:
         return low + (high - low) * (stored / 255)
 
     def _row(self, one: int, at: int, inputs: Graded, answer: dict[str, Any]) -> dict[str, Any]:
-        x, clean = (value.cpu().numpy() for value in (inputs.x[one], self._batch.x[at]))
+        ids = self._batch.ids[at : at + 1]
+        x, clean = (self._ledger.whole(ids, value[None])[0].cpu().numpy() for value in (inputs.x[one], self._batch.x[at]))
         delta = x.astype(np.float64) - clean
         variant, strength = inputs.variant[one].tolist(), inputs.strength[one].tolist()
         patches = [

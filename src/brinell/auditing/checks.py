@@ -16,6 +16,7 @@ from brinell.auditing import looks
 from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.codes import Code
+from brinell.core.domain import Domain
 from brinell.core.errors import TargetError
 from brinell.core.intervals import wilson
 from brinell.core.ledger import Desk, Gradient, Ledger
@@ -122,6 +123,7 @@ def look(
         Ledger(target, batch, threat, access=target.access, batch_size=batch_size, on_pass=on_pass) for _ in ("answers", "attack")
     ]
     desk, attack = (ledger.desk() for ledger in ledgers)
+    batch, domain = ledgers[0].batch, ledgers[0].threat.domain
     if target.access == Access.LABELS:
         labels = [desk.labels(batch.ids, batch.x) for _ in range(2)]
         found = [_random([torch.nn.functional.one_hot(one, target.classes).float() for one in labels])]
@@ -133,8 +135,8 @@ def look(
         ce, margin = (desk.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
         found = [_random([first, ce.logits, margin.logits]), _probabilities(), _one_hot(first, batch), _inside(inside)]
         found += _slopes(ce.grad, margin.grad)
-        found.append(_attempt(Code.MISLEADING, lambda: _misleading(desk, batch, margin, distance, eps, rng, target)))
-        found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, target)))
+        found.append(_attempt(Code.MISLEADING, lambda: _misleading(desk, batch, margin, distance, eps, rng, domain)))
+        found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
     made = {finding.code for finding in found}
     why = f"not made: the model gives {target.access.name.lower()} only"
     found += [Finding(code=code, passed=None, text=why) for code in looked_for() if code not in made]
@@ -215,13 +217,11 @@ def _slopes(ce: Tensor, margin: Tensor) -> list[Finding]:
 
 
 def _misleading(
-    desk: Desk, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, target: Target
+    desk: Desk, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, domain: Domain
 ) -> Finding:
     if not bool(looks.steep(margin.grad).any()):
         return Finding(code=Code.MISLEADING, passed=None, text="not made: there is no gradient to follow")
-    failed, visible = looks.misled(
-        desk, batch, margin.logits, margin.grad, distance=distance, domain=target.domain, eps=eps, rng=rng
-    )
+    failed, visible = looks.misled(desk, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
     if not bool(visible.any()):
         return Finding(code=Code.MISLEADING, passed=None, text="not made: within the budget the answers do not change visibly")
     return _share(
@@ -233,8 +233,8 @@ def _misleading(
     )
 
 
-def _unconstrained(desk: Desk, batch: Batch, margin: Gradient, target: Target) -> Finding:
-    stands = looks.unbroken(desk, batch, margin.grad, target.domain)
+def _unconstrained(desk: Desk, batch: Batch, margin: Gradient, domain: Domain) -> Finding:
+    stands = looks.unbroken(desk, batch, margin.grad, domain)
     return _share(
         Code.UNCONSTRAINED,
         stands,

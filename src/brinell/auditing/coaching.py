@@ -59,7 +59,8 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
         raise RequestError(f"attack {coaching.attack!r} learns nothing: agents are trained for rlab, with its options")
     attack = plugins.build("attack", name, options)
     device, dataset = choose_device(coaching.device), open_data(coaching.data)
-    attack.check(dataset.domain)
+    domain = dataset.domain.free
+    attack.check(domain)
     target = opener_of(coaching.model, dataset)()
     if target.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
@@ -71,8 +72,8 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
         raise RequestError(str(error)) from None
     ids = list(range(min(coaching.samples, len(dataset))))
     x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[: len(ids)], device=device).long()
-    grid = attack.grid(dataset.domain)
-    placed = variants(attack.filters, dataset.domain, attack.severities, attack.draws)
+    grid = attack.grid(domain)
+    placed = variants(attack.filters, domain, attack.severities, attack.draws)
     right = correct(target, x, y, coaching.batch_size)
     batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
     distance = plugins.build("distance", coaching.norm, {})

@@ -89,12 +89,19 @@ class ModelAudit:
         """Everything that the plan asks of this model. Returns the signs, by code, that its figures may mislead."""
         state = self._clean()
         found = self._signs(state)
+        for why, names in self._left_out().items():
+            self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
         self.masked = bool(self.source.skipped or found.keys() & MASKING)
         for stage in self.plan.stages:
             if len(self.plan.levels):
                 found |= self._stage(stage, state)
         self._gallery()
         return found
+
+    def _left_out(self) -> dict[str, list[str]]:
+        """Reasons why stages cannot run, with their names."""
+        skipped = self.source.skipped
+        return {why: [name for name in skipped if skipped[name] == why] for why in skipped.values()}
 
     # The first check
 
@@ -388,7 +395,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
         name=source.name,
         data=plan.data_digest,
         samples=len(plan.ids),
-        domain=[domain.kind, domain.shape, domain.low, domain.high, domain.levels],
+        domain=list(domain.facts().values()),
         **more,
     )
 

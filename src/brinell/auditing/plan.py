@@ -141,7 +141,7 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     budgets = parse_eps(str(request.eps))
     for stage in stages:
         if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
-            stage.attack.check(dataset.domain)
+            stage.attack.check(dataset.domain.free)
     labels = dataset.labels()
     if not len(labels):
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
@@ -149,7 +149,8 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     if request.samples and request.samples > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
-    models = tuple(_describe(spec, opener, labels[:n], distance, stages, request.precision) for spec, opener in openers)
+    fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision
+    models = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
     return Plan(
         request=request,
         dataset=dataset,
@@ -226,12 +227,13 @@ def _describe(
     spec: str,
     opener: Callable[[], Target],
     labels: Array,
+    classes: tuple[str, ...],
     distance: Distance,
     stages: tuple[Stage, ...],
     precision: Precision,
 ) -> ModelSource:
     target = opener()
-    check_classes(target, labels)
+    check_classes(target, labels, classes)
     if precision != "float32" and not isinstance(target, TorchTarget):
         raise RequestError(f"precision {precision} is for torch modules, and {target.name} is none: leave --precision out")
     facts = facts_of(target)
@@ -245,12 +247,25 @@ def _describe(
     return ModelSource(name=target.name, spec=spec, open=opener, facts=facts, skipped=skipped)
 
 
-def check_classes(target: Target, labels: Array) -> None:
+def check_classes(target: Target, labels: Array, names: tuple[str, ...] = ()) -> None:
     """Refuse a model that does not know the labels.
 
+    Args:
+        target: the model; where it names its classes (`class_names`), they must be those of the data, in the same order.
+        labels: (n,) those of the data.
+        names: what the data calls its classes.
+
     Raises:
-        TargetError: fewer classes than labels, or fewer than two.
+        TargetError: fewer classes than labels, or fewer than two, or other ones.
     """
+    own: tuple[str, ...] = getattr(target, "class_names", ())
+    unnamed = names == tuple(map(str, range(len(names)))) and not all(map(str.isdigit, own))
+    if own and own[: len(names)] != names and not unnamed:
+        raise TargetError(
+            f"model {target.name} tells the classes {', '.join(own[:6])} apart, and those of the data are "
+            f"{', '.join(names[:6])}: choose the model made for this data, or name the classes of a table in the model's order, "
+            f"classes={'+'.join(own[:6])}"
+        )
     if labels.max(initial=0) >= target.classes or labels.min(initial=0) < 0:
         raise TargetError(
             f"model {target.name} tells {target.classes} classes apart, and the data has labels from {labels.min()} to "
@@ -277,7 +292,11 @@ def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], target: Ta
     listed = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     line = f"no attack can run on {target.name} ({listed})"
     blind = target.access < Access.GRADIENTS and any(stage.attack.access > target.access for stage in stages)
-    return f"{line}: ask for --attack black-box, which needs scores only" if blind and target.access >= Access.SCORES else line
+    if not blind:
+        return line
+    if target.access == Access.LABELS:
+        return f"{line}: ask for --attack hop-skip-jump, which needs labels only"
+    return f"{line}: ask for --attack black-box, which needs scores only"
 
 
 def _misfit(stage: Stage, target: Target, distance: Distance) -> str:

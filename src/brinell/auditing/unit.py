@@ -95,9 +95,10 @@ def run_unit(setting: Setting, group: Group) -> Result:
         on_pass=setting.on_pass,
     )
     ids = torch.as_tensor(group.sample_id, device=device)
-    remarks = setting.stage.attack(ledger.desk(), batch, threat, Streams.of(setting.seed, ids).fold(setting.stage.name))
+    rng = Streams.of(setting.seed, ids).fold(setting.stage.name)
+    remarks = setting.stage.attack(ledger.desk(), ledger.batch, ledger.threat, rng)
     if not minimal:
-        _shrink(ledger, batch, threat, levels)
+        _shrink(ledger, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
     fooled = broken < len(levels)
     found = _judge(setting, group, ledger, np.flatnonzero(fooled), setting.levels[broken[fooled]])
@@ -115,9 +116,9 @@ def _level_of(size: Tensor, levels: Tensor, threat: Threat) -> Tensor:
     return (size[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
 
 
-def _shrink(ledger: Ledger, batch: Batch, threat: Threat, levels: Tensor) -> None:
+def _shrink(ledger: Ledger, levels: Tensor) -> None:
     """Move each find towards its clean input, bisecting the levels below it; one forward a step, counted as the attack's."""
-    desk = ledger.desk()
+    desk, batch, threat = ledger.desk(), ledger.batch, ledger.threat
     reached = _level_of(ledger.distance, levels, threat)
     failed = torch.full_like(reached, -1)
     while True:
@@ -127,7 +128,7 @@ def _shrink(ledger: Ledger, batch: Batch, threat: Threat, levels: Tensor) -> Non
         ids = batch.ids[open_]
         middle = (reached[ids] + failed[ids]) // 2
         smaller = replace(threat, eps=levels[middle])
-        desk.labels(ids, smaller.project(ledger.closest[ids], batch.x[ids]))
+        desk.labels(ids, smaller.project(ledger.movable(ledger.closest[ids]), batch.x[ids]))
         now = _level_of(ledger.distance[ids], levels, threat)
         reached[ids] = now
         failed[ids] = torch.where(now > middle, middle, failed[ids])

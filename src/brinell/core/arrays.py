@@ -267,7 +267,8 @@ class StoredArrays:
 def space(domain: Domain) -> str:
     """A domain as text for a digest: what it says, not how the class prints it."""
     low, high = (repr([float(value) for value in bound.flatten()]) for bound in domain.bounds())
-    return f"{domain.kind} {domain.shape} {low} {high} {domain.levels}"
+    columns = f" {[list(column) for column in domain.columns]}" if domain.columns else ""
+    return f"{domain.kind} {domain.shape} {low} {high} {domain.levels}{columns}"
 
 
 def little(x: Array) -> bytes:

@@ -1,7 +1,8 @@
 """The space that inputs live in: kind, shape, bounds, and the grid on which they are stored."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -10,12 +11,26 @@ Kind = Literal["image", "signal", "video", "vector"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
+class Column(NamedTuple):
+    """One value of a vector that was a column of a table: its name, what it means to the model, whether it may change."""
+
+    name: str
+    zero: float = 0.0
+    """What a 0 is in the units of the table, in which the model is asked."""
+    one: float = 1.0
+    """What a 1 is there."""
+    fixed: bool = False
+    """Whether no attack may change it."""
+    values: tuple[str, ...] = ()
+    """Of a category coded as a whole number, the text that each number from 0 on stands for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Domain:
     """Where inputs live. Every distance and every budget is measured in this space, never in a normalised one.
 
     Raises:
-        ValueError: unknown kind, empty shape, bounds in the wrong order, fewer than two levels.
+        ValueError: unknown kind, empty shape, bounds in the wrong order, fewer than two levels, columns that do not fit.
     """
 
     kind: Kind
@@ -28,6 +43,8 @@ class Domain:
     """Largest value allowed, like `low`."""
     levels: int | None = None
     """How many evenly spaced values a stored input can take (256 for 8-bit images); None where storage does not round."""
+    columns: tuple[Column, ...] = ()
+    """What each value of a vector is, where it comes from a table; empty otherwise."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -42,6 +59,54 @@ class Domain:
             raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
         if self.levels is not None and self.levels < 2:
             raise ValueError(f"levels is {self.levels}; storage needs at least 2, or None for no rounding")
+        if self.columns and (self.kind, self.shape) != ("vector", (len(self.columns),)):
+            raise ValueError(
+                f"{len(self.columns)} columns for a {self.kind} of shape {self.shape}: columns are those of a vector"
+            )
+        if self.columns and all(column.fixed for column in self.columns):
+            raise ValueError("every column is fixed, so there is nothing that an attack may change")
+
+    @property
+    def movable(self) -> Tensor | None:
+        """(k,) int64: which values of a vector an attack may change; None where it may change all."""
+        free = [at for at, column in enumerate(self.columns) if not column.fixed]
+        return torch.tensor(free) if len(free) < len(self.columns) else None
+
+    @property
+    def free(self) -> "Domain":
+        """The space that attacks see: that of the values that may change."""
+        movable = self.movable
+        if movable is None:
+            return self
+        at = movable.tolist()
+        low, high = (tuple(bound[i] for i in at) if isinstance(bound, tuple) else bound for bound in (self.low, self.high))
+        columns = tuple(self.columns[i] for i in at)
+        return replace(self, shape=(len(at),), low=low, high=high, columns=columns)
+
+    def part(self, x: Tensor) -> Tensor:
+        """The values that may change, of whole inputs (n, *shape)."""
+        movable = self.movable
+        return x if movable is None else x[..., movable.to(x.device)]
+
+    def in_units(self, x: Tensor) -> Tensor:
+        """`x` (n, *shape) in the units of the table that it comes from, which a model of its columns takes; else as it is."""
+        if not self.columns:
+            return x
+        zero, one = (torch.tensor([column[at] for column in self.columns], dtype=x.dtype, device=x.device) for at in (1, 2))
+        return zero + (one - zero) * x
+
+    def facts(self) -> dict[str, Any]:
+        """The domain as JSON has it; `of_facts` makes it again."""
+        facts: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape), "low": self.low, "high": self.high}
+        return facts | {"levels": self.levels} | ({"columns": [list(column) for column in self.columns]} if self.columns else {})
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> "Domain":
+        """The domain that `facts` describe, also as they come back from JSON."""
+        low, high = (tuple(bound) if isinstance(bound, list) else bound for bound in (facts["low"], facts["high"]))
+        told = facts.get("columns", ())
+        columns = tuple(Column(name, zero, one, fixed, tuple(values)) for name, zero, one, fixed, values in told)
+        return cls(kind=facts["kind"], shape=tuple(facts["shape"]), low=low, high=high, levels=facts["levels"], columns=columns)
 
     def bounds(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Lower and upper bound as float tensors that broadcast against a batch, on the device of `like`."""
@@ -56,14 +121,17 @@ class Domain:
 
     @property
     def slack(self) -> float:
-        """By how much a value may leave the bounds and still count as inside: a millionth of their width."""
-        low, high = self.bounds()
+        """By how much a value may leave the bounds and still count as inside: a millionth of their width.
+
+        Columns that are fixed do not count: in their own units they may be as wide as they like.
+        """
+        low, high = self.free.bounds()
         return 1e-6 * float((high - low).max())
 
     @property
     def rounding(self) -> float:
-        """The most that float32 can be off at a value within the bounds."""
-        low, high = self.bounds()
+        """The most that float32 can be off at a value within the bounds, of those that may change."""
+        low, high = self.free.bounds()
         return 2.0**-24 * float(torch.maximum(low.abs(), high.abs()).max())
 
     def clamp(self, x: Tensor) -> Tensor:

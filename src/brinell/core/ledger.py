@@ -5,6 +5,9 @@ each sample cost, enforces access, budget, bounds and threat, and remembers per 
 it came, and the closest adversarial input. A success is a wrong answer to a legal input, whatever the attack believes; the
 wrong class must lead by more than float32 rounding, so that another batch size or machine sees the same success.
 
+Where the domain has values that may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold the others,
+the desk speaks of them alone, and the ledger puts the clean values beside them before it asks the model.
+
 With several looks each question is answered by the mean over as many evaluations, and all of them count. With bf16 a gradient is
 taken in bf16, and once more in float32 where the answer comes near a success: only the second may be one. Both count.
 """
@@ -61,6 +64,8 @@ class Differences(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times.
+
+    The shape is that of `Ledger.batch`: values that may not change have no place in it.
 
     Where the ledger takes several looks, each costs what is said here.
     """
@@ -131,7 +136,14 @@ class Ledger:
         n, device = len(batch), batch.x.device
         # Copies of what is judged by: an attack that writes into its batch or its threat does not move the bar.
         self._target, self._batch = target, replace(batch, y=batch.y.clone())
-        self._threat, self._untouched = replace(threat, eps=threat.eps.clone()), batch.x._version
+        self._threat = replace(threat, eps=threat.eps.clone())
+        movable = threat.domain.movable
+        self._movable = None if movable is None else movable.to(device)
+        self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x))
+        """The samples as an attack is given them: the values that may change."""
+        self.threat = threat if movable is None else replace(threat, domain=threat.domain.free)
+        """The threat as an attack is given it."""
+        self._untouched = self.batch.x._version
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
         self._access = min(access, target.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
@@ -166,8 +178,20 @@ class Ledger:
         """(n,) bool: whether an adversarial input within the threat was found."""
         return self.first_success > 0
 
+    def movable(self, x: Tensor) -> Tensor:
+        """The values that may change, of whole inputs (n, *shape) or of what belongs to each of their values (n, k, *shape)."""
+        return x if self._movable is None else x[..., self._movable]
+
+    def whole(self, ids: Tensor, x: Tensor) -> Tensor:
+        """(n, *shape): the whole inputs of which an attack proposes the values that may change, the others as they were."""
+        if self._movable is None:
+            return x
+        if x.shape != (len(ids), len(self._movable)):
+            raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
+        return self._batch.x[ids].index_copy_(1, self._movable, x)
+
     def desk(self) -> Desk:
-        """What the attack is given."""
+        """What the attack is given, with `batch` and `threat`."""
         return Desk(
             scores=lambda ids, x: self._forward(ids, x, Access.SCORES),
             labels=lambda ids, x: self._forward(ids, x, Access.LABELS).argmax(1),
@@ -185,6 +209,7 @@ class Ledger:
         return stands if self._queries is None else stands & self.affordable(ids)
 
     def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
+        x = self.whole(ids, x)
         view = self._admit(ids, x, access)
         answers = []
         with torch.no_grad():
@@ -213,13 +238,14 @@ class Ledger:
 
     def _backward(self, ids: Tensor, x: Tensor, differentiate: Differentiate, looks: Looks, *, backwards: int) -> list[Tensor]:
         """The logits, then the values and input gradients that `differentiate` makes of them in as many backward passes."""
+        x = self.whole(ids, x)
         view = self._admit(ids, x, Access.GRADIENTS)
         answers = []
         for part in _parts(len(ids), self._batch_size):
             answer = self._mean(view, part, x[part], differentiate, looks)
             again = None if looks is self._looks else self._repeat(view, part, x[part], answer, differentiate)
             self._settle(view, part, x[part], answer[0], backwards=backwards, again=again)
-            answers.append(answer)
+            answers.append([*answer[:2], self.movable(answer[2])])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
     def _mean(self, view: _View, rows: Rows, x: Tensor, differentiate: Differentiate, looks: Looks) -> list[Tensor]:
@@ -253,7 +279,7 @@ class Ledger:
             raise ContractError(f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only")
         if len(ids) == 0 or x.shape != (len(ids), *self._batch.x.shape[1:]):
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
-        if self._batch.x._version != self._untouched:
+        if self.batch.x._version != self._untouched:
             raise ContractError("the attack wrote into the clean inputs; it must clone what it changes")
         view = self._look_up(ids)
         if self._queries is not None and not self.affordable(ids).all():

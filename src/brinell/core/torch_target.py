@@ -37,7 +37,8 @@ class TorchTarget:
         classes: number of logits; None asks the module once, by `probe`.
         name: how reports call it.
         preprocessing: as in foolbox, `dict(mean=..., std=..., axis=-3)`, applied to every input before the module.
-        bounds: the range (low, high) that preprocessing and module expect where it is not the domain's own, say (0, 255).
+        bounds: the range (low, high) that preprocessing and module expect where it is not the domain's own, say (0, 255), nor,
+            for the columns of a table, the units of the table.
         code: whatever else determines the answers (the source of the module, say); part of the digest.
 
     Raises:
@@ -242,7 +243,9 @@ def _affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[floa
     if unknown := sorted(set(preprocessing) - set(PREPROCESSING)):
         raise RequestError(f"preprocessing has no {unknown[0]!r}; it has {', '.join(PREPROCESSING)}")
     low, high = (bound.double() for bound in domain.bounds())
-    scale, shift = torch.ones(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    origin = torch.zeros(1, *domain.shape, dtype=torch.float64)
+    shift = domain.in_units(origin) if domain.columns else torch.zeros(1, dtype=torch.float64)
+    scale = domain.in_units(origin + 1) - shift if domain.columns else torch.ones(1, dtype=torch.float64)
     if bounds is not None:
         if not bounds[0] < bounds[1]:
             raise RequestError(f"bounds {bounds}: the lower one must be the smaller")

@@ -76,15 +76,9 @@ class Level:
         self, manifest: dict[str, Any], level: float, samples: list[int], labels: Labels, files: list[Path], *, rounded: bool
     ) -> None:
         data = manifest["data"]
-        bounds = {
-            name: tuple(data["domain"][name]) if isinstance(data["domain"][name], list) else data["domain"][name]
-            for name in ("low", "high")
-        }
         self.name = f"{data['name']}-{'flip' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}"
         self.classes: tuple[str, ...] = tuple(data["classes"])
-        self.domain = Domain(
-            kind=data["domain"]["kind"], shape=tuple(data["domain"]["shape"]), levels=256 if rounded else None, **bounds
-        )
+        self.domain = Domain.of_facts(data["domain"] | {"levels": 256 if rounded else None})
         self._level, self._samples, self._labels, self._files, self._digest = level, samples, labels, files, ""
 
     def __len__(self) -> int:

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from brinell.core.record import Outcome, Records
+from brinell.report.changes import changes
 from brinell.report.figures import trace
 from brinell.store.run import Run
 
@@ -116,7 +117,10 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         "perturbation": f"perturbation enlarged {factor} times",
         "adversarial": f"adversarial, taken for {adv}",
     }
-    shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
+    if manifest["data"]["domain"].get("columns"):
+        factor, shown = 1, changes(manifest["data"]["domain"], clean, adversarial)
+    else:
+        shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
     return Example(
         sample_id=int(records.sample_id[row]),
         attack=str(records.attack[row]),

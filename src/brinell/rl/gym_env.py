@@ -90,7 +90,15 @@ class PlacementEnv(gymnasium.Env[dict[str, Array], Array]):
         ledger = Ledger(self._target, one, threat, access=Access.SCORES, queries=self._queries)
         rng = Streams.of(seed, rows).fold("placement")
         environment = Placement(
-            ledger.desk(), one, threat, self._grid, self._variants, rng, rules=self._rules, prior=self._prior, slots=1
+            ledger.desk(),
+            ledger.batch,
+            ledger.threat,
+            self._grid,
+            self._variants,
+            rng,
+            rules=self._rules,
+            prior=self._prior,
+            slots=1,
         )
         return ledger, environment
 

@@ -129,6 +129,7 @@ def teach(
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {lessons.slots}")
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(target, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
+    batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
     rng = Streams.of(lessons.seed, batch.ids)
     prior = Prior(grid.channels, lessons.seed)
     if lessons.probes:

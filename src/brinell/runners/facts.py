@@ -22,21 +22,15 @@ def now() -> str:
 
 def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
     """What was run on: the first `n` samples of a data set, and where its inputs live."""
-    domain = dataset.domain
     return {
         "spec": spec,
         "name": dataset.name,
         "digest": digest,
         "n": n,
         "total": len(dataset),
-        "domain": {
-            "kind": domain.kind,
-            "shape": list(domain.shape),
-            "low": domain.low,
-            "high": domain.high,
-            "levels": domain.levels,
-        },
+        "domain": dataset.domain.facts(),
         "classes": list(dataset.classes),
+        "notes": list(getattr(dataset, "notes", ())),
     }
 
 

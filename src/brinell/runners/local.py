@@ -44,6 +44,8 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         # The request first: with it alone a run can go on, with a manifest alone it could not.
         write_text(out / "run.toml", dump(plan.request))
         folder.save_manifest()
+        for note in folder.manifest["data"]["notes"]:
+            progress.message(f"note: {plan.dataset.name}: {note}")
         for source in plan.models:
             started = time.perf_counter()
             target = source.open()

@@ -159,7 +159,9 @@ def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) ->
     cap = "without a cap on the distance" if manifest["eps"] is None else f"at an L2 distance of at most {manifest['eps']:g}"
     outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["outcomes"].items() if count)
     trained = "unknown" if found["training_queries"] is None else f"{found['training_queries']:,}"
-    low, high = data["domain"]["low"], data["domain"]["high"]
+    domain = data["domain"]
+    low, high = (f"{best(_listed(domain[end])):g}" for best, end in ((min, "low"), (max, "high")))
+    fixed = [column[0] for column in domain.get("columns", ()) if column[3]]
     lattice, patch = (" x ".join(map(str, manifest["grid"][name])) for name in ("lattice", "patch"))
     lines = [
         f"# {title(manifest)}",
@@ -182,6 +184,7 @@ def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) ->
         f"- model: `{_without_folders(model['spec'])}`, digest {model['digest']}",
         f"- inputs: {data['domain']['kind']} of shape {tuple(data['domain']['shape'])}, values from {low} to {high}; distances",
         "  are in these units",
+        *([f"- columns that may not change, and that patches are not counted along: {', '.join(fixed)}"] if fixed else []),
         f"- samples: {outcomes}; queries in all: {found['queries']:,}, and {trained} to train the policy",
         f"- repeat it: `brinell benchmark benchmark.toml`, seed {request['seed']}",
         "",
@@ -240,6 +243,11 @@ def columns() -> list[str]:
 def _table(columns: Mapping[str, Column]) -> list[str]:
     head = ["| column | type | may be null | meaning |", "|---|---|---|---|"]
     return head + [f"| `{name}` | {one.kind} | {'yes' if one.null else ''} | {one.doc} |" for name, one in columns.items()]
+
+
+def _listed(bound: Any) -> list[float]:
+    """A bound for all values, or one for each of them, as a list."""
+    return list(bound) if isinstance(bound, list | tuple) else [bound]
 
 
 def _without_folders(spec: str) -> str:

@@ -112,7 +112,7 @@ def _attack(
         minimal=attack.family == "minimal",
     )
     try:
-        attack(ledger.desk(), batch, threat, Streams.of(0, rows).fold("check"))
+        attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
     except BrinellError as error:
         raise _broken(attack, f"broke its contract on {kind} inputs in {distance.name}: {error}") from error
     except Exception as error:

@@ -1,0 +1,152 @@
+"""The same networks as modules of torch and as files of ONNX: equal records, and what each costs.
+
+Each network is exported with a dynamic first axis and audited both ways by the same attack without gradients, one thread each.
+Both run in turns, question by question, so that a machine that is slow for a while is slow for both; `cpu` is the processor time
+of the thread that asks. Below 1 means that ONNX Runtime is faster. The largest difference of scores is taken over every input
+that the attack asked about, both models being shown those of the module's run; verdicts and queries are those of the two runs.
+
+The new exporter needs onnxscript. This file is not called onnx.py: that would hide the library from everything run beside it.
+"""
+
+import sys
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import measure
+import torch
+from measure import Subject, Table, Work, ratios, repeated, spread
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.core.batch import Batch
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.target import Target
+from brinell.core.threat import Threat
+from brinell.core.torch_target import TorchTarget
+from brinell.targets.onnx import Onnx
+
+BUDGETS = {"CIFAR-10 resnet20": 4 / 255}
+"""Where an attack without gradients needs more than the subject's own."""
+
+
+class Asked(nn.Module):
+    """A target as a module, so that its questions can be told apart and remembered."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target, self.seen = target, list[Tensor]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The target's logits."""
+        return self.target.predict(x)
+
+
+class Shown:
+    """A target that asks through its module."""
+
+    def __init__(self, target: Target) -> None:
+        self.name, self.domain, self.classes, self.access = target.name, target.domain, target.classes, target.access
+        self.module, self.digest = Asked(target), target.digest
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Through the module, whose hooks see it."""
+        answer: Tensor = self.module(x)
+        return answer
+
+
+def export(subject: Subject, folder: Path) -> tuple[Shown, Shown]:
+    """The network as a module, and as a file of ONNX."""
+    module = subject.module()
+    file = folder / f"{subject.factory.rpartition(':')[2]}.onnx"
+    axis = ({0: torch.export.Dim("n")},)
+    example = (torch.rand(4, *subject.shape),)
+    torch.onnx.export(module, example, file, dynamo=True, external_data=False, dynamic_shapes=axis, verbose=False)
+    return Shown(TorchTarget(module, subject.domain)), Shown(Onnx(path=str(file))(subject.domain))
+
+
+def attacked(target: Shown, spec: str, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
+    """One run of an attack."""
+    name, _, options = plugins.parse(spec)
+    attack: Any = plugins.build("attack", name, options)
+    batch = Batch(ids=torch.arange(len(x)), x=x, y=y)
+    threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((len(x),), eps), domain=target.domain)
+    ledger = Ledger(target, batch, threat, access=attack.access, batch_size=batch_size, minimal=attack.family == "minimal")
+    attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, batch.ids).fold(spec))
+    return ledger
+
+
+def largest_difference(one: Shown, other: Shown, seen: list[Tensor]) -> float:
+    """Over all scores of both models to the same inputs."""
+    with torch.no_grad():
+        return max(float((one.predict(x) - other.predict(x)).abs().max()) for x in seen)
+
+
+def line(table: Table, subject: Subject, targets: tuple[Shown, Shown], spec: str, options: Namespace) -> bool:
+    """One attack on one network both ways; whether the two agree."""
+    x, y = subject.samples(options.n, targets[0].module)
+    settings = (spec, x, y, BUDGETS.get(subject.name, subject.eps), options.batch_size)
+    seen: list[Tensor] = []
+    handle = targets[0].module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach().clone()))
+    first = attacked(targets[0], *settings)
+    handle.remove()
+    second = attacked(targets[1], *settings)
+    same = [torch.equal(getattr(first, name), getattr(second, name)) for name in ("fooled", "forwards", "first_success")]
+    apart = largest_difference(*targets, seen)
+    works = {
+        name: Work(target.module, lambda target=target: attacked(target, *settings))  # type: ignore[misc]
+        for name, target in zip(("torch", "onnx"), targets, strict=True)
+    }
+    times = repeated(works, options.repetitions, options.threads)
+    table.add(
+        subject.name,
+        spec,
+        f"{int(first.fooled.sum())} and {int(second.fooled.sum())} of {len(x)}",
+        int(first.forwards.sum()),
+        "equal" if all(same) else "NOT EQUAL",
+        f"{apart:.1e}",
+        spread([one.wall for one in times["torch"]], 2),
+        spread(ratios(times["onnx"], times["torch"])),
+        spread(ratios(times["onnx"], times["torch"], "cpu")),
+    )
+    return all(same) and apart <= 1e-4
+
+
+def main() -> int:
+    """All networks and attacks; 1 where torch and ONNX Runtime disagree."""
+    options = measure.arguments(
+        str(__doc__),
+        subjects=["cnn4_pgd", "resnet20"],
+        attacks=["square?steps=100", "hop-skip-jump?steps=1&starts=20"],
+        n=48,
+        batch_size=128,
+        repetitions=3,
+    )
+    agree = True
+    with tempfile.TemporaryDirectory() as folder:
+        exported = {name: export(measure.subject(name), Path(folder)) for name in options.subjects}
+        table = Table(
+            "ONNX Runtime beside torch",
+            measure.command(options, "subjects", "attacks", "n", "batch_size", "repetitions"),
+            (
+                "model",
+                "attack",
+                "fooled",
+                "forwards",
+                "verdicts and queries",
+                "scores apart",
+                "torch s",
+                "onnx / torch wall",
+                "cpu",
+            ),
+        )
+        for name, targets in exported.items():
+            for spec in options.attacks:
+                agree &= line(table, measure.subject(name), targets, spec, options)
+    return 0 if agree else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

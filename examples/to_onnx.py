@@ -1,0 +1,38 @@
+"""A torch module as a file of ONNX with a first axis of any length, as Brinell and most servers want it.
+
+    python examples/to_onnx.py examples/models/mnist.py:cnn4 WEIGHTS.safetensors cnn4.onnx 1 28 28
+
+The last numbers are the shape of one input. Needs onnx, onnxruntime and onnxscript (pip install 'brinell[onnx]' onnxscript).
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from brinell.core.imports import import_file
+from brinell.targets.torch import fit, read_weights
+
+
+def export(module: nn.Module, shape: tuple[int, ...], file: Path) -> None:
+    """Write the file; weights lie inside it.
+
+    Args:
+        module: takes (n, *shape).
+        shape: of one input.
+        file: to be written.
+    """
+    example = torch.zeros(2, *shape)
+    axis = {0: torch.export.Dim("samples")}
+    torch.onnx.export(module.eval(), (example,), file, dynamo=True, external_data=False, dynamic_shapes=(axis,), verbose=False)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(f"usage: {__doc__}")
+    source, weights, out, *sides = sys.argv[1:]
+    path, _, factory = source.rpartition(":")
+    network = getattr(import_file(Path(path)), factory)()
+    fit(network, read_weights(Path(weights)), weights)
+    export(network, tuple(map(int, sides)), Path(out))

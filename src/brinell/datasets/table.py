@@ -1,0 +1,256 @@
+"""`table:FILE?label=COLUMN`: feature vectors from a CSV or Parquet file, one row each.
+
+Numbers are moved from their bounds to [0, 1], so that a budget is a share of what a column can be, and one eps means the same in
+every column; a model of the columns is asked in their own units (`Domain.in_units`). Bounds are given, or else the least and the
+largest value in the file. Columns of text or of true and false are categories: ordinal coding counts the values from 0 on in
+sorted order, one-hot makes a column of 0 and 1 for each. No attack changes a category, a column named by `fixed`, or one whose
+values are all the same; such columns keep their own units. Numbers that stand for categories (`categorical`) stay what they are
+under ordinal coding.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from brinell.core.arrays import Arrangement, Array, Labels, StoredArrays
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Column, Domain
+from brinell.core.errors import RequestError
+from brinell.datasets._files import existing_file, unread
+
+__all__ = ["Table"]
+
+LABELS = ("label", "target", "class", "y")
+SPEC = "table:FILE?label=COLUMN"
+NAMED = 8
+"""How many columns a note names at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Feature vectors from a CSV or Parquet file."""
+
+    path: str = ""
+    """The file: .csv, .tsv or .parquet, the names of the columns in the first line of text."""
+    label: str = ""
+    """Column of the classes; by default label, target, class or y."""
+    classes: tuple[str, ...] = ()
+    """Classes in the order in which the model answers, joined by +; by default those of the file, sorted."""
+    drop: tuple[str, ...] = ()
+    """Columns to leave out, joined by +: numbers of rows, names."""
+    fixed: tuple[str, ...] = ()
+    """Columns that no attack may change, beside the categories."""
+    categorical: tuple[str, ...] = ()
+    """Columns of numbers that stand for categories."""
+    free: tuple[str, ...] = ()
+    """Categories that an attack may change all the same, as numbers between the codes."""
+    encode: Literal["ordinal", "one-hot"] = "ordinal"
+    """How categories become numbers: one column of codes, or one of 0 and 1 for each value."""
+    bounds: tuple[str, ...] = ()
+    """COLUMN:LOW:HIGH, joined by +: what a column can be; by default what it is in the file."""
+
+    def __call__(self) -> Dataset:
+        """Read the file.
+
+        Raises:
+            RequestError: no such file or column, a damaged file, a missing value, NaN, values outside the bounds given, a column
+                that is neither numbers nor text, a class that is not listed, nothing that may change.
+        """
+        file = existing_file(self.path, SPEC)
+        table = _read(file)
+        label = self._label(table, file)
+        others = [name for name in table.column_names if name != label]
+        features = [name for name in others if name not in self.drop]
+        for option, known in (("drop", others), ("fixed", features), ("categorical", features), ("free", features)):
+            if unknown := [name for name in getattr(self, option) if name not in known]:
+                raise RequestError(f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_some(known)}")
+        if not features:
+            raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
+        y, classes = self._labels(_values(table, label, file), label, file)
+        given = self._bounds(features, file)
+        parts = [part for name in features for part in self._column(name, _values(table, name, file), given, file)]
+        columns = tuple(part.column for part in parts)
+        low, high = (tuple(float(part.bounds[end]) for part in parts) for end in (0, 1))
+        try:
+            domain = Domain(kind="vector", shape=(len(columns),), low=low, high=high, columns=columns)
+        except ValueError as error:
+            raise RequestError(f"{file}: {error}") from None
+        x = np.stack([part.values for part in parts], 1).astype(np.float32)
+        return Rows(
+            name=file.stem,
+            x=x,
+            y=y,
+            arrangement=Arrangement(kind="vector", shape=domain.shape, axes=(0, 1)),
+            domain=domain,
+            classes=classes,
+            notes=_notes(parts, self.encode),
+        )
+
+    def _label(self, table: pa.Table, file: Path) -> str:
+        names = table.column_names
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise RequestError(f"{file} has two columns {twice[0]!r}: give each a name of its own")
+        for name in (self.label,) if self.label else LABELS:
+            if name in names:
+                return name
+        wanted = repr(self.label) if self.label else " or ".join(LABELS)
+        raise RequestError(f"{file} has no column {wanted}; it has {_some(names)}: name that of the classes, {SPEC}")
+
+    def _labels(self, values: Array, label: str, file: Path) -> tuple[Labels, tuple[str, ...]]:
+        found, y = np.unique(values, return_inverse=True)
+        names = [_text(value) for value in found]
+        if not self.classes:
+            return y.astype(np.int64).reshape(-1), tuple(names)
+        if missing := [name for name in names if name not in self.classes]:
+            raise RequestError(f"{file} has the class {missing[0]!r} in {label}, which classes= does not list")
+        return np.array([self.classes.index(name) for name in names], dtype=np.int64)[y.reshape(-1)], self.classes
+
+    def _bounds(self, features: list[str], file: Path) -> dict[str, tuple[float, float]]:
+        found = {}
+        for text in self.bounds:
+            name, low, high = _three(text)
+            if name not in features:
+                raise RequestError(f"{file} has no column {name!r}, which bounds= names; it has {_some(features)}")
+            found[name] = low, high
+        return found
+
+    def _column(self, name: str, values: Array, given: dict[str, tuple[float, float]], file: Path) -> list["_Part"]:
+        category = values.dtype.kind not in "iuf" or name in self.categorical
+        if category and (values.dtype.kind not in "iuf" or self.encode == "one-hot"):
+            if name in given:
+                raise RequestError(f"bounds= names {name!r} of {file}, which holds categories: they have none")
+            return self._category(name, values)
+        if not np.isfinite(values.astype(np.float64)).all():
+            raise RequestError(f"column {name} of {file} holds NaN or infinity: fill those rows or leave them out")
+        x = values.astype(np.float64)
+        low, high = given.get(name, (float(x.min()), float(x.max())))
+        if x.min() < low or x.max() > high:
+            at = int(np.flatnonzero((x < low) | (x > high))[0])
+            raise RequestError(
+                f"column {name} of {file} holds {x[at]:g} in row {at + 1}, outside its bounds {low:g} to {high:g}: widen them"
+            )
+        if low == high:
+            return [_Part(x, Column(name, fixed=True), (low, low + 1), "same")]
+        if name in self.fixed or (category and name not in self.free):
+            return [_Part(x, Column(name, fixed=True), (low, high), "category" if category else "fixed")]
+        return [_Part((x - low) / (high - low), Column(name, low, high), (0.0, 1.0), "given" if name in given else "data")]
+
+    def _category(self, name: str, values: Array) -> list["_Part"]:
+        """Codes of texts and truth values, or a column for each value."""
+        found, codes = np.unique(values, return_inverse=True)
+        codes, texts = codes.reshape(-1), tuple(_text(value) for value in found)
+        fixed = name not in self.free
+        why = "category" if fixed else "moving"
+        if self.encode == "one-hot":
+            return [
+                _Part((codes == at) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0), why)
+                for at, text in enumerate(texts)
+            ]
+        most, kept = float(max(1, len(texts) - 1)), () if values.dtype == bool else texts
+        if fixed:
+            return [_Part(codes * 1.0, Column(name, fixed=True, values=kept), (0.0, most), why)]
+        return [_Part(codes / most, Column(name, 0.0, most, values=kept), (0.0, 1.0), why)]
+
+
+class Rows(StoredArrays):
+    """A table as a data set, with what a reader should know of how it was read."""
+
+    def __init__(self, *, notes: tuple[str, ...], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.notes = notes
+
+
+class _Part(NamedTuple):
+    """One value of the vectors: (n,) numbers, what they are, their bounds, and where those come from."""
+
+    values: Array
+    column: Column
+    bounds: tuple[float, float]
+    why: str
+
+
+def _read(file: Path) -> pa.Table:
+    kind = file.suffix.lower()
+    try:
+        if kind == ".parquet":
+            table = pa.parquet.read_table(file)
+        elif kind in (".csv", ".tsv", ".txt"):
+            options = pa.csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
+            table = pa.csv.read_csv(file, parse_options=options)
+        else:
+            raise RequestError(f"{file} is no table: name a .csv, .tsv or .parquet file")
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise unread(file, error) from None
+    if not len(table):
+        raise RequestError(f"{file} has no rows: there is nothing to audit")
+    return table
+
+
+def _values(table: pa.Table, name: str, file: Path) -> Array:
+    """(n,) numbers, truth values or texts of a column, none missing."""
+    column = table[name].combine_chunks()
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+        kind = column.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or _is_text(kind)):
+        raise RequestError(f"column {name} of {file} holds {kind}, neither numbers nor text: convert it, or drop={name}")
+    empty = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    if _is_text(kind):
+        empty |= np.array([text is not None and not text.strip() for text in column.to_pylist()])
+    if empty.any():
+        rows = np.flatnonzero(empty)
+        raise RequestError(
+            f"column {name} of {file} has no value in row {rows[0] + 1} ({len(rows)} of {len(empty)} rows): fill it, leave those "
+            f"rows out, or drop={name}"
+        )
+    found: Array = column.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _three(text: str) -> tuple[str, float, float]:
+    try:
+        name, low, high = text.rsplit(":", 2)
+        bounds = float(low), float(high)
+        if bounds[0] < bounds[1] and all(map(math.isfinite, bounds)):
+            return name, *bounds
+    except ValueError:
+        pass
+    raise RequestError(f"bounds={text}: write COLUMN:LOW:HIGH, the lower bound first, and + between columns")
+
+
+def _text(value: Any) -> str:
+    """A class or category as text: whole numbers without a point, whatever type the file has."""
+    if isinstance(value, float | np.floating):
+        return f"{value:.12g}"
+    return str(value)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def _notes(parts: list[_Part], encode: str) -> tuple[str, ...]:
+    """What was decided where nobody said, in a line each."""
+    lines = {
+        "data": "bounds are the least and the largest value in the file for {}",
+        "given": "bounds are given for {}",
+        "fixed": "no attack changes {}",
+        "same": "no attack changes {}, whose values are all the same",
+        "category": f"no attack changes {{}}: categories, coded {encode}",
+        "moving": f"categories, coded {encode}, that an attack may change: {{}}",
+    }
+    found = {why: [part.column.name for part in parts if part.why == why] for why in lines}
+    return tuple(lines[why].format(_some(names)) for why, names in found.items() if names)

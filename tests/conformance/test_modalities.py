@@ -1,0 +1,78 @@
+"""Every attack on every kind of input: bounds of each channel, and shapes that have nothing to spare."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from _helpers import distance, fight
+from brinell import plugins
+from brinell.core.domain import KINDS, Domain
+from brinell.core.streams import Streams
+from brinell.testing.linear import LinearTarget, linear_problem
+
+SHORT = {
+    "rlab": {"steps": 3, "draws": 1, "clean_up": False},
+    "apgd": {"steps": 4},
+    "pgd": {"steps": 3},
+    "fab": {"steps": 3, "targets": 1},
+    "fmn": {"steps": 3},
+    "square": {"steps": 12},
+    "simba": {"steps": 10},
+    "bandits": {"steps": 5},
+    "nes": {"steps": 2, "samples": 6},
+    "sparse-rs": {"steps": 10},
+    "hop-skip-jump": {"steps": 1, "samples": 6, "starts": 4},
+}
+SHAPES = {
+    "vector": [(1,), (13,)],
+    "signal": [(5, 3)],
+    "image": [(1, 1, 1), (2, 1, 5)],
+    "video": [(1, 2, 1, 1), (3, 2, 1, 4)],
+}
+ATTACKS = plugins.names("attack")
+
+
+def attack_of(name):
+    return plugins.build("attack", name, SHORT.get(name, {}))
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_every_attack_is_for_all_kinds_of_inputs(name):
+    assert attack_of(name).domains == set(KINDS)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_bounds_of_each_channel_are_bounds(name):
+    """Given once or for each channel, they mean the same; `check_attack` has them given once."""
+    attack = attack_of(name)
+    for kind in KINDS:
+        for norm in sorted(attack.distances):
+            problem = linear_problem(kind, norm, n=4)
+            domain, target = problem.target.domain, problem.target
+            channels = domain.shape[0]
+            each = LinearTarget(target.weight, target.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
+            eps = 1.5 * problem.margin
+            one, other = (fight(attack, model, problem.batch.x, problem.batch.y, eps, norm) for model in (target, each))
+            assert torch.equal(one.fooled, other.fooled) and torch.equal(one.forwards, other.forwards), (kind, norm)
+            assert torch.allclose(one.closest, other.closest, atol=1e-5), (kind, norm)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_inputs_with_nothing_to_spare(name):
+    """One value, one row, one frame; wide bounds; everything within reach: no attack breaks, and what it finds is in bounds."""
+    attack, found = attack_of(name), 0
+    for kind, shapes in SHAPES.items():
+        for shape in shapes:
+            for norm in sorted(attack.distances):
+                domain, size = Domain(kind=kind, shape=shape, low=-2.0, high=6.0), math.prod(shape)
+                x = -2 + 8 * Streams.of(1, torch.arange(5)).uniform(*shape)
+                weight = Streams.of(0, torch.arange(1)).fold(str(shape)).normal(3, size)[0]
+                target = LinearTarget(weight, -2 * weight.sum(1), domain)
+                low, high = domain.bounds()
+                eps = float(distance(norm).size((high - low).expand(1, *shape)))
+                ledger = fight(attack, target, x, target.predict(x).argmax(1), eps, norm, batch_size=4)
+                assert domain.excess(ledger.closest) <= domain.slack, (kind, shape, norm)
+                found += int(ledger.fooled.sum())
+    assert found

@@ -1,0 +1,191 @@
+"""Values that may not change: what an attack sees of an input, what the model sees, and what that is worth."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from _helpers import Recorder, batch_of, distance, threat_of
+from brinell import plugins
+from brinell.core.batch import Batch
+from brinell.core.domain import Column, Domain
+from brinell.core.errors import ContractError
+from brinell.core.ledger import Ledger
+from brinell.core.losses import margin
+from brinell.core.streams import Streams
+from brinell.core.target import Access
+from brinell.core.threat import Threat
+from brinell.core.torch_target import TorchTarget
+from brinell.testing.linear import LinearTarget, linear_problem
+
+AGE, SEX, INCOME = Column("age", 0.0, 100.0), Column("sex", fixed=True, values=("f", "m")), Column("income", -1e4, 9e4)
+DOMAIN = Domain(kind="vector", shape=(3,), low=(0.0, 0.0, 0.0), high=(1.0, 5000.0, 1.0), columns=(AGE, SEX, INCOME))
+
+
+def test_what_attacks_see_of_a_domain():
+    assert DOMAIN.movable.tolist() == [0, 2]
+    free = DOMAIN.free
+    assert free.shape == (2,) and free.low == (0.0, 0.0) and free.high == (1.0, 1.0) and free.columns == (AGE, INCOME)
+    assert free.movable is None and free.free is free
+    assert DOMAIN.part(torch.tensor([[0.1, 7.0, 0.3]])).tolist() == [pytest.approx([0.1, 0.3])]
+    # A fixed column of thousands does not loosen the bounds of the others.
+    assert DOMAIN.slack == pytest.approx(1e-6) and DOMAIN.rounding == 2.0**-24
+
+
+def test_units_of_a_table():
+    x = torch.tensor([[0.5, 3.0, 0.25]], dtype=torch.float64)
+    assert DOMAIN.in_units(x).tolist() == [[50.0, 3.0, 15000.0]]
+    plain = Domain(kind="vector", shape=(3,))
+    assert plain.in_units(x) is x and plain.part(x) is x
+
+
+def test_a_module_is_asked_in_the_units_of_the_table():
+    seen = []
+
+    class Sees(torch.nn.Module):
+        def forward(self, x):
+            seen.append(x.detach().clone())
+            return x[:, :2]
+
+    x = torch.tensor([[0.5, 3.0, 0.25]])
+    TorchTarget(Sees(), DOMAIN, 2).predict(x)
+    assert seen[-1].tolist() == [[50.0, 3.0, 15000.0]]
+    TorchTarget(Sees(), DOMAIN, 2, preprocessing={"mean": [50.0, 3.0, 0.0], "std": 10.0, "axis": -1}).predict(x)
+    assert seen[-1].tolist() == [[0.0, 0.0, 1500.0]]
+
+
+@given(st.integers(1, 6), st.data())
+def test_a_domain_comes_back_from_json(width, data):
+    number = st.floats(-1e6, 1e6, allow_nan=False)
+    columns = tuple(
+        Column(name, *data.draw(st.tuples(number, number)), fixed=at > 0 and data.draw(st.booleans()), values=("a",) * at)
+        for at, name in enumerate("abcdef"[:width])
+    )
+    domain = Domain(kind="vector", shape=(width,), low=(-1.0,) * width, high=2.0, columns=columns)
+    for one in (domain, domain.free, Domain(kind="image", shape=(3, 2, 2), levels=256)):
+        assert Domain.of_facts(json.loads(json.dumps(one.facts()))) == one
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"columns": (AGE, SEX)}, "2 columns for a vector of shape"),
+        ({"columns": (SEX, SEX, SEX)}, "every column is fixed"),
+        ({"kind": "image", "shape": (3, 1, 1)}, "columns are those of a vector"),
+    ],
+)
+def test_columns_that_do_not_fit(changes, why):
+    with pytest.raises(ValueError, match=why):
+        replace(DOMAIN, **changes)
+
+
+# The ledger
+
+
+def first_minus_third(x):
+    z = 100 * (x[:, 0] - x[:, 2]) + x[:, 1]
+    return torch.stack([z, -z], 1)
+
+
+def of_two(eps=0.5, norm="linf", **settings):
+    target = Recorder(first_minus_third, DOMAIN)
+    batch = batch_of([[0.6, 7.0, 0.4], [0.9, 4000.0, 0.1]], [0, 0])
+    return target, batch, Ledger(target, batch, threat_of(eps, norm, DOMAIN, n=2), **settings)
+
+
+def test_the_model_sees_the_clean_value_beside_what_is_proposed():
+    target, batch, ledger = of_two()
+    assert ledger.batch.x.tolist() == [pytest.approx([0.6, 0.4]), pytest.approx([0.9, 0.1])]
+    assert ledger.threat.domain == DOMAIN.free
+    ids = torch.tensor([1, 0, 1])
+    proposed = torch.tensor([[0.5, 0.3], [0.3, 0.7], [0.4, 0.6]])
+    scores = ledger.desk().scores(ids, proposed)
+    whole = torch.tensor([[0.5, 4000.0, 0.3], [0.3, 7.0, 0.7], [0.4, 4000.0, 0.6]])
+    assert torch.equal(target.calls[-1], whole) and torch.equal(scores, first_minus_third(whole))
+    assert ledger.forwards.tolist() == [1, 2]
+    assert ledger.fooled.tolist() == [True, False]
+    assert ledger.closest[0].tolist() == pytest.approx([0.3, 7.0, 0.7]), "the find is a whole input"
+    assert ledger.distance[0] == pytest.approx(0.3)
+
+
+def test_gradients_are_those_of_what_may_change():
+    ledger = of_two()[2]
+    desk, ids = ledger.desk(), torch.arange(2)
+    answer = desk.gradient(ids, ledger.batch.x, margin)
+    assert answer.grad.tolist() == [[-200.0, 200.0]] * 2
+    answer = desk.differences(ids, ledger.batch.x, torch.ones(2, 1, dtype=torch.int64))
+    assert answer.grad.tolist() == [[[-200.0, 200.0]]] * 2
+
+
+def test_whole_inputs_and_clean_ones_that_were_written_into_are_refused():
+    _, batch, ledger = of_two()
+    with pytest.raises(ContractError, match=r"inputs of shape \(2, 3\)"):
+        ledger.desk().scores(torch.arange(2), batch.x)
+    ledger.batch.x.zero_()
+    with pytest.raises(ContractError, match="wrote into the clean inputs"):
+        ledger.desk().scores(torch.arange(2), ledger.batch.x.clone())
+
+
+# Every attack
+
+FAST = {
+    "rlab": {"steps": 6, "draws": 2, "clean_up": False},
+    "square": {"steps": 60},
+    "simba": {"steps": 60},
+    "bandits": {"steps": 20},
+    "nes": {"steps": 4, "samples": 10},
+    "sparse-rs": {"steps": 60},
+    "hop-skip-jump": {"steps": 1, "samples": 10, "starts": 5},
+    "apgd": {"steps": 12},
+    "fab": {"steps": 6, "targets": 1},
+    "fmn": {"steps": 10},
+    "pgd": {"steps": 8},
+}
+FIXED = 3
+"""Every so many columns one may not change."""
+
+
+@pytest.mark.parametrize("name", plugins.names("attack"))
+def test_no_attack_changes_what_is_fixed_nor_wastes_its_budget_there(name):
+    """A linear model over columns of which some are fixed is one over the others: its margin in them is known."""
+    attack = plugins.build("attack", name, FAST.get(name, {}))
+    for norm in sorted(attack.distances):
+        problem = linear_problem("vector", norm, n=8)
+        width = problem.target.domain.shape[0]
+        columns = tuple(Column(str(at), fixed=at % FIXED == 0) for at in range(width))
+        domain = replace(problem.target.domain, columns=columns)
+        target = LinearTarget(problem.target.weight, problem.target.bias, domain)
+        free = torch.tensor([at for at in range(width) if at % FIXED])
+        for factor in (0.95, 1.05):
+            eps = torch.cat(
+                [
+                    factor * _margin_in(target, problem.batch.x[row : row + 1], problem.batch.y[row], free, norm)
+                    for row in range(8)
+                ]
+            )
+            threat = Threat(distance=distance(norm), eps=eps, domain=domain)
+            ledger = Ledger(target, problem.batch, threat, access=attack.access, minimal=attack.family == "minimal", batch_size=5)
+            attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, problem.batch.ids))
+            assert torch.equal(ledger.closest[:, ::FIXED], problem.batch.x[:, ::FIXED])
+            if factor < 1:
+                assert not ledger.fooled.any()
+            elif attack.access == Access.GRADIENTS:
+                assert ledger.fooled.all()
+
+
+def _margin_in(target, x, y, free, norm):
+    """(1,): the exact margin of a linear model in the columns that are free, the others being what they are in this sample."""
+    rest = x.clone()
+    rest[:, free] = 0
+    bias = target.bias + rest[0] @ target.weight.T
+    part = LinearTarget(target.weight[:, free], bias, Domain(kind="vector", shape=(len(free),)))
+    return part.margin(x[:, free], y[None], norm)
+
+
+def test_batches_of_others_keep_their_shape():
+    batch = Batch(ids=torch.arange(1), x=torch.zeros(1, 2), y=torch.zeros(1, dtype=torch.int64))
+    ledger = Ledger(Recorder(lambda x: x), batch, threat_of(0.1))
+    assert ledger.batch is batch and ledger.whole(batch.ids, batch.x) is batch.x

@@ -1,0 +1,185 @@
+"""Tables: what becomes of each column, and one clear line for each that cannot be read."""
+
+import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from brinell.core.domain import Column
+from brinell.core.errors import RequestError
+from brinell.datasets.table import Table
+from brinell.testing import check_dataset
+
+TEXT = """age,job,income,member,code,answer
+20,cook,1000,true,7,yes
+60,baker,3000,false,9,no
+40,cook,2000,true,7,no
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def columns(data):
+    return {column.name: column for column in data.domain.columns}
+
+
+def test_a_table(file):
+    data = Table(path=str(file), label="answer")()
+    check_dataset(data)
+    assert data.name == "people" and data.classes == ("no", "yes") and data.labels().tolist() == [1, 0, 0]
+    assert data.domain.kind == "vector" and data.domain.shape == (5,)
+    assert data.domain.columns == (
+        Column("age", 20, 60),
+        Column("job", fixed=True, values=("baker", "cook")),
+        Column("income", 1000, 3000),
+        Column("member", fixed=True),
+        Column("code", 7, 9),
+    )
+    x = data.load([0, 1, 2])
+    assert x.tolist() == [[0, 1, 0, 1, 0], [1, 0, 1, 0, 1], [0.5, 1, 0.5, 1, 0]]
+    assert data.domain.in_units(x.double()).tolist() == [[20, 1, 1000, 1, 7], [60, 0, 3000, 0, 9], [40, 1, 2000, 1, 7]]
+    assert data.domain.movable.tolist() == [0, 2, 4]
+    assert data.notes == (
+        "bounds are the least and the largest value in the file for age, income, code",
+        "no attack changes job, member: categories, coded ordinal",
+    )
+
+
+def test_options(file):
+    options = {
+        "bounds": ("age:0:100",),
+        "fixed": ("income",),
+        "categorical": ("code",),
+        "free": ("job",),
+        "drop": ("member",),
+        "classes": ("yes", "no", "unknown"),
+    }
+    data = Table(path=str(file), label="answer", **options)()
+    check_dataset(data)
+    assert data.classes == options["classes"] and data.labels().tolist() == [0, 1, 1]
+    found = columns(data)
+    assert found["age"] == Column("age", 0, 100) and found["income"].fixed and found["code"].fixed and "member" not in found
+    assert found["job"] == Column("job", 0, 1, values=("baker", "cook"))
+    x = data.load([1])
+    assert x.tolist() == [[pytest.approx(0.6), 0, 3000, 9]]
+    assert data.domain.in_units(x.double())[0].tolist() == pytest.approx([60, 0, 3000, 9])
+    assert data.notes == (
+        "bounds are given for age",
+        "no attack changes income",
+        "no attack changes code: categories, coded ordinal",
+        "categories, coded ordinal, that an attack may change: job",
+    )
+
+
+def test_one_hot(file):
+    data = Table(path=str(file), label="answer", encode="one-hot", categorical=("code",))()
+    check_dataset(data)
+    names = ["age", "job=baker", "job=cook", "income", "member=False", "member=True", "code=7", "code=9"]
+    assert list(columns(data)) == names
+    assert data.load([0]).tolist() == [[0, 0, 1, 0, 0, 1, 1, 0]]
+    assert [column.fixed for column in data.domain.columns] == [False, True, True, False, True, True, True, True]
+
+
+def test_parquet_holds_the_same(file, tmp_path):
+    ages = pa.array([20, 60, 40], pa.decimal128(5, 2))
+    jobs = pa.array(["cook", "baker", "cook"]).dictionary_encode()
+    rest = {"income": [1000.0, 3000.0, 2000.0], "member": [True, False, True], "code": [7, 9, 7], "answer": ["yes", "no", "no"]}
+    pq.write_table(pa.table({"age": ages, "job": jobs, **rest}), tmp_path / "people.parquet")
+    one, two = (Table(path=str(path), label="answer")() for path in (file, tmp_path / "people.parquet"))
+    assert one.domain == two.domain and one.digest() == two.digest()
+
+
+def test_a_digest_knows_units_and_what_is_fixed(file):
+    plain = {"path": str(file), "label": "answer"}
+    tables = [
+        Table(**plain),
+        Table(**plain, fixed=("age",)),
+        Table(**plain, bounds=("age:0:100",)),
+        Table(**plain, drop=("age",)),
+    ]
+    assert len({table().digest() for table in tables}) == 4
+
+
+def test_classes_of_numbers_are_in_the_order_of_numbers(tmp_path):
+    file = tmp_path / "t.tsv"
+    file.write_text("a\tclass\n0.5\t10\n0.7\t9\n0.9\t2\n")
+    data = Table(path=str(file))()
+    assert data.classes == ("2", "9", "10") and data.labels().tolist() == [2, 1, 0]
+
+
+def test_a_column_of_one_value_does_not_change(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("a,b,label\n5,1,0\n5,2,1\n")
+    data = Table(path=str(file))()
+    assert columns(data)["a"] == Column("a", fixed=True) and data.load([0]).tolist() == [[5, 0]]
+    assert "no attack changes a, whose values are all the same" in data.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        (TEXT.replace("40,cook", ",cook"), {}, "column age of .* has no value in row 3 .1 of 3 rows.: fill it"),
+        (TEXT.replace("40,cook", "40,"), {}, "column job of .* has no value in row 3"),
+        (TEXT.replace("60,", "nan,"), {}, "column age of .* has no value in row 2"),
+        (TEXT.replace("60,", "inf,"), {}, "column age of .* holds NaN or infinity"),
+        (TEXT.replace("true,7,yes", "true,7,"), {}, "column answer of .* has no value in row 1"),
+        (TEXT, {"label": "verdict"}, "has no column 'verdict'; it has age, job"),
+        (TEXT, {"label": ""}, "has no column label or target or class or y"),
+        (TEXT, {"fixed": ("agee",)}, "has no column 'agee', which fixed= names"),
+        (TEXT, {"drop": ("answers",)}, "has no column 'answers', which drop= names"),
+        (TEXT, {"bounds": ("age:0",)}, "bounds=age:0: write COLUMN:LOW:HIGH"),
+        (TEXT, {"bounds": ("age:9:1",)}, "write COLUMN:LOW:HIGH"),
+        (TEXT, {"bounds": ("agee:0:1",)}, "has no column 'agee', which bounds= names"),
+        (TEXT, {"bounds": ("job:0:1",)}, "holds categories: they have none"),
+        (TEXT, {"bounds": ("age:0:50",)}, "holds 60 in row 2, outside its bounds 0 to 50"),
+        (TEXT, {"classes": ("yes",)}, "has the class 'no' in answer, which classes= does not list"),
+        (TEXT, {"fixed": ("age", "income", "code")}, "every column is fixed"),
+        (TEXT.partition("\n")[0] + "\n", {}, "has no rows"),
+        ("answer\nyes\n", {}, "has no column beside 'answer'"),
+        ("a,a,answer\n1,2,3\n", {}, "has two columns 'a'"),
+        (TEXT + "1,2\n", {}, "damaged or cut short"),
+        ("", {}, "damaged or cut short"),
+    ],
+)
+def test_bad_tables(tmp_path, text, options, why):
+    file = tmp_path / "bad.csv"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RequestError, match=why) as error:
+        Table(**{"path": str(file), "label": "answer"} | options)()
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_table(tmp_path):
+    moment = pa.table({"when": [datetime.datetime(2020, 1, 1)], "label": [0]})
+    pq.write_table(moment, tmp_path / "t.parquet")
+    with pytest.raises(RequestError, match="column when .* neither numbers nor text: convert it, or drop=when"):
+        Table(path=str(tmp_path / "t.parquet"))()
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(RequestError, match="damaged or cut short"):
+        Table(path=str(tmp_path / "t.parquet"))()
+    (tmp_path / "t.xlsx").write_bytes(b"")
+    with pytest.raises(RequestError, match="is no table: name a .csv"):
+        Table(path=str(tmp_path / "t.xlsx"))()
+    with pytest.raises(RequestError, match="write table:FILE"):
+        Table()()
+    with pytest.raises(RequestError, match="there is no file"):
+        Table(path=str(tmp_path / "none.csv"))()
+
+
+def test_numbers_come_back_from_their_units(tmp_path):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(1e5, 3, (50, 1)), rng.normal(0, 1e-6, (50, 1)), rng.integers(0, 9, (50, 1))], 1)
+    rows = [",".join(map(repr, row.tolist())) for row in x]
+    file = tmp_path / "t.csv"
+    file.write_text("a,b,c,label\n" + "\n".join(f"{row},{at % 2}" for at, row in enumerate(rows)) + "\n")
+    data = Table(path=str(file), fixed=("c",))()
+    back = data.domain.in_units(data.load(range(50)).double()).numpy()
+    assert (np.abs(back - x) <= 1e-7 * np.ptp(x, 0)).all()
+    assert (back[:, 2] == x[:, 2]).all(), "what cannot change is what it was, to the last bit"
