@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,7 +23,7 @@ def now() -> str:
 
 def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
     """What was run on: the first `n` samples of a data set, and where its inputs live."""
-    domain = dataset.domain
+    domain, sampling = dataset.domain, getattr(dataset, "sampling", None)
     return {
         "spec": spec,
         "name": dataset.name,
@@ -36,8 +37,14 @@ def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
             "high": domain.high,
             "levels": domain.levels,
         },
+        "sampling": None if sampling is None else asdict(sampling),
         "classes": list(dataset.classes),
     }
+
+
+def left_out(dataset: Dataset) -> list[dict[str, Any]]:
+    """What a data set could not read and went on without, as warnings of the run."""
+    return [{"code": one.code, "model": None, "text": one.text} for one in getattr(dataset, "remarks", ())]
 
 
 def versions() -> dict[str, str | None]:
