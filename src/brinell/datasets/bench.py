@@ -20,7 +20,7 @@ from torch import Tensor
 
 from brinell.core.arrays import Labels, little, space
 from brinell.core.contracts import Dataset
-from brinell.core.domain import Domain
+from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
 from brinell.datasets._files import existing_folder
 
@@ -85,6 +85,7 @@ class Level:
         self.domain = Domain(
             kind=data["domain"]["kind"], shape=tuple(data["domain"]["shape"]), levels=256 if rounded else None, **bounds
         )
+        self.sampling = Sampling(**told | {"leads": tuple(told["leads"])}) if (told := data.get("sampling")) else None
         self._level, self._samples, self._labels, self._files, self._digest = level, samples, labels, files, ""
 
     def __len__(self) -> int:
