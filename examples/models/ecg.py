@@ -25,19 +25,18 @@ class Block(nn.Module):
 class BeatNet(nn.Module):
     """A stem and four residual blocks, then the mean and the maximum over time: about 91,000 parameters."""
 
-    def __init__(self, leads: int = 1, classes: int = 5, width: int = 16, dropout: float = 0.3) -> None:
+    def __init__(self, leads: int = 1, classes: int = 5, width: int = 16) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv1d(leads, width, 15, 2, 7, bias=False), nn.BatchNorm1d(width), nn.ReLU())
         self.blocks = nn.Sequential(
             Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 3 * width, 2), Block(3 * width, 4 * width, 2)
         )
-        self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, leads, T) in millivolts to (n, classes) logits."""
         x = self.blocks(self.stem(x))
-        return self.head(self.dropout(torch.cat([x.mean(2), x.amax(2)], 1)))
+        return self.head(torch.cat([x.mean(2), x.amax(2)], 1))
 
 
 def beatnet(leads: str = "1", classes: str = "5") -> nn.Module:

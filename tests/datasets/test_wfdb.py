@@ -61,9 +61,9 @@ def test_records_take_turns_and_can_be_chosen(tmp_path: Path) -> None:
     for name in ("a", "b"):
         record(tmp_path / "d", name, symbols=["N"] * 3 + ["V"])
     data = opened(tmp_path / "d")
-    assert data.records == ("a", "b") * 4 and data.labels().tolist() == [0] * 6 + [2] * 2
-    assert opened(tmp_path / "d", records=("b",)).records == ("b",) * 4
-    assert opened(tmp_path / "d", without=("b",)).records == ("a",) * 4
+    assert data.groups.tolist() == ["a", "b"] * 4 and data.labels().tolist() == [0] * 6 + [2] * 2
+    assert opened(tmp_path / "d", records=("b",)).groups.tolist() == ["b"] * 4
+    assert opened(tmp_path / "d", without=("b",)).groups.tolist() == ["a"] * 4
     assert opened(tmp_path / "d", most=3).labels().tolist() == [0, 0, 0, 2, 2]
     with pytest.raises(RequestError, match="no record 'c'; it holds a, b"):
         opened(tmp_path / "d", records=("c",))
@@ -74,7 +74,7 @@ def test_no_patient_is_split(tmp_path: Path) -> None:
         record(tmp_path / "d", name)
     table = tmp_path / "patients.csv"
     table.write_text("record,patient\na,ann\nb,bob\nc,ann\n")
-    assert set(opened(tmp_path / "d", records=("a", "c"), patients=str(table)).records) == {"a", "c"}
+    assert set(opened(tmp_path / "d", records=("a", "c"), patients=str(table)).groups) == {"a", "c"}
     for choice in ({"records": ("a", "b")}, {"without": ("c",)}):
         with pytest.raises(RequestError, match=r"records a and c are of one patient \(ann\)"):
             opened(tmp_path / "d", patients=str(table), **choice)
@@ -99,7 +99,7 @@ def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path, bad: Any, opt
     record(tmp_path / "d", "a")
     record(tmp_path / "d", "b", **bad)
     data = opened(tmp_path / "d", **options)
-    assert set(data.records) == {"a"} and len(data.remarks) == 1
+    assert set(data.groups) == {"a"} and len(data.remarks) == 1
     assert re.search(words, data.remarks[0].text) and "\n" not in data.remarks[0].text
     if "rate" not in options:  # alone there is no other rate
         with pytest.raises(RequestError, match=f"no record with beats that can be used: {words}"):
@@ -111,7 +111,7 @@ def test_other_rates_are_resampled(tmp_path: Path) -> None:
     record(tmp_path / "d", "b", fs=250)
     data = opened(tmp_path / "d")
     x = data.load(range(len(data)))[:, 0]
-    assert set(data.records) == {"a", "b"} and x.argmax(1).tolist() == [62] * len(data)
+    assert set(data.groups) == {"a", "b"} and x.argmax(1).tolist() == [62] * len(data)
     torch.testing.assert_close(x[0::2], x[1::2], atol=0.06, rtol=0)
 
 
@@ -121,7 +121,7 @@ def test_damaged_files_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "d" / "b.dat").unlink()
     (tmp_path / "d" / "c.hea").write_text("no header at all\n")
     data = opened(tmp_path / "d")
-    assert set(data.records) == {"a"} and [one.text[:8] for one in data.remarks] == ["record b", "record c"]
+    assert set(data.groups) == {"a"} and [one.text[:8] for one in data.remarks] == ["record b", "record c"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match="holds no WFDB record"):
         opened(tmp_path / "empty")

@@ -48,7 +48,7 @@ def test_words():
     assert traces.touched(*pair(length=100), SAMPLING) == "10\u00a0% of 0.8 s"
     clean, adversarial = pair(length=100)
     adversarial[0, 50] = 9
-    assert traces.touched(clean, adversarial, None) == "11\u00a0% of 100 values, in 2 places"
+    assert traces.touched(clean, adversarial, None) == "11\u00a0% of 100 values (2 places)"
 
 
 def test_axes_are_seconds_and_millivolts():

@@ -241,6 +241,7 @@ class StoredArrays:
         divisor: what stored values are divided by.
         sampling: how signals were recorded, where that is known.
         remarks: what could not be read and was left out.
+        groups: (n,) whose each input is, where that is known.
     """
 
     def __init__(
@@ -255,8 +256,10 @@ class StoredArrays:
         divisor: float = 1.0,
         sampling: Sampling | None = None,
         remarks: Sequence[Remark] = (),
+        groups: Array | None = None,
     ) -> None:
-        self.name, self.domain, self.classes, self.sampling, self.remarks = name, domain, classes, sampling, tuple(remarks)
+        self.name, self.domain, self.classes, self.sampling = name, domain, classes, sampling
+        self.remarks, self.groups = tuple(remarks), groups
         self._x, self._y, self._arrangement, self._divisor = x, y, arrangement, divisor
         self._digest = ""
 

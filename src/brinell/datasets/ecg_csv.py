@@ -85,6 +85,7 @@ class EcgCsv:
             classes=classes,
             sampling=Sampling(rate=self.rate, unit=self.unit) if self.rate else None,
             remarks=remarks,
+            groups=groups[order] if self.groups else None,
         )
 
     def _columns(self, table: "_Table", file: Path) -> "_Columns":

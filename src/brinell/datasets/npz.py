@@ -96,6 +96,7 @@ class Npz:
             classes=class_names(None if names is None else names.tolist(), labels, f"array classes of {file}"),
             divisor=divisor,
             sampling=self._sampling(arrangement, numbers, file),
+            groups=None if groups is None else groups[rows],
         )
 
     def _rows(self, groups: Array, n: int, file: Path) -> Array:

@@ -283,7 +283,7 @@ class HeartBeats:
         if settings.most:
             order = order[np.sort(np.concatenate([np.flatnonzero(y[order] == label)[: settings.most] for label in np.unique(y)]))]
         self._x, self._y = x[order], y[order]
-        self.records = tuple(np.array(list(found))[record[order]].tolist())
+        self.groups = np.array(list(found))[record[order]]
         low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
         self.domain = Domain(kind="signal", shape=self._x.shape[1:], low=low, high=high)
         start = -math.floor(settings.before * rate) / rate

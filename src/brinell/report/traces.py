@@ -15,8 +15,8 @@ Array = np.ndarray[Any, Any]
 
 LANES = 3
 """Channels shown at most: those that changed most."""
-WIDTH, LANE, TALL = 330, 66, 132
-"""Width of a figure and heights of a lane in one of several channels and of a single one."""
+WIDTH, LANE, TALL, TOP = 330, 66, 132, 20
+"""Width of a figure, heights of a lane in one of several channels and of a single one, and room above for the unit."""
 POINTS = 240
 """Points of a line at most. Of longer signals the lowest and the highest value of each stretch are drawn: no peak is lost."""
 ROUNDING = 1e-6
@@ -69,11 +69,11 @@ def segments(clean: Array, adversarial: Array) -> list[tuple[int, int]]:
 
 
 def touched(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> str:
-    """In words, how much of the signal was touched: `21 % of 1.5 s, in 4 places`."""
+    """In words, how much of the signal was touched: `21 % of 1.5 s (4 places)`."""
     found, axes = segments(clean, adversarial), Axes.of(sampling)
     length = clean.shape[-1]
     whole = f"{short(length / axes.rate)} s" if axes.rate else f"{length} values"
-    places = f", in {len(found)} places" if len(found) > 1 else ""
+    places = f" ({len(found)} places)" if len(found) > 1 else ""
     return f"{percent(sum(last - first for first, last in found) / length, 0)} of {whole}{places}"
 
 
@@ -106,11 +106,11 @@ def _figure(
         height = height * 3 // 5
     values = np.stack([line[shown] for _, line in lines])
     low, high = _range(float(values.min()), float(values.max()))
-    whole = 10 + len(shown) * height + 34
+    whole = TOP + len(shown) * height + 34
     parts: list[str] = []
     found = segments(clean, adversarial)
     for lane, channel in enumerate(shown.tolist()):
-        top = 10 + lane * height
+        top = TOP + lane * height
         frame = Frame(width=WIDTH, height=whole, left=40, bottom=whole - top - height + 6, top=top, right=8)
         parts += _marks(frame, found, clean.shape[1], axes)
         parts += _heights(frame, low, high, axes.unit if lane == 0 else "")
@@ -146,13 +146,13 @@ def _marks(frame: Frame, found: Sequence[tuple[int, int]], length: int, axes: Ax
 
 def _heights(frame: Frame, low: float, high: float, unit: str) -> list[str]:
     parts = []
-    ticks = _ticks(low, high, max(2, round((frame.y(0) - frame.y(1)) / 30)))
+    ticks = _ticks(low, high, max(3, round((frame.y(0) - frame.y(1)) / 30)))
     for value in ticks:
         y = frame.y((value - low) / (high - low))
         parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="end" x="{frame.left - 5}" y="{y + 4:.1f}">{escape(_written(value))}</text>')
     if unit:
-        parts.append(f'<text class="start label" x="{frame.left + 4}" y="{frame.y(1) + 9:.1f}">{escape(unit)}</text>')
+        parts.append(f'<text class="end label" x="{frame.left - 5}" y="{frame.y(1) - 6:.1f}">{escape(unit)}</text>')
     return parts
 
 
