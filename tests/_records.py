@@ -20,12 +20,17 @@ def record(
     units: str = "mV",
     annotated: bool = True,
     height: float = 1.0,
+    down: str = "",
 ) -> None:
-    """A triangle of 0.1 s at each second from 1 on, `height` high and growing by a tenth from beat to beat; a baseline of 0.5."""
+    """A triangle of 0.1 s at each second from 1 on, `height` high and growing by a tenth from beat to beat; a baseline of 0.5.
+
+    Beats whose symbol is in `down` are upside down and do not grow, nor do the others then.
+    """
     t = np.arange(int((len(symbols) + 2) * fs)) / fs
     x = np.full((len(t), len(leads)), 0.5)
     for number in range(len(symbols)):
-        x += (height + 0.1 * number) * np.clip(1 - np.abs(t - 1 - number) / 0.05, 0, None)[:, None]
+        high = height + 0.1 * number if not down else -height if symbols[number] in down else height
+        x += high * np.clip(1 - np.abs(t - 1 - number) / 0.05, 0, None)[:, None]
     wfdb = pytest.importorskip("wfdb")
     folder.mkdir(exist_ok=True)
     with warnings.catch_warnings():
