@@ -261,7 +261,7 @@ def free(options: argparse.Namespace) -> None:
     out = table(options, title, ", ".join(["filter", *heads]).replace(" images, ", " images; "), note)
     for name in plugins.names("filter"):
         filter = plugins.build("filter", name, {})
-        if filter.access > Access.SCORES:
+        if filter.access > Access.SCORES or "image" not in filter.domains:
             continue
         cells = []
         for bench, budget in benches:

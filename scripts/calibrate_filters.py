@@ -3,9 +3,10 @@
 Strength is measured as the mean multi-scale structural similarity (MS-SSIM; Wang, Simoncelli & Bovik 2003, Multiscale structural
 similarity for image quality assessment) of photographs and their distorted versions: 1 for no change. The scales are counted from
 the coarsest, as if a picture of 32 pixels and one of 224 were shown at the same size, so the same weights serve both. Why this
-measure and no other: docs/filters.md.
+measure and no other: docs/filters.md. Filters for signals alone are measured in the same way, over time, on real heartbeats in
+bounds of +-5 mV.
 
-    python scripts/calibrate_filters.py                        the table for photographs; needs BRINELL_SHARED
+    python scripts/calibrate_filters.py                        the table for photographs and beats; needs BRINELL_SHARED
     python scripts/calibrate_filters.py --search               and the parameters that would reach the aims; some 20 minutes
     python scripts/calibrate_filters.py --sheet FOLDER         contact sheets
     python scripts/calibrate_filters.py --data SPEC            how strong the severities are on other data
@@ -13,7 +14,7 @@ measure and no other: docs/filters.md.
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,6 +96,18 @@ class Knob(NamedTuple):
     values: Tensor
     """What is tried, from weak to strong. Stepped parameters take one of these, the others what lies between."""
     stepped: bool = False
+    signals: bool = False
+    """Whether it is calibrated on heartbeats, being of no use to photographs."""
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """What it is calibrated on."""
+        return ("beats",) if self.signals else ("small", "large")
+
+    def held(self, size: str) -> Sequence[float]:
+        """The parameters that the filter has now."""
+        scale = getattr(plugins.load("filter", self.filter), self.scale)
+        return getattr(scale, "small" if self.signals else size)
 
 
 def _plain(filter: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
@@ -142,6 +155,13 @@ KNOBS = (
     Knob("occlusion", "scale", _plain, _from(0.01, 1.0)),
     Knob("signed-patch", "scale", _mosaic, _from(0.02, 0.6)),
     Knob("gradient-sign", "scale", _random_signs, _from(0.02, 0.6)),
+    Knob("baseline-wander", "scale", _plain, _from(0.01, 1), signals=True),
+    Knob("mains-hum", "scale", _plain, _from(0.002, 0.3), signals=True),
+    Knob("muscle-noise", "scale", _plain, _from(0.002, 0.5), signals=True),
+    Knob("electrode-pop", "scale", _plain, _from(0.01, 1), signals=True),
+    Knob("dropout", "scale", _plain, _from(0.03, 1), signals=True),
+    Knob("gain", "scale", _plain, _from(1.1, 20), signals=True),
+    Knob("gain", "weaker", _plain, 1 - _from(0.1, 0.99), signals=True),
 )
 
 
@@ -162,14 +182,21 @@ def search(knob: Knob, x: Tensor) -> list[float]:
     return [float(f"{np.interp(-target, -falling, knob.values.numpy()):.2g}") for target in TARGETS]
 
 
-def photographs(folder: Path, images: int) -> dict[str, Tensor]:
-    """CIFAR-10 training images and ImageNet photographs, (n, 3, side, side) in [0, 1]."""
+def inputs(folder: Path, images: int) -> dict[str, Tensor]:
+    """CIFAR-10 training images and ImageNet photographs, (n, 3, side, side), and heartbeats, (n, 1, 187), in [0, 1]."""
     pixels = np.load(folder / "cifar10" / "cifar10_train_a.npz")["images"][: 4 * images]
     small = torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)
     files = sorted((folder / "imagenet_samples" / "images").glob("*.jpg"))
     chosen = files[:: max(1, len(files) // images)][:images]
     large = np.stack([np.asarray(Image.open(file).convert("RGB"), dtype=np.float32) for file in chosen])
-    return {"small": small, "large": torch.from_numpy(large / 255).permute(0, 3, 1, 2).contiguous()}
+    photographs = {"small": small, "large": torch.from_numpy(large / 255).permute(0, 3, 1, 2).contiguous()}
+    return photographs | {"beats": heartbeats(folder / "ecg_mitbih" / "mitbih_beats_train_ds1.npz", 4 * images)}
+
+
+def heartbeats(file: Path, count: int) -> Tensor:
+    """(count, 1, 187): beats of all patients in turn, -5 to 5 mV as 0 to 1."""
+    options = {"path": str(file), "kind": "signal", "divide": 1000.0, "low": -5.0, "high": 5.0, "groups": "record"}
+    return plugins.build("dataset", "npz", options)().load(range(count)).add(5).div(10)
 
 
 def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) -> Tensor:
@@ -181,7 +208,8 @@ def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) ->
 
 def sheet(x: Tensor, tile: int) -> Image.Image:
     """Every filter (rows, another photograph each) at severities 0 to 5 (columns)."""
-    names, domain = plugins.names("filter"), Domain(kind="image", shape=tuple(x.shape[1:]))
+    domain = Domain(kind="image", shape=tuple(x.shape[1:]))
+    names = [name for name in plugins.names("filter") if "image" in plugins.load("filter", name).domains]
     rows = []
     for index, name in enumerate(names):
         one = x[index % len(x)][None]
@@ -218,8 +246,8 @@ def table(pictures: dict[str, Tensor], only: str | None, searching: bool) -> Non
     print(f"{'filter':<18} {'side':<6} {'held':<34} MS-SSIM (aim {' '.join(f'{target:.2f}' for target in TARGETS)})")
     for knob in KNOBS:
         if only in (None, knob.filter):
-            for size, x in pictures.items():
-                held = getattr(getattr(plugins.load("filter", knob.filter), knob.scale), size)
+            for size in knob.sizes:
+                x, held = pictures[size], knob.held(size)
                 reached = " ".join(f"{strength(knob, x, value):.3f}" for value in held)
                 name = f"{knob.filter} {knob.scale}".removesuffix(" scale")
                 kept = " ".join(f"{value:g}" for value in held)
@@ -240,11 +268,12 @@ def main() -> None:
     if arguments.data:
         other_data(arguments.data, arguments.images)
         return
-    pictures = photographs(Path(os.environ["BRINELL_SHARED"]), arguments.images)
+    pictures = inputs(Path(os.environ["BRINELL_SHARED"]), arguments.images)
     if arguments.sheet is None:
         table(pictures, arguments.filter, arguments.search)
         return
-    for size, x in pictures.items():
+    for size in ("small", "large"):
+        x = pictures[size]
         sheet(x, 224).save(arguments.sheet / f"filters-{size}.png")
 
 

@@ -61,7 +61,13 @@ def test_filter(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [("dead-pixel", {"value": 0.5}), ("signed-patch", {"factor": 3.0}), ("gradient-sign", {"factor": 0.2})]
+    ("name", "settings"),
+    [
+        ("dead-pixel", {"value": 0.5}),
+        ("signed-patch", {"factor": 3.0}),
+        ("gradient-sign", {"factor": 0.2}),
+        ("mains-hum", {"rate": 360.0, "frequency": 60.0}),
+    ],
 )
 def test_filter_with_other_settings(name, settings):
     check_filter(plugins.load("filter", name), **settings)

@@ -36,6 +36,27 @@ def test_arrays_can_be_named_and_bounded(tmp_path: Path) -> None:
     assert data.load([0]).tolist() == [[[-3, 4]]]
 
 
+def test_signals_in_other_units_with_groups(tmp_path: Path) -> None:
+    beats = np.array([[-1500, 4], [0, 5], [7, 8], [9, 9]], dtype=np.int16)
+    arrays = {"beats_uV": beats, "y": np.arange(4), "record": np.array([7, 7, 7, 5]), "fs": 125.0, "r_index": 1}
+    np.savez(tmp_path / "e.npz", **arrays)  # type: ignore[arg-type]
+    options = {"path": str(tmp_path / "e.npz"), "kind": "signal", "divide": 1000.0, "low": -5.0, "high": 5.0, "unit": "mV"}
+    data: Any = Npz(**options, groups="record")()  # type: ignore[arg-type]
+    check_dataset(data)
+    assert data.labels().tolist() == [3, 0, 1, 2], "one of each record, then the second"
+    assert data.load([1]).tolist() == [[[-1.5, pytest.approx(0.004)]]] and data.domain.levels == 10001
+    assert (data.sampling.rate, data.sampling.unit, data.sampling.start) == (125, "mV", -1 / 125)
+    chosen: Any = Npz(**options, groups="record", only=("7",), rate=250.0)()  # type: ignore[arg-type]
+    assert chosen.labels().tolist() == [0, 1, 2] and chosen.sampling.rate == 250
+    assert chosen.digest() != Npz(**options, groups="record")().digest() != Npz(**options)().digest()  # type: ignore[arg-type]
+    for groups, only, words in (("record", ("6",), "no group '6'; it holds 5, 7"), ("nobody", (), "no array 'nobody'")):
+        with pytest.raises(RequestError, match=words):
+            Npz(**options, groups=groups, only=only)()  # type: ignore[arg-type]
+    np.savez(tmp_path / "e.npz", **(arrays | {"fs": 0.0}))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="the sampling rate is 0; it must be above 0; give the option rate="):
+        Npz(**options)()  # type: ignore[arg-type]
+
+
 def test_nothing_is_left_behind_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "d.npz", x=X, y=Y)
     (tmp_path / "tmp").mkdir()

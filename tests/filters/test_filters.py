@@ -226,6 +226,70 @@ def test_a_failing_filter_is_told_in_one_line():
         )
 
 
+# Signals alone
+
+
+def line(value=0.5, channels=2, length=250):
+    return torch.full((3, channels, length), value)
+
+
+def spectrum(y):
+    """Power at each Hz of one-channel signals of two seconds at 125 Hz, in steps of 0.5 Hz."""
+    return torch.fft.rfft(y[:, 0] - y[:, 0].mean(1, keepdim=True)).abs().square()
+
+
+def test_mains_hum_is_a_sine_of_its_frequency():
+    for frequency in (50.0, 60.0):
+        y = made("mains-hum", line(), 0.1, frequency=frequency) - 0.5
+        assert spectrum(y).argmax(1).tolist() == [2 * frequency] * 3
+        assert float(y.square().mean()) == pytest.approx(0.005, rel=0.02) and torch.equal(y[:, 0], y[:, 1])
+        assert not torch.equal(y[0], y[1]), "each with a phase of its own"
+    with pytest.raises(RequestError, match="between 0 and half the rate"):
+        plugins.build("filter", "mains-hum", {"frequency": 60, "rate": 100})
+
+
+def test_baseline_wander_is_slow_and_differs_between_channels():
+    y = made("baseline-wander", line(length=12500), 0.1)
+    low, high = (torch.fft.rfft(y - 0.5).abs().square()[..., part].sum(-1) for part in (slice(75), slice(75, None)))
+    assert (high < 0.02 * low).all(), "below 0.75 Hz in 100 s"
+    assert float((y - 0.5).abs().max()) == pytest.approx(0.1, rel=0.01) and not torch.equal(y[:, 0], y[:, 1])
+
+
+def test_muscle_noise_has_nothing_below_20_hz_and_one_height():
+    y = made("muscle-noise", line(channels=1, length=2500), 0.05) - 0.5
+    power = spectrum(y)
+    assert (power[:, :380].sum(1) < 0.01 * power.sum(1)).all(), "20 Hz is number 400"
+    loudest = y[:, 0].unfold(1, 250, 50).std(2).amax(1)
+    assert loudest.tolist() == pytest.approx([0.05] * 3, rel=0.2)
+    quietest = y[:, 0].unfold(1, 250, 50).std(2).amin(1)
+    assert (quietest < 0.7 * loudest).all()
+
+
+def test_electrode_pop_jumps_and_decays():
+    y = made("electrode-pop", line(channels=1), 0.2, seed=2)[:, 0] - 0.5
+    for one in y:
+        moment = int(one.abs().argmax())
+        assert float(one[moment].abs()) == pytest.approx(0.2, abs=1e-6) and not one[:moment].any()
+        if moment < 200:
+            assert float(one[moment + 25] / one[moment]) == pytest.approx(math.exp(-1), rel=1e-4), "0.2 s later"
+    assert {bool(made("electrode-pop", line(), 0.2, seed=seed)[0].amax() > 0.6) for seed in range(8)} == {True, False}
+
+
+def test_dropout_leaves_a_flat_stretch_at_the_baseline():
+    x = torch.linspace(0, 1, 101).expand(4, 1, 101).contiguous()
+    weak, strong = (made("dropout", x, share) for share in (0.1, 0.3))
+    assert ((weak != x).sum(2) <= 11).all() and (weak[weak != x] == 0.5).all()
+    assert ((strong != x) | (weak == x)).all(), "more severe: the same stretch, and longer"
+    assert called("dropout", torch.rand(1, 1, 3, generator=torch.Generator().manual_seed(0)), 1).shape == (1, 1, 3)
+
+
+def test_gain_stretches_around_the_baseline():
+    x = torch.tensor([[[0.5, 0.5, 0.5, 0.7, 0.4]]])
+    torch.testing.assert_close(made("gain", x, 2.0), torch.tensor([[[0.5, 0.5, 0.5, 0.9, 0.3]]]))
+    torch.testing.assert_close(made("gain", x, 9.0)[0, 0, 3:], torch.tensor([1.0, 0.0]), msg="cut off at the bounds")
+    assert called("gain", x, 1, draw=0).amax() > 0.7 > called("gain", x, 1, draw=1).amax()
+
+
 # What a severity means
 
 
@@ -246,15 +310,16 @@ def test_ms_ssim(calibrate):
 
 
 def test_severities_mean_the_same_for_every_filter(calibrate, shared):
-    """On CIFAR-10 images that the scales were not calibrated on, but for what a filter cannot be: docs/filters.md."""
+    """On images and beats that the scales were not calibrated on, but for what a filter cannot be: docs/filters.md."""
     pixels = np.load(shared / "cifar10" / "cifar10_test.npz")["images"][:64]
-    x = torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)
-    beyond = {("jpeg", 5), ("pixelate", 1)}
+    x = {"small": torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)}
+    x["beats"] = calibrate.heartbeats(shared / "ecg_mitbih" / "mitbih_beats_test_ds2.npz", 360)
+    beyond = {("jpeg", 5), ("pixelate", 1), ("dropout", 5), ("gain", 5)}
     for knob in calibrate.KNOBS:
-        held = getattr(plugins.load("filter", knob.filter), knob.scale).small
+        size = knob.sizes[0]
         for severity in (1, 3, 5):
             if (knob.filter, severity) not in beyond:
-                reached, aim = calibrate.strength(knob, x, held[severity - 1]), calibrate.TARGETS[severity - 1]
+                reached, aim = calibrate.strength(knob, x[size], knob.held(size)[severity - 1]), calibrate.TARGETS[severity - 1]
                 off = abs(reached - aim)
                 assert off < (0.07 if knob.stepped else 0.05), f"{knob.filter} {knob.scale} at severity {severity}: {reached}"
 

@@ -198,8 +198,8 @@ def test_a_run_that_has_only_begun(make):
 def test_every_kind_of_input(make, kind, shape):
     run = make({"net": random_breaks(40, 0)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"], kind=kind, shape=shape)
     page = check(html.render(run))
-    pictures = page.text.count("perturbation×") + page.text.count("perturbation ×")
-    assert pictures >= 3
+    pictures = page.text.count("perturbation×") + page.text.count("perturbation ×") + page.text.count("perturbationtouched:")
+    assert pictures >= 3 and ("touched: " in page.text) == (kind == "signal")
     assert (page.images > 0) == (kind in {"image", "video"})
 
 

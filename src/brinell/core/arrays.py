@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.domain import Domain, Kind
+from brinell.core.contracts import Remark
+from brinell.core.domain import Domain, Kind, Sampling
 from brinell.core.errors import RequestError
 
 Array = np.ndarray[Any, Any]
@@ -137,30 +138,32 @@ def domain_of(
     low: float | None = None,
     high: float | None = None,
     levels: int | None = None,
+    divide: float = 1.0,
     what: str = "the array of inputs",
 ) -> tuple[Domain, float]:
     """The domain of stored inputs, and the number to divide stored values by.
 
-    Bytes without bounds are divided by 255. Everything else is taken as it is and must lie between `low` (default 0) and `high`
-    (default 1). The storage levels are 256 for bytes and for images whose values all are multiples of 1/255, the whole numbers
-    between the bounds for integers, none otherwise; `levels` overrides (0 for none).
+    Bytes without bounds are divided by 255. Everything else is divided by `divide` and must then lie between `low` (default 0)
+    and `high` (default 1). The storage levels are 256 for bytes and for images whose values all are multiples of 1/255, the whole
+    numbers between the bounds for integers, none otherwise; `levels` overrides (0 for none).
 
     Raises:
         RequestError: NaN, values outside the bounds, bounds in the wrong order.
     """
-    scaled = x.dtype == np.uint8 and low is None and high is None
+    scaled = x.dtype == np.uint8 and low is None and high is None and divide == 1
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
     found: int | None = 256
     if not scaled:
         seen = span(x, what)
         slack = TOLERANCE * (upper - lower)
-        if seen.least < lower - slack or seen.most > upper + slack:
+        least, most = seen.least / divide, seen.most / divide
+        if least < lower - slack or most > upper + slack:
             raise RequestError(
-                f"{what} holds values from {seen.least:g} to {seen.most:g}, outside the bounds {lower:g} to {upper:g}: "
+                f"{what} holds values from {least:g} to {most:g}, outside the bounds {lower:g} to {upper:g}: "
                 "give bounds that hold them (low and high), or scale the data"
             )
         if x.dtype.kind != "f":
-            found = round(upper - lower) + 1 if upper > lower else None
+            found = round((upper - lower) * divide) + 1 if upper > lower else None
         elif not (arrangement.kind in ("image", "video") and seen.bytes8 and (lower, upper) == (0, 1)):
             found = None
     try:
@@ -173,7 +176,7 @@ def domain_of(
         )
     except ValueError as error:
         raise RequestError(f"{what}: {error}") from None
-    return domain, 255.0 if scaled else 1.0
+    return domain, 255.0 if scaled else divide
 
 
 def check_labels(y: Array, n: int, what: str = "the array of labels") -> Labels:
@@ -211,6 +214,20 @@ def class_names(names: Sequence[object] | None, labels: Array, what: str = "the 
     return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names)
 
 
+class Chosen:
+    """Some rows of a stored array in an order of their own, with as much of an array's manners as `StoredArrays` needs."""
+
+    def __init__(self, x: Array, rows: Array) -> None:
+        self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
+        self.dtype, self.ndim, self.shape = x.dtype, x.ndim, (len(rows), *x.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, rows: Any) -> Array:
+        return np.asarray(self._x[self._rows[rows]])
+
+
 class StoredArrays:
     """A data set over an array that may be larger than memory: only the rows that are asked for are read.
 
@@ -222,20 +239,27 @@ class StoredArrays:
         domain: where the inputs live, after the division.
         classes: names of the classes.
         divisor: what stored values are divided by.
+        sampling: how signals were recorded, where that is known.
+        remarks: what could not be read and was left out.
+        groups: (n,) whose each input is, where that is known.
     """
 
     def __init__(
         self,
         *,
         name: str,
-        x: Array,
+        x: Any,
         y: Labels,
         arrangement: Arrangement,
         domain: Domain,
         classes: tuple[str, ...],
         divisor: float = 1.0,
+        sampling: Sampling | None = None,
+        remarks: Sequence[Remark] = (),
+        groups: Array | None = None,
     ) -> None:
-        self.name, self.domain, self.classes = name, domain, classes
+        self.name, self.domain, self.classes, self.sampling = name, domain, classes, sampling
+        self.remarks, self.groups = tuple(remarks), groups
         self._x, self._y, self._arrangement, self._divisor = x, y, arrangement, divisor
         self._digest = ""
 
@@ -251,7 +275,7 @@ class StoredArrays:
         rows = self._arrangement(self._x[np.asarray(indices, dtype=np.int64)])
         release(self._x)
         x = torch.from_numpy(rows.astype(np.float32, order="C"))
-        return x.div_(self._divisor) if self._divisor != 1 else self.domain.clamp(x)
+        return self.domain.clamp(x.div_(self._divisor) if self._divisor != 1 else x)
 
     def digest(self) -> str:
         """Hash of domain, inputs (channels first) and labels; the same for the same content in any layout or file format."""

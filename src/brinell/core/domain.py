@@ -26,6 +26,28 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How signals were recorded: what a reader needs for axes in seconds and millivolts. No distance or attack looks at it.
+
+    Raises:
+        ValueError: a rate that is not above 0.
+    """
+
+    rate: float
+    """Values per second of each channel."""
+    unit: str = ""
+    """Unit of the values, such as mV."""
+    start: float = 0.0
+    """Second at which the first value stands; below 0 where second 0 is an event within the signal, such as the R peak."""
+    leads: tuple[str, ...] = ()
+    """Names of the channels, where they have any."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < float("inf"):
+            raise ValueError(f"the sampling rate is {self.rate:g}; it must be above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Domain:
     """Where inputs live. Every distance and every budget is measured in this space, never in a normalised one.
 

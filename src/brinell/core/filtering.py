@@ -42,6 +42,16 @@ class Scale:
     large: tuple[float, float, float, float, float]
     """At 224 values a side."""
 
+    @classmethod
+    def same(cls, *levels: float) -> "Scale":
+        """A parameter that does not depend on the size: that of filters for signals alone, calibrated on heartbeats.
+
+        Raises:
+            ValueError: not one value for each severity.
+        """
+        one, two, three, four, five = levels
+        return cls(small=(one, two, three, four, five), large=(one, two, three, four, five))
+
     def __call__(self, severity: Tensor, x: Tensor) -> Tensor:
         """(n,) float32: the parameter for each severity (n,) on inputs of the size of `x`."""
         low, high = (math.log(side) for side in SIDES)

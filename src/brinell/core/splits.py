@@ -30,6 +30,25 @@ def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[I
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
+def turns(groups: np.ndarray[Any, Any]) -> Indices:
+    """An order in which groups take turns: the first sample of each, then the second of each that has one, and so on.
+
+    Data that is stored patient after patient, or class after class, so holds all of them in its first samples.
+
+    Args:
+        groups: (n,) anything that can be sorted, such as the numbers of patients.
+
+    Returns:
+        (n,) the positions in the new order; within a round groups are sorted, within a group samples keep their order.
+    """
+    _, group = np.unique(groups, return_inverse=True)
+    by_group = np.argsort(group, kind="stable")
+    counts = np.bincount(group)
+    rounds = np.empty(len(group), dtype=np.int64)
+    rounds[by_group] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.lexsort((group, rounds)).astype(np.int64)
+
+
 def _rank(seed: int, index: int) -> bytes:
     return hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from brinell.core.arrays import Labels, little, space
 from brinell.core.contracts import Dataset
-from brinell.core.domain import Domain
+from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
 from brinell.datasets._files import existing_folder
 
@@ -79,6 +79,7 @@ class Level:
         self.name = f"{data['name']}-{'flip' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}"
         self.classes: tuple[str, ...] = tuple(data["classes"])
         self.domain = Domain.of_facts(data["domain"] | {"levels": 256 if rounded else None})
+        self.sampling = Sampling(**told | {"leads": tuple(told["leads"])}) if (told := data.get("sampling")) else None
         self._level, self._samples, self._labels, self._files, self._digest = level, samples, labels, files, ""
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
 """`npz:FILE`: the arrays of a NumPy archive.
 
 Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options x= and y= name others. Bytes
-become [0, 1]; other numbers must lie in [0, 1] or between the options low= and high=. Channels may be last or first.
+become [0, 1]; other numbers must lie in [0, 1] or between the options low= and high=, after a division by divide=. Channels may
+be last or first. Of signals, fs (values per second) and r_index (the value at second 0) are read where the archive has them.
 Each array is unpacked into a temporary file and mapped, so that an archive may be larger than memory.
 """
 
@@ -11,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from brinell.core.arrays import Array, Layout, StoredArrays, arrange, check_labels, class_names, domain_of
+from brinell.core.arrays import Arrangement, Array, Chosen, Layout, StoredArrays, arrange, check_labels, class_names, domain_of
 from brinell.core.contracts import Dataset
-from brinell.core.domain import Kind
+from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
+from brinell.core.splits import turns
 from brinell.datasets._files import existing_file, map_npy, spill, unread
 
 __all__ = ["Npz"]
@@ -37,19 +39,35 @@ class Npz:
     """What an input is; by default vector, image or video by the number of axes."""
     layout: Layout | None = None
     """Where the channels are; by default the axis of size 1, 3 or 4 (of a signal, the first)."""
+    divide: float = 1.0
+    """What stored values are divided by: 1000 makes millivolts of microvolts."""
     low: float | None = None
-    """Smallest value allowed, in the units of the file; by default 0, after dividing bytes by 255."""
+    """Smallest value allowed, after the division; by default 0, and bytes are divided by 255."""
     high: float | None = None
     """Largest value allowed, like low; by default 1."""
     levels: int | None = None
     """How many values a stored input can take, 0 for no rounding; by default read off the data."""
+    groups: str = ""
+    """Name of an array that says whose each input is, such as the patient's; groups take turns: the first samples hold all."""
+    only: tuple[str, ...] = ()
+    """Which groups, joined by +; by default all."""
+    rate: float | None = None
+    """Values per second of a signal; by default the archive's fs, where it has one."""
+    unit: str = ""
+    """Unit of a signal's values, after the division."""
+
+    def __post_init__(self) -> None:
+        if not self.divide > 0:
+            raise ValueError(f"divide is {self.divide:g}; it must be above 0")
+        if self.only and not self.groups:
+            raise ValueError("only= chooses groups: name their array by groups=")
 
     def __call__(self) -> Dataset:
         """Open the archive.
 
         Raises:
-            RequestError: no such file or array, a damaged archive, Python objects, NaN, values outside the bounds, labels that do
-                not fit, channels that could be first and last.
+            RequestError: no such file, array or group, a damaged archive, Python objects, NaN, values outside the bounds, labels
+                that do not fit, channels that could be first and last.
         """
         file = existing_file(self.path, "npz:FILE")
         try:
@@ -58,21 +76,48 @@ class Npz:
                 x_name, y_name = _pick(self.x, INPUTS, known, file, "x"), _pick(self.y, LABELS, known, file, "y")
                 x, y = _array(archive, x_name, file), np.array(_array(archive, y_name, file))
                 names = np.array(_array(archive, "classes", file)) if "classes" in known else None
+                groups = np.array(_array(archive, _pick(self.groups, (), known, file, "groups"), file)) if self.groups else None
+                numbers = {name: _number(archive, name, file) for name in ("fs", "r_index") if name in known}
         except (zipfile.BadZipFile, OSError) as error:
             raise unread(file, error) from None
         inputs = f"array {x_name} of {file}"
         arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, what=inputs)
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
-        domain, divisor = domain_of(x, arrangement, low=self.low, high=self.high, levels=self.levels, what=inputs)
+        domain, divisor = domain_of(
+            x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=self.divide, what=inputs
+        )
+        rows = None if groups is None else self._rows(groups, len(x), file)
         return StoredArrays(
             name=file.stem,
-            x=x,
-            y=labels,
+            x=x if rows is None else Chosen(x, rows),
+            y=labels if rows is None else labels[rows],
             arrangement=arrangement,
             domain=domain,
             classes=class_names(None if names is None else names.tolist(), labels, f"array classes of {file}"),
             divisor=divisor,
+            sampling=self._sampling(arrangement, numbers, file),
+            groups=None if groups is None else groups[rows],
         )
+
+    def _rows(self, groups: Array, n: int, file: Path) -> Array:
+        """The inputs of the chosen groups, which take turns."""
+        what = f"array {self.groups} of {file}"
+        if groups.shape != (n,):
+            raise RequestError(f"{what} has shape {groups.shape}; it must name a group for each of the {n} inputs")
+        texts = groups.astype(str)
+        if absent := sorted(set(self.only) - set(texts)):
+            raise RequestError(f"{what} has no group {absent[0]!r}; it holds {', '.join(sorted(set(texts))[:50])}")
+        chosen = np.flatnonzero(np.isin(texts, self.only)) if self.only else np.arange(n)
+        return chosen[turns(groups[chosen])]
+
+    def _sampling(self, arrangement: Arrangement, numbers: dict[str, float], file: Path) -> Sampling | None:
+        rate = numbers.get("fs") if self.rate is None else self.rate
+        if arrangement.kind != "signal" or rate is None:
+            return None
+        try:
+            return Sampling(rate=rate, unit=self.unit, start=-numbers.get("r_index", 0.0) / (rate or 1.0))
+        except ValueError as error:
+            raise RequestError(f"{file}: {error}; give the option rate=") from None
 
 
 def _pick(asked: str, usual: tuple[str, ...], known: list[str], file: Path, option: str) -> str:
@@ -90,3 +135,12 @@ def _array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
             return map_npy(unpacked, what)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise unread(what, error) from None
+
+
+def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
+    """A single number of the archive."""
+    try:
+        with archive.open(name + ".npy") as member:
+            return float(np.lib.format.read_array(member, allow_pickle=False).item())
+    except (ValueError, TypeError, EOFError) as error:
+        raise RequestError(f"array {name} of {file} is no single number ({error}): mend it, or take it out") from None

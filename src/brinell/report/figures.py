@@ -79,7 +79,7 @@ def curve(
     parts = [_percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"), small)]
     for line in reversed(series):
         parts.append(_line(frame, line, top, dots=not small or line.style >= 0))
-    return _svg(frame, title, parts, "small" if small else "large")
+    return svg(frame, title, parts, "small" if small else "large")
 
 
 def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Sequence[tuple[float, str]] | None = None) -> Markup:
@@ -114,7 +114,7 @@ def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Seq
     for x, text in _spaced(shown, small=False):
         parts.append(f'<text class="mid" x="{x:.1f}" y="{frame.y(0) + 16:.1f}">{escape(text)}</text>')
     parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
-    return _svg(frame, title, parts, "bars")
+    return svg(frame, title, parts, "bars")
 
 
 def _bin(bars: Histogram, i: int, *, whole: bool) -> str:
@@ -146,10 +146,11 @@ def trace(lines: Sequence[tuple[str, Sequence[float]]], *, title: str, low: floa
             for i, v in enumerate(shown)
         ]
         parts.append(f'<polyline class="line {style}" points="{" ".join(points)}"/>')
-    return _svg(frame, title, parts, "trace")
+    return svg(frame, title, parts, "trace")
 
 
-def _svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
+def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
+    """The parts as one inline SVG of this size; `kind` is a class of the style sheet."""
     head = f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{escape(title)}">'
     return Markup(head + "".join(parts) + "</svg>")
 

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from brinell.core.record import Outcome, Records
+from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
 from brinell.store.run import Run
@@ -47,6 +48,8 @@ class Example:
     clean: Markup
     perturbation: Markup
     adversarial: Markup
+    touched: str = ""
+    """How much of a signal was touched; then the adversarial picture holds the clean signal too."""
 
 
 def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[Example]:
@@ -117,7 +120,10 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         "perturbation": f"perturbation enlarged {factor} times",
         "adversarial": f"adversarial, taken for {adv}",
     }
-    if manifest["data"]["domain"].get("columns"):
+    touched = ""
+    if kind == "signal":
+        shown, touched = _traces(clean, adversarial, manifest["data"].get("sampling"), titles)
+    elif manifest["data"]["domain"].get("columns"):
         factor, shown = 1, changes(manifest["data"]["domain"], clean, adversarial)
     else:
         shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
@@ -132,8 +138,19 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         adv_pred=adv,
         adv_confidence=None if np.ma.is_masked(confidence) else float(confidence),
         amplification=factor,
+        touched=touched,
         **shown,
     )
+
+
+def _traces(
+    clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, titles: Mapping[str, str]
+) -> tuple[dict[str, Markup], str]:
+    """The views of a signal: the adversarial over the clean one, and the perturbation on a scale of its own."""
+    both = traces.overlay(clean, adversarial, sampling, title=f"{titles['adversarial']}, over {titles['clean']}")
+    change = traces.perturbation(clean, adversarial, sampling, title=f"perturbation of {titles['clean']}")
+    told = traces.touched(clean, adversarial, sampling)
+    return {"clean": Markup(), "perturbation": change, "adversarial": both}, told
 
 
 def amplification(delta: Array, span: float) -> int:
@@ -147,7 +164,7 @@ def amplification(delta: Array, span: float) -> int:
 
 
 def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
-    """One input as HTML: a PNG for images and the middle frame of a video, a line for signals and vectors.
+    """One input as HTML: a PNG for images and the middle frame of a video, lines for the rest (signals: `report.traces`).
 
     Args:
         array: (C, H, W), (C, T, H, W), (C, T) or (D,), as `kind` says.

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +23,7 @@ def now() -> str:
 
 def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
     """What was run on: the first `n` samples of a data set, and where its inputs live."""
+    sampling = getattr(dataset, "sampling", None)
     return {
         "spec": spec,
         "name": dataset.name,
@@ -29,9 +31,15 @@ def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
         "n": n,
         "total": len(dataset),
         "domain": dataset.domain.facts(),
+        "sampling": None if sampling is None else asdict(sampling),
         "classes": list(dataset.classes),
         "notes": list(getattr(dataset, "notes", ())),
     }
+
+
+def left_out(dataset: Dataset) -> list[dict[str, Any]]:
+    """What a data set could not read and went on without, as warnings of the run."""
+    return [{"code": one.code, "model": None, "text": one.text} for one in getattr(dataset, "remarks", ())]
 
 
 def versions() -> dict[str, str | None]:

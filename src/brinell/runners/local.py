@@ -112,7 +112,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         "skipped": [
             {"model": model.name, "stage": name, "why": why} for model in plan.models for name, why in model.skipped.items()
         ],
-        "warnings": [],
+        "warnings": facts.left_out(plan.dataset),
         "checks": before.get("checks", {}) if before.get("brinell") == VERSION else {},
         "looks": before.get("looks", {}) if before.get("brinell") == VERSION else {},
         "remarks": before.get("remarks", {}),

@@ -1,0 +1,205 @@
+"""`ecg-csv:FILE`: a table of heartbeats, one in each row.
+
+Without a header, or with column numbers for one, the last column holds the label, as in the widely used tables made of MIT-BIH
+and PTB (187 values at 125 Hz between 0 and 1, then 0 to 4). With names, the label's column is called label, class, target or y,
+unless label= names another; all other columns are values, in their order, but those of groups= and leave=. Labels are whole
+numbers, or names. Such tables are often sorted by class: classes (or groups) take turns, so that the first samples hold them all.
+"""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from brinell.core.arrays import Array, Labels, StoredArrays, arrange, check_labels, class_names, domain_of
+from brinell.core.contracts import Dataset, Remark
+from brinell.core.domain import Sampling
+from brinell.core.errors import RequestError
+from brinell.core.splits import turns
+from brinell.datasets._files import existing_file, unread
+
+__all__ = ["EcgCsv"]
+
+LABELS = ("label", "class", "target", "y")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EcgCsv:
+    """Heartbeats from a CSV file, one in each row."""
+
+    path: str = ""
+    """The file."""
+    label: str = ""
+    """Column of the label; by default label, class, target or y, and without a header the last one."""
+    groups: str = ""
+    """Column that says whose each beat is, such as the patient's; groups take turns in place of classes."""
+    leave: tuple[str, ...] = ()
+    """Columns that hold no values, joined by +."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes in the order of their numbers, joined by +: N+S+V+F+Q."""
+    rate: float = 125.0
+    """Values per second; 0 where nobody knows."""
+    unit: str = ""
+    """Unit of the values, such as mV."""
+    low: float = 0.0
+    """Smallest value allowed."""
+    high: float = 1.0
+    """Largest value allowed."""
+    missing: Literal["refuse", "skip"] = "refuse"
+    """What becomes of a row with a missing value: refuse the file, or skip the row and say how many there were."""
+
+    def __post_init__(self) -> None:
+        for name in ("leave", "classes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON makes lists of them
+        if self.rate < 0:
+            raise ValueError(f"rate is {self.rate:g}; it must be above 0, or 0 where nobody knows")
+
+    def __call__(self) -> Dataset:
+        """Read the file.
+
+        Raises:
+            RequestError: no such file or column, text among the values, a missing value, values outside the bounds, labels that
+                do not fit.
+        """
+        file = existing_file(self.path, "ecg-csv:FILE")
+        table = _read(file)
+        chosen = self._columns(table, file)
+        rows, remarks = self._complete(table, chosen, file)
+        x = np.stack([_values(table, name, file)[rows] for name in chosen.values], 1)
+        labels, classes = self._labels(table.cells.column(chosen.label).to_numpy(zero_copy_only=False)[rows], file)
+        groups = table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str) if self.groups else labels
+        order = turns(groups)
+        arrangement = arrange(x.shape, kind="signal")
+        domain, _ = domain_of(x, arrangement, low=self.low, high=self.high, what=str(file))
+        return StoredArrays(
+            name=file.stem,
+            x=x[order],
+            y=labels[order],
+            arrangement=arrangement,
+            domain=domain,
+            classes=classes,
+            sampling=Sampling(rate=self.rate, unit=self.unit) if self.rate else None,
+            remarks=remarks,
+            groups=groups[order] if self.groups else None,
+        )
+
+    def _columns(self, table: "_Table", file: Path) -> "_Columns":
+        names = table.cells.column_names
+        asked = [name for name in (self.label, self.groups, *self.leave) if name]
+        if absent := [name for name in asked if name not in names]:
+            raise RequestError(f"{file} has no column {absent[0]!r}; it has {', '.join(names[:8])}, ... {names[-1]}")
+        usual = next((name for name in LABELS if name in names), "")
+        label = self.label or (usual if table.named else names[-1])
+        if not label:
+            raise RequestError(f"{file} has no column called {' or '.join(LABELS)}: name the label's by label=")
+        values = [name for name in names if name not in (label, self.groups, *self.leave)]
+        if not values:
+            raise RequestError(f"{file} has no column of values beside its label: one row holds one beat")
+        return _Columns(label, values)
+
+    def _complete(self, table: "_Table", chosen: "_Columns", file: Path) -> tuple[Array, list[Remark]]:
+        """The rows without missing values, and what is to be said of the others."""
+        names = [*chosen.values, chosen.label, *([self.groups] if self.groups else [])]
+        holes = np.zeros(len(table.cells), dtype=bool)
+        first: tuple[int, str] | None = None
+        for name in names:
+            empty = table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+            if empty.any() and (first is None or int(empty.argmax()) < first[0]):
+                first = (int(empty.argmax()), name)
+            holes |= empty
+        if first is None:
+            return np.arange(len(holes)), []
+        row, name = first
+        where = f"{file} has no value in column {name} of line {row + 1 + table.header}"
+        if self.missing == "refuse":
+            raise RequestError(f"{where}: mend the row, or add the option missing=skip ({int(holes.sum())} rows have such)")
+        if holes.all():
+            raise RequestError(f"{where}, and no row is complete: there is nothing to audit")
+        text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line "
+        return np.flatnonzero(~holes), [Remark("rows-left-out", f"{text}{row + 1 + table.header}): skipped")]
+
+    def _labels(self, column: Array, file: Path) -> tuple[Labels, tuple[str, ...]]:
+        what = f"the column of labels of {file}"
+        if column.dtype.kind in "iuf":
+            labels = check_labels(column, len(column), what)
+            return labels, class_names(self.classes or None, labels, "the option classes=")
+        texts = column.astype(str)
+        names = self.classes or tuple(sorted(set(texts.tolist())))
+        if unknown := sorted(set(texts.tolist()) - set(names)):
+            raise RequestError(f"{what} has {unknown[0]!r}, which is none of {', '.join(names)}: name it in classes=")
+        numbers = {name: number for number, name in enumerate(names)}
+        return np.array([numbers[text] for text in texts.tolist()], dtype=np.int64), tuple(names)
+
+
+class _Columns(NamedTuple):
+    label: str
+    values: list[str]
+
+
+class _Table(NamedTuple):
+    cells: Any
+    """A pyarrow table."""
+    header: bool
+    """Whether the first line is no beat."""
+    named: bool
+    """Whether it names columns by more than their numbers."""
+
+
+def _read(file: Path) -> _Table:
+    """All cells; columns of a file without header are called 1, 2, ..."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            first = next(csv.reader(text, strict=True), [])
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise unread(file, error) from None
+    if not first:
+        raise RequestError(f"{file} is empty: one row holds one beat")
+    counted = first in ([str(number + start) for number in range(len(first))] for start in (0, 1))
+    header = counted or not all(_number(cell) for cell in first[:-1] or first)
+    names = first if header else [str(number + 1) for number in range(len(first))]
+    if len(set(names)) < len(names):
+        raise RequestError(f"{file} has two columns of one name ({_twice(names)!r}): rename one")
+    try:
+        cells = pa.csv.read_csv(
+            file,
+            read_options=pa.csv.ReadOptions(column_names=names, skip_rows=int(header)),
+            convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise RequestError(f"{file} cannot be read as a table: {str(error).splitlines()[0][:200]}") from None
+    if not len(cells):
+        raise RequestError(f"{file} has a header and no row: there is nothing to audit")
+    return _Table(cells, header, header and not counted)
+
+
+def _number(cell: str) -> bool:
+    try:
+        float(cell or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _values(table: _Table, name: str, file: Path) -> Array:
+    """(rows,) float32; missing values are NaN.
+
+    Raises:
+        RequestError: text among them.
+    """
+    column = table.cells.column(name)
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
+        cells = [str(cell) for cell in column.to_pylist() if cell is not None]
+        text = next((cell for cell in cells if not _number(cell)), cells[0])
+        raise RequestError(
+            f"{file} holds {text!r} in column {name}, among the values: mend it, or name the column in label=, groups= or leave="
+        )
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float32)

@@ -1,0 +1,311 @@
+"""`wfdb:DIR`: heartbeats cut from WFDB records (PhysioNet's format) at their annotations.
+
+Beat annotations become the five AAMI classes N, S, V, F and Q (ANSI/AAMI EC57); annotations that mark no beat are passed over.
+The median of each record is taken off, so that the baseline lies at 0, the record brought to one rate (scipy's `resample_poly`),
+and a window cut around each R peak. Values are millivolts. Beats whose window leaves the record are passed over. Records take
+turns, so that the first samples hold every patient.
+
+A record belongs to one patient; a file of records and patients says which ones share one, and none is then split. `split=ds1` and
+`split=ds2` are the two halves of the MIT-BIH arrhythmia database of de Chazal, O'Dwyer & Reilly 2004, Automatic classification of
+heartbeats using ECG morphology and heartbeat interval features, without the four records of paced beats. Deviation: record 201 is
+left out of ds1, since it is of the same patient as 202, which ds2 holds.
+
+A record that cannot be used (no annotations, no such lead, another rate where none was asked for) is left out and named.
+"""
+
+import csv
+import hashlib
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.arrays import Array, Labels, little, space
+from brinell.core.contracts import Dataset, Remark
+from brinell.core.domain import Domain, Sampling
+from brinell.core.errors import RequestError
+from brinell.core.splits import turns
+from brinell.datasets._files import existing_file, existing_folder, unread
+
+__all__ = ["Wfdb"]
+
+CLASSES = ("N", "S", "V", "F", "Q")
+AAMI = dict(zip("NLRBejn", "N" * 7, strict=True)) | dict(zip("AaJS", "S" * 4, strict=True))
+AAMI |= {"V": "V", "r": "V", "E": "V", "F": "F", "/": "Q", "f": "Q", "Q": "Q", "?": "Q"}
+"""Annotation symbols to classes. Bundle branch blocks and escapes of the upper chambers count as N."""
+SPLITS = {
+    "ds1": "101 106 108 109 112 114 115 116 118 119 122 124 203 205 207 208 209 215 220 223 230".split(),
+    "ds2": "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234".split(),
+}
+MILLIVOLTS = {"mv": 1.0, "uv": 1e-3, "µv": 1e-3, "v": 1e3}
+FINEST = 100_000
+"""Largest denominator of the ratio by which a record is resampled."""
+
+
+class Beats(NamedTuple):
+    """What a record gives."""
+
+    x: Array
+    """(n, leads, T) float32, mV."""
+    y: Labels
+    """(n,) int64."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wfdb:
+    """Heartbeats of WFDB records, cut at their annotations, in AAMI classes."""
+
+    path: str = ""
+    """The folder of records (.hea, .dat and the annotations)."""
+    records: tuple[str, ...] = ()
+    """Names of records, joined by +; by default all of the folder."""
+    without: tuple[str, ...] = ()
+    """Records to leave out: what was trained on, or what is kept for the test."""
+    split: Literal["", "ds1", "ds2"] = ""
+    """Of MIT-BIH: ds1 to train on, ds2 to test on, no patient in both."""
+    patients: str = ""
+    """A CSV file with the columns record and patient; a choice of records that splits a patient is then refused."""
+    leads: tuple[str, ...] = ("MLII",)
+    """Channels by name, joined by +; empty for the first of each record."""
+    annotations: str = "atr"
+    """Suffix of the annotation files."""
+    rate: float = 125.0
+    """Values per second to which every record is resampled; 0 leaves them as they are, all at one rate."""
+    before: float = 0.5
+    """Seconds of the window before the R peak."""
+    after: float = 1.0
+    """Seconds of the window from the R peak on."""
+    most: int = 0
+    """At most so many beats of each class, taken from the records in turn; 0 for all."""
+    low: tuple[float, ...] = (-5.0,)
+    """Lower bound of the values in mV: one for all leads, or one for each, joined by +."""
+    high: tuple[float, ...] = (5.0,)
+    """Upper bound of the values in mV, like low."""
+
+    def __post_init__(self) -> None:
+        if self.rate < 0 or self.before < 0 or self.after <= 0 or self.most < 0:
+            raise ValueError("rate, before and most must be 0 or more, after above 0")
+        for name in ("records", "without", "leads", "low", "high"):
+            # JSON makes lists of them, and nothing after `leads=` a single empty name.
+            object.__setattr__(self, name, tuple(value for value in getattr(self, name) if value != ""))
+        if any(len(bound) not in (1, max(1, len(self.leads))) for bound in (self.low, self.high)):
+            raise ValueError(f"bounds {self.low} to {self.high} for {len(self.leads)} leads: give one for all, or one for each")
+        if any(low >= high for low, high in zip(*self.bounds, strict=True)):
+            raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
+        if self.records and self.split:
+            raise ValueError("records= and split= both choose records: give one of them")
+
+    @property
+    def bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Lower and upper bounds, both for all leads at once or both for each."""
+        many = max(len(self.low), len(self.high))
+        low, high = (bound * (many // len(bound)) for bound in (self.low, self.high))
+        return low, high
+
+    def __call__(self) -> Dataset:
+        """Read all annotations and signals.
+
+        Raises:
+            RequestError: no record that can be used, a record that is not there, a choice that splits a patient, or the library
+                wfdb is missing.
+        """
+        folder = existing_folder(self.path, "wfdb:DIR")
+        library = _library()
+        remarks: list[Remark] = []
+        found: dict[str, Beats] = {}
+        rates: dict[str, float] = {}
+        for name in self._chosen(folder):
+            try:
+                beats, rate, lost = _Record(library, folder, name, self).beats(next(iter(rates.values()), 0.0))
+            except _Unfit as error:
+                remarks.append(Remark("record-left-out", str(error)))
+                continue
+            found[name], rates[name] = beats, rate
+            if lost:
+                remarks.append(Remark("beats-left-out", lost))
+        if not any(len(beats.y) for beats in found.values()):
+            reason = f": {remarks[0].text}" if remarks else ": no annotation marks a beat"
+            raise RequestError(f"{folder} has no record with beats that can be used{reason}")
+        return HeartBeats(folder.resolve().name, found, next(iter(rates.values())), self, tuple(remarks))
+
+    def _chosen(self, folder: Path) -> list[str]:
+        """The records to read, in order."""
+        there = sorted(str(file.relative_to(folder).with_suffix("")) for file in folder.rglob("*.hea"))
+        if not there:
+            raise RequestError(f"{folder} holds no WFDB record: it has no .hea file")
+        if absent := [name for name in (*self.records, *self.without) if name not in there]:
+            raise RequestError(f"{folder} has no record {absent[0]!r}; it holds {', '.join(there[:50])}")
+        asked = SPLITS[self.split] if self.split else self.records or there
+        chosen = [name for name in there if name in asked and name not in self.without]
+        if not chosen:
+            raise RequestError(f"{folder} has none of the records asked for; it holds {', '.join(there[:50])}")
+        if self.patients:
+            _check_patients(existing_file(self.patients, "patients=FILE.csv"), there, chosen)
+        return chosen
+
+
+def _check_patients(table: Path, there: Sequence[str], chosen: Sequence[str]) -> None:
+    """Refuse a choice that holds some records of a patient and leaves others.
+
+    Raises:
+        RequestError: it does, or the table does not say whose a record is.
+    """
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as text:
+            patients = {row["record"]: row["patient"] for row in csv.DictReader(text, strict=True)}
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise unread(table, error) from None
+    except KeyError as error:
+        raise RequestError(f"{table} has no column {error}: it needs record and patient") from None
+    if unknown := [name for name in chosen if name not in patients]:
+        raise RequestError(f"{table} does not say whose record {unknown[0]} is: add a row")
+    whose = {patients[name]: name for name in chosen}
+    for name in there:
+        if name not in chosen and patients.get(name) in whose:
+            raise RequestError(
+                f"records {whose[patients[name]]} and {name} are of one patient ({patients[name]}), and only the first was "
+                "chosen: name both, or neither"
+            )
+
+
+def _library() -> Any:
+    try:
+        import wfdb
+    except ImportError:
+        raise RequestError("WFDB records are read by the library wfdb, which is missing: pip install 'brinell[ecg]'") from None
+    return wfdb
+
+
+class _Unfit(Exception):
+    """Why a record is left out, in one line."""
+
+
+class _Record:
+    """One record, from its files to beats."""
+
+    def __init__(self, library: Any, folder: Path, name: str, settings: Wfdb) -> None:
+        self.name, self.settings = name, settings
+        path = str(folder / name)
+        if not Path(f"{path}.{settings.annotations}").is_file():
+            raise _Unfit(f"record {name} has no annotations ({name}.{settings.annotations}): left out")
+        try:
+            # The library raises whatever comes its way on a damaged file, and uses its own libraries in ways they warn of.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.header = library.rdheader(path)
+                self.marks = library.rdann(path, settings.annotations)
+                self.signal = library.rdrecord(path, channels=self._channels())
+        except _Unfit:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise _Unfit(f"record {name} cannot be read ({reason[:200]}): left out") from None
+
+    def _channels(self) -> list[int]:
+        names = list(self.header.sig_name or [])
+        wanted = self.settings.leads or names[:1]
+        if missing := [lead for lead in wanted if lead not in names]:
+            known = ", ".join(names) or "none"
+            raise _Unfit(f"record {self.name} has no lead {missing[0]}; it has {known}: left out; choose by leads=")
+        return [names.index(lead) for lead in wanted]
+
+    def beats(self, others: float) -> tuple[Beats, float, str]:
+        """The beats, their rate, and what was lost; `others` is the rate of the records before, 0 for none."""
+        rate = self._rate(others)
+        x = self._resampled(rate)
+        before, after = math.floor(self.settings.before * rate), math.floor(self.settings.after * rate)
+        classes = [AAMI.get(symbol) for symbol in self.marks.symbol]
+        at = np.round(np.asarray(self.marks.sample) * (rate / self.header.fs)).astype(np.int64)
+        kept = [i for i, name in enumerate(classes) if name and before <= at[i] <= x.shape[1] - after]
+        windows = (
+            np.stack([x[:, at[i] - before : at[i] + after] for i in kept]) if kept else np.empty((0, len(x), before + after))
+        )
+        labels = np.array([CLASSES.index(str(classes[i])) for i in kept], dtype=np.int64)
+        low, high = (np.array(bound)[:, None] for bound in self.settings.bounds)
+        fits = ((windows >= low) & (windows <= high)).all((1, 2))  # NaN, a missing value, never does
+        lost = (
+            f"{int((~fits).sum())} of {len(fits)} beats of record {self.name} have missing values or leave the bounds of "
+            f"{low.ravel().tolist()} to {high.ravel().tolist()} mV: left out; widen them by low= and high="
+        )
+        return Beats(windows[fits].astype(np.float32), labels[fits]), rate, "" if fits.all() else lost
+
+    def _rate(self, others: float) -> float:
+        if self.marks.fs and abs(self.marks.fs - self.header.fs) > 1e-6 * self.header.fs:
+            raise _Unfit(
+                f"record {self.name} has its signal at {self.header.fs:g} and its annotations at {self.marks.fs:g} values per "
+                "second: left out"
+            )
+        rate = self.settings.rate or float(self.header.fs)
+        if others and rate != others:
+            raise _Unfit(
+                f"record {self.name} has {rate:g} values per second and the ones before {others:g}: left out; "
+                "rate= brings all to one"
+            )
+        return rate
+
+    def _resampled(self, rate: float) -> Array:
+        """(leads, T) float64 in mV, the median of each lead at 0."""
+        units = [str(unit).lower() for unit in self.signal.units]
+        if strange := [unit for unit in units if unit not in MILLIVOLTS]:
+            raise _Unfit(f"record {self.name} is in {strange[0]!r}, and not in volts: left out")
+        x = self.signal.p_signal.T * np.array([[MILLIVOLTS[unit]] for unit in units])
+        if np.isnan(x).all(1).any():
+            raise _Unfit(f"record {self.name} has a lead without a single value: left out")
+        x = x - np.nanmedian(x, axis=1, keepdims=True)
+        ratio = Fraction(rate / self.header.fs).limit_denominator(FINEST)
+        if ratio == 1:
+            return np.asarray(x)
+        from scipy.signal import resample_poly
+
+        # Missing values would spread through the filter over the whole record: they become 0 and are put back.
+        gone = np.isnan(x)
+        found = np.asarray(resample_poly(np.where(gone, 0.0, x), ratio.numerator, ratio.denominator, axis=1))
+        for lead, places in zip(*np.nonzero(gone), strict=True):
+            found[lead, min(found.shape[1] - 1, round(places * float(ratio)))] = np.nan
+        return found
+
+
+class HeartBeats:
+    """The beats of some records as a data set, in memory."""
+
+    def __init__(self, name: str, found: dict[str, Beats], rate: float, settings: Wfdb, remarks: tuple[Remark, ...]) -> None:
+        self.name, self.classes, self.remarks = name, CLASSES, remarks
+        x, y = (np.concatenate(parts) for parts in zip(*found.values(), strict=True))
+        record = np.repeat(np.arange(len(found)), [len(beats.y) for beats in found.values()])
+        order = turns(record)
+        if settings.most:
+            order = order[np.sort(np.concatenate([np.flatnonzero(y[order] == label)[: settings.most] for label in np.unique(y)]))]
+        self._x, self._y = x[order], y[order]
+        self.groups = np.array(list(found))[record[order]]
+        low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
+        self.domain = Domain(kind="signal", shape=self._x.shape[1:], low=low, high=high)
+        start = -math.floor(settings.before * rate) / rate
+        self.sampling = Sampling(rate=rate, unit="mV", start=start, leads=settings.leads)
+        self._digest = ""
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def labels(self) -> Labels:
+        """(n,) int64: all labels."""
+        return self._y.copy()
+
+    def load(self, indices: Sequence[int]) -> Tensor:
+        """(len(indices), leads, T) float32, mV within the bounds."""
+        return self.domain.clamp(torch.from_numpy(self._x[np.asarray(indices, dtype=np.int64)]))
+
+    def digest(self) -> str:
+        """Hash of domain, inputs and labels; names of records do not count."""
+        if not self._digest:
+            hashed = hashlib.blake2b(space(self.domain).encode(), digest_size=16)
+            hashed.update(little(self._x))
+            hashed.update(little(self._y))
+            self._digest = hashed.hexdigest()
+        return self._digest

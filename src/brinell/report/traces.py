@@ -1,0 +1,194 @@
+"""Signals as they are read: seconds along, the signal's own unit upwards, and the stretches that an attack touched marked."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from brinell.report.figures import Frame, svg
+from brinell.report.words import percent, short
+
+Array = np.ndarray[Any, Any]
+
+LANES = 3
+"""Channels shown at most: those that changed most."""
+WIDTH, LANE, TALL, TOP = 330, 66, 132, 20
+"""Width of a figure, heights of a lane in one of several channels and of a single one, and room above for the unit."""
+POINTS = 240
+"""Points of a line at most. Of longer signals the lowest and the highest value of each stretch are drawn: no peak is lost."""
+ROUNDING = 1e-6
+"""Share of the largest value by which float32 may have moved one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axes:
+    """How positions and values are named."""
+
+    rate: float | None
+    """Values per second; None where positions are all that is known."""
+    start: float
+    """Second of the first value."""
+    unit: str
+    leads: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sampling: Mapping[str, Any] | None) -> "Axes":
+        """From what the manifest says of the data."""
+        told = sampling or {}
+        return cls(
+            rate=told.get("rate"),
+            start=float(told.get("start", 0.0)),
+            unit=str(told.get("unit", "")),
+            leads=tuple(map(str, told.get("leads", ()))),
+        )
+
+    def at(self, position: float) -> float:
+        """The second of a position, or the position."""
+        return self.start + position / self.rate if self.rate else position
+
+    def lead(self, channel: int) -> str:
+        """The name of a channel."""
+        return self.leads[channel] if channel < len(self.leads) else f"channel {channel + 1}"
+
+
+def segments(clean: Array, adversarial: Array) -> list[tuple[int, int]]:
+    """Stretches [from, to) of positions at which any channel differs by more than rounding.
+
+    Args:
+        clean: (C, T).
+        adversarial: (C, T).
+    """
+    clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
+    slack = ROUNDING * max(np.abs(clean).max(initial=0.0), np.abs(adversarial).max(initial=0.0))
+    touched = (np.abs(adversarial - clean) > slack).any(0)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], touched, [False]]).astype(np.int8)))
+    return [(int(first), int(last)) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def touched(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> str:
+    """In words, how much of the signal was touched: `21 % of 1.5 s (4 places)`."""
+    found, axes = segments(clean, adversarial), Axes.of(sampling)
+    length = clean.shape[-1]
+    whole = f"{short(length / axes.rate)} s" if axes.rate else f"{length} values"
+    places = f" ({len(found)} places)" if len(found) > 1 else ""
+    return f"{percent(sum(last - first for first, last in found) / length, 0)} of {whole}{places}"
+
+
+def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
+    """An adversarial signal over the clean one.
+
+    Args:
+        clean: (C, T).
+        adversarial: (C, T).
+        sampling: rate, unit, start and leads, where the data has them.
+        title: what is shown, for readers who do not see it.
+    """
+    clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
+    return _figure(clean, adversarial, [("ref", clean), ("s0", adversarial)], sampling, title)
+
+
+def perturbation(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
+    """The difference alone, on a scale of its own; arguments as for `overlay`."""
+    clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
+    return _figure(clean, adversarial, [("s1", adversarial - clean)], sampling, title)
+
+
+def _figure(
+    clean: Array, adversarial: Array, lines: Sequence[tuple[str, Array]], sampling: Mapping[str, Any] | None, title: str
+) -> Markup:
+    axes = Axes.of(sampling)
+    shown = np.sort(np.argsort(-np.abs(adversarial - clean).sum(1), kind="stable")[:LANES])
+    height = TALL if len(shown) == 1 else LANE
+    if len(lines) == 1:
+        height = height * 3 // 5
+    values = np.stack([line[shown] for _, line in lines])
+    low, high = _range(float(values.min()), float(values.max()))
+    whole = TOP + len(shown) * height + 34
+    parts: list[str] = []
+    found = segments(clean, adversarial)
+    for lane, channel in enumerate(shown.tolist()):
+        top = TOP + lane * height
+        frame = Frame(width=WIDTH, height=whole, left=40, bottom=whole - top - height + 6, top=top, right=8)
+        parts += _marks(frame, found, clean.shape[1], axes)
+        parts += _heights(frame, low, high, axes.unit if lane == 0 else "")
+        parts += [
+            f'<polyline class="line {style}" points="{_points(frame, line[channel], low, high)}"/>' for style, line in lines
+        ]
+        if clean.shape[0] > 1:
+            parts.append(f'<text class="end label" x="{frame.x(1):.1f}" y="{top + 9}">{escape(axes.lead(channel))}</text>')
+    parts += _seconds(frame, clean.shape[1], axes)
+    size = Frame(width=WIDTH, height=whole, left=0, bottom=0)
+    return svg(size, title, parts, "signal")
+
+
+def _range(low: float, high: float) -> tuple[float, float]:
+    """A little more than the values reach, 0 within, never empty."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    margin = 0.06 * (high - low) or 0.5
+    return low - margin, high + margin
+
+
+def _marks(frame: Frame, found: Sequence[tuple[int, int]], length: int, axes: Axes) -> list[str]:
+    parts = []
+    for first, last in found:
+        # A value stands in the middle of the room that is marked for it; the outermost have half of it.
+        left, right = ((min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1) for edge in (first, last))
+        x, width = frame.x(left), max(frame.x(right) - frame.x(left), 1.0)
+        unit = " s" if axes.rate else ""
+        tip = f"touched from {axes.at(first):.3g} to {axes.at(last - 1):.3g}{unit}"
+        place = f'x="{x:.1f}" y="{frame.y(1):.1f}" width="{width:.1f}" height="{frame.y(0) - frame.y(1):.1f}"'
+        parts.append(f'<rect class="touched" {place}><title>{escape(tip)}</title></rect>')
+    return parts
+
+
+def _heights(frame: Frame, low: float, high: float, unit: str) -> list[str]:
+    parts = []
+    ticks = _ticks(low, high, max(3, round((frame.y(0) - frame.y(1)) / 30)))
+    for value in ticks:
+        y = frame.y((value - low) / (high - low))
+        parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="end" x="{frame.left - 5}" y="{y + 4:.1f}">{escape(_written(value))}</text>')
+    if unit:
+        parts.append(f'<text class="end label" x="{frame.left - 5}" y="{frame.y(1) - 6:.1f}">{escape(unit)}</text>')
+    return parts
+
+
+def _seconds(frame: Frame, length: int, axes: Axes) -> list[str]:
+    """The axis below the last lane."""
+    y = frame.y(0)
+    parts = [f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
+    first, last = axes.at(0), axes.at(length - 1)
+    for value in _ticks(first, last, 8):
+        x = frame.x((value - first) / ((last - first) or 1.0))
+        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
+        parts.append(f'<text class="mid" x="{x:.1f}" y="{y + 16:.1f}">{escape(_written(value))}</text>')
+    name = "seconds" if axes.rate else "position"
+    parts.append(f'<text class="end label" x="{frame.x(1):.1f}" y="{y + 30:.1f}">{name}</text>')
+    return parts
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    """At most so many round values within: steps of 1, 2 or 5 times a power of ten."""
+    span = high - low
+    if not span > 0:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(span / most))
+    step = next(power * digit for digit in (1, 2, 5, 10, 20) if span / (power * digit) <= most)
+    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _written(value: float) -> str:
+    return f"{value:.6g}".replace("-", "−") if abs(value) > 1e-12 else "0"
+
+
+def _points(frame: Frame, values: Array, low: float, high: float) -> str:
+    positions = np.arange(len(values))
+    if len(values) > POINTS:
+        cuts = np.array_split(positions, POINTS // 2)
+        ends = [sorted((part[values[part].argmin()], part[values[part].argmax()])) for part in cuts]
+        positions = np.unique(np.array(ends).ravel())
+    last = max(len(values) - 1, 1)
+    return " ".join(f"{frame.x(int(i) / last):.1f},{frame.y((float(values[i]) - low) / (high - low)):.1f}" for i in positions)
