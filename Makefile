@@ -10,6 +10,8 @@ READY := $(VENV)/.ready
 BENCH_VENV := .venv-bench
 BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_READY := $(BENCH_VENV)/.ready
+SERVER_VENV := .venv-server
+SERVER_READY := $(SERVER_VENV)/.ready
 
 # One thread: parallel test workers do not fight over the cores, and the built-in network is too small to share out. On a busy
 # machine two threads wait for each other at every layer, and its audit takes minutes in place of seconds.
@@ -17,7 +19,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test check docs format bench clean distclean environment
+.PHONY: help audit test check docs format bench server clean distclean environment
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +48,8 @@ format: $(READY) ## Format the code and mend what the linter can mend
 bench: $(BENCH_READY) ## Compare with bare passes, separate runs and other libraries (ARGS=--write for docs/performance.md)
 	$(BENCH_BIN)/python benchmarks/run.py $(ARGS)
 
+server: $(SERVER_READY) ## Make the environment of the inference server that a test and a benchmark start
+
 environment: $(READY) ## Make the environment alone
 
 clean: ## Remove caches and build products
@@ -53,7 +57,7 @@ clean: ## Remove caches and build products
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(BENCH_VENV)
+	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV)
 
 # hatchling comes first and builds without isolation, so that the build itself uses the versions of constraints.txt.
 define make-environment
@@ -74,4 +78,10 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint benchmarks/constraints.txt \
 		foolbox adversarial-robustness-toolbox stable-baselines3
 	$(BENCH_BIN)/python -m pip install --quiet --constraint benchmarks/constraints.txt --no-deps torchattacks
+	touch $@
+
+# It shares nothing with ours: it pins a web framework of its own.
+$(SERVER_READY): benchmarks/server-constraints.txt
+	$(PYTHON) -m venv $(SERVER_VENV)
+	$(SERVER_VENV)/bin/python -m pip install --quiet --constraint benchmarks/server-constraints.txt mlserver
 	touch $@

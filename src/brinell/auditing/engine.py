@@ -9,22 +9,24 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.auditing import rows
+from brinell.auditing import failures, rows
 from brinell.auditing.cascade import Stage
 from brinell.auditing.checks import MASKING, SAMPLES, Looked, check_answers, look
 from brinell.auditing.hashing import cell
 from brinell.auditing.plan import GROUP_BYTES, ModelSource, Plan
-from brinell.auditing.unit import Group, Setting, predict, run_unit
+from brinell.auditing.unit import Group, Setting, predict
 from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.codes import Code
 from brinell.core.contracts import Remark
+from brinell.core.errors import SampleError
 from brinell.core.intervals import wilson
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
 from brinell.core.streams import Streams
@@ -34,6 +36,8 @@ from brinell.store import tables
 from brinell.store.run import Run, closest_units
 
 Array = np.ndarray[Any, Any]
+ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
+"""After these an attack has nothing more to try on a sample at smaller budgets."""
 GALLERY_BYTES = 16 * 2**20
 GALLERY_SAMPLES = 24
 AHEAD = 0.1
@@ -66,6 +70,8 @@ class State:
     clean_pred: Array
     clean_confidence: Array
     correct: Array
+    failed: Array
+    """Which samples could not be judged in the first check."""
     broken: Array
     """Index of the smallest level that any attack so far broke the sample at; the number of levels for none."""
     clean_margin: Array
@@ -87,16 +93,19 @@ class ModelAudit:
 
     def __call__(self) -> dict[str, str]:
         """Everything that the plan asks of this model. Returns the signs, by code, that its figures may mislead."""
-        state = self._clean()
-        found = self._signs(state)
-        for why, names in self._left_out().items():
-            self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
-        self.masked = bool(self.source.skipped or found.keys() & MASKING)
-        for stage in self.plan.stages:
-            if len(self.plan.levels):
-                found |= self._stage(stage, state)
-        self._gallery()
-        return found
+        try:
+            state = self._clean()
+            found = self._signs(state)
+            for why, names in self._left_out().items():
+                self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
+            self.masked = bool(self.source.skipped or found.keys() & MASKING)
+            for stage in self.plan.stages:
+                if len(self.plan.levels):
+                    found |= self._stage(stage, state)
+            self._gallery()
+            return found | self._last_look() | failures.warning(self._failed(), len(self.plan.ids))
+        finally:
+            self._hear()
 
     def _left_out(self) -> dict[str, list[str]]:
         """Reasons why stages cannot run, with their names."""
@@ -120,6 +129,39 @@ class ModelAudit:
         for text in found.values():
             self.progress.message(f"warning: {name}: {text}")
         return found
+
+    def _last_look(self) -> dict[str, str]:
+        """The sign that a model on another machine answers otherwise than at the beginning."""
+        clean = self.run.part(clean_cell(self.plan, self.source))
+        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
+        if not getattr(self.target, "remote", False) or self.plan.looks > 1 or not len(judged):
+            return {}
+        rows_ = tables.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
+        found = failures.exchanged(self.target, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
+        self.run.manifest["looks"][self.source.name]["forwards"] += len(rows_)
+        for text in found.values():
+            self.progress.message(f"warning: {self.source.name}: {text}")
+        return found
+
+    def _hear(self) -> None:
+        """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
+        name, manifest = self.source.name, self.run.manifest
+        self._note("model", getattr(self.target, "remarks", tuple)())
+        traffic: dict[str, int] = getattr(self.target, "traffic", dict)()
+        if traffic:
+            total = manifest.setdefault("traffic", {}).setdefault(name, {})
+            total.update({what: total.get(what, 0) + count for what, count in traffic.items()})
+            self.run.save_manifest()
+
+    def _failed(self) -> dict[str, dict[str, str]]:
+        """Stage to the samples that could not be judged there, each with the reason."""
+        failed: dict[str, dict[str, str]] = self.run.manifest.setdefault("failed", {}).setdefault(self.source.name, {})
+        return failed
+
+    def _fail(self, stage: str, sample: int, why: str) -> None:
+        self._failed().setdefault(stage, {})[str(sample)] = why
+        self.run.save_manifest()
+        self.progress.message(f"warning: {self.source.name}, {stage}: sample {sample} cannot be judged: {why}")
 
     def _look(self, at: Array) -> Looked:
         plan, ids = self.plan, self.plan.ids[at]
@@ -146,7 +188,7 @@ class ModelAudit:
             size = self.plan.group_size
             for start in range(0, len(missing), size):
                 at = np.array(missing[start : start + size])
-                records = self._check(at)
+                records = tables.concatenate(failures.divided(self._check, at, self._unchecked))
                 units[self.run.save_unit(key, _unit_key(self.plan.ids[at]), records, {})] = records
                 self.progress.open(len(missing) - start - len(at), 0)
             self.run.save_part(key, _sorted(list(units.values())), {})
@@ -156,6 +198,7 @@ class ModelAudit:
             clean_pred=records.clean_pred,
             clean_confidence=records.clean_confidence,
             correct=records.outcome == Outcome.CORRECT,
+            failed=records.outcome == Outcome.FAILED,
             broken=np.full(len(records), len(self.plan.levels)),
             clean_margin=-np.ma.getdata(records.best_margin),
             nearest=np.ma.getdata(records.best_margin).copy(),
@@ -183,6 +226,22 @@ class ModelAudit:
             best_margin=lead.cpu().numpy(),
             forwards=self.plan.looks,
             seconds=(time.perf_counter() - started) / len(at),
+        )
+
+    def _unchecked(self, at: int, error: SampleError) -> Records:
+        """The row of a sample that the model fails on in the first check."""
+        self._fail(CLEAN, int(self.plan.ids[at]), str(error))
+        return rows.build(
+            1,
+            model=self.source.name,
+            sample_id=self.plan.ids[at],
+            label=self.plan.labels[at],
+            clean_pred=-1,
+            clean_confidence=0.0,
+            attack=CLEAN,
+            distance=self.plan.distance.name,
+            eps=0.0,
+            outcome=str(Outcome.FAILED),
         )
 
     def _load(self, ids: Array) -> Tensor:
@@ -269,8 +328,8 @@ class ModelAudit:
             new = np.array([one not in known for one in zip(at.tolist(), level.tolist(), strict=True)])
             if new.any():
                 group = self._group(at[new], state, level[new])
-                result = run_unit(setting, group)
-                self._note(stage, result.remarks)
+                result = failures.attack(setting, group, partial(self._fail, stage.name))
+                self._note(stage.name, result.remarks)
                 name = self.run.save_unit(key, _unit_key(group.sample_id, group.level), result.records, result.arrays)
                 units[name] = result.records
                 known |= self._known({name: result.records})
@@ -278,18 +337,21 @@ class ModelAudit:
             broken[at] = np.minimum(broken[at], [reached for reached, _ in answers])
             queue.extend(at[[not closed for _, closed in answers]].tolist())
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
-        done = [*units.values(), self._implied(stage, state, broken, spared)]
+        failed = failures.failed_levels(units, plan.ids, plan.levels)
+        done = [*units.values(), self._implied(stage, state, broken, spared, failed)]
         self.run.save_part(key, _sorted(done), closest_units(units))
 
-    def _note(self, stage: Stage, remarks: Sequence[Remark]) -> None:
-        """Keep what an attack says of how it went, the first time of each; what a stopped run kept stays."""
-        kept = self.run.manifest.setdefault("remarks", {}).setdefault(self.source.name, {}).setdefault(stage.name, {})
+    def _note(self, of: str, remarks: Sequence[Remark]) -> None:
+        """Keep what an attack, or the model, says of how it went, the first time of each; what a stopped run kept stays."""
+        if not remarks:
+            return
+        kept = self.run.manifest.setdefault("remarks", {}).setdefault(self.source.name, {}).setdefault(of, {})
         new = {one.code: one.text for one in remarks if one.code not in kept}
         if new:
             kept.update(new)
             self.run.save_manifest()
         for text in new.values():
-            self.progress.message(f"note: {self.source.name}, {stage.name}: {text}")
+            self.progress.message(f"note: {self.source.name}, {of}: {text}")
 
     def _known(self, units: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
         """What units answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""
@@ -299,9 +361,9 @@ class ModelAudit:
             level = np.searchsorted(levels, records.eps)
             for sample in np.unique(at).tolist():
                 mine = at == sample
-                found, failed = mine & (records.outcome == Outcome.FOOLED), mine & (records.outcome == Outcome.SURVIVED)
+                found, ended = mine & (records.outcome == Outcome.FOOLED), mine & np.isin(records.outcome, ENDED)
                 reached = int(level[found][0]) if found.any() else len(levels)
-                known[sample, int(level[mine].max())] = (reached, bool(failed.any()) or reached == 0)
+                known[sample, int(level[mine].max())] = (reached, bool(ended.any()) or reached == 0)
         return known
 
     def _spared(self, stage: Stage, state: State) -> Array:
@@ -336,7 +398,7 @@ class ModelAudit:
             x=self._load(self.plan.ids[at]),
         )
 
-    def _implied(self, stage: Stage, state: State, broken: Array, spared: Array | None) -> Records:
+    def _implied(self, stage: Stage, state: State, broken: Array, spared: Array | None, failed: Array | None = None) -> Records:
         """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run."""
         plan, count = self.plan, len(self.plan.levels)
         level = np.tile(np.arange(count), len(plan.ids))
@@ -346,9 +408,12 @@ class ModelAudit:
             outcome[:] = str(Outcome.SKIPPED)
         else:
             outcome[level < broken[at] - 1] = str(Outcome.SURVIVED_ABOVE)
+            if failed is not None:
+                outcome[level < failed[at]] = str(Outcome.FAILED)
             outcome[spared[at]] = str(Outcome.SPARED)
             outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
         outcome[~state.correct[at]] = str(Outcome.MISCLASSIFIED)
+        outcome[state.failed[at]] = str(Outcome.FAILED)
         chosen = outcome != ""
         at, level, outcome = at[chosen], level[chosen], outcome[chosen]
         return rows.build(

@@ -277,13 +277,14 @@ def check_classes(target: Target, labels: Array, names: tuple[str, ...] = ()) ->
 
 def facts_of(target: Target) -> dict[str, Any]:
     """What a manifest says of a model."""
+    served = getattr(target, "served", None)
     return {
         "digest": target.digest(),
         "architecture": getattr(target, "architecture", None),
         "parameters": getattr(target, "parameters", None),
         "classes": target.classes,
         "access": target.access.name.lower(),
-    }
+    } | ({"served": served} if served else {})
 
 
 def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], target: Target) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,11 @@ class Group:
     x: Tensor
     """(n, *shape): clean inputs on the target's device."""
 
+    def select(self, at: Array) -> "Group":
+        """The samples at some positions."""
+        rest = {one.name: getattr(self, one.name)[at] for one in fields(self) if one.name != "x"}
+        return Group(x=self.x[torch.as_tensor(at, device=self.x.device)], **rest)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
@@ -66,10 +71,6 @@ class Result:
     records: Records
     arrays: dict[int, Array]
     """Adversarial inputs by sample id."""
-    broken: Array
-    """(n,) int64: smallest level at which each sample was fooled; the number of levels for none."""
-    closed: Array
-    """(n,) bool: whether this attack has nothing more to try on the sample at smaller budgets."""
     remarks: tuple[Remark, ...]
     """What the attack says of how it went."""
 
@@ -108,7 +109,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
     records = _write(setting, group, broken, survived, found, costs, margin)
     closest = ledger.closest.cpu().numpy()
     arrays = {int(group.sample_id[row]): closest[row] for row in np.flatnonzero(fooled)}
-    return Result(records=records, arrays=arrays, broken=broken, closed=survived | (broken == 0), remarks=tuple(remarks or ()))
+    return Result(records=records, arrays=arrays, remarks=tuple(remarks or ()))
 
 
 def _level_of(size: Tensor, levels: Tensor, threat: Threat) -> Tensor:

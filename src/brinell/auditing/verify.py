@@ -133,7 +133,7 @@ class Verification:
 
     def _clean(self, source: ModelSource, target: Target, records: Records) -> None:
         wrong: list[int] = []
-        for rows in _chunks(np.arange(len(records))):
+        for rows in _chunks(np.flatnonzero(records.outcome != Outcome.FAILED)):
             ids = records.sample_id[rows]
             lead, rounding, chance = self._lead(target, self._inputs(ids), records.clean_pred[rows], self.plan.looks)
             self.predictions += len(rows)

@@ -23,3 +23,11 @@ class StoppedError(BrinellError):
 
 class ContractError(BrinellError):
     """A plugin that broke its contract: an input out of bounds or over budget, undeclared access, a query too many (exit 2)."""
+
+
+class UnreachableError(StoppedError):
+    """A model on another machine that does not answer, or no longer answers sensibly (exit 3)."""
+
+
+class SampleError(TargetError):
+    """A model that fails on some of the inputs it was shown and answers others: those samples cannot be judged, the rest can."""

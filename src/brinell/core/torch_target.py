@@ -64,7 +64,7 @@ class TorchTarget:
         """What the network is, in a word."""
         self._preprocessing, self._bounds, self._code = dict(preprocessing or {}), bounds, code
         self._flip: int | None = self._preprocessing.get("flip_axis")
-        self._scale, self._shift = _affine(domain, self._preprocessing, bounds)
+        self._scale, self._shift = affine(domain, self._preprocessing, bounds)
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._open = 0
         self._channels_last = False
@@ -237,7 +237,7 @@ def _structure(module: nn.Module) -> str:
     return "\n".join(text)
 
 
-def _affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
+def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
     """Scale and shift that bring an input of the domain to what the module expects, in float32."""
     if unknown := sorted(set(preprocessing) - set(PREPROCESSING)):
         raise RequestError(f"preprocessing has no {unknown[0]!r}; it has {', '.join(PREPROCESSING)}")

@@ -1,0 +1,186 @@
+"""An audit of a model behind MLServer beside what the server itself needs for the same requests.
+
+The audit's requests are kept, and then sent again by a client that does nothing else: bodies ready made, as many connections,
+answers read and thrown away. So the ratio says how much of an audit is not waiting for a server that always has work.
+Needs `make server`.
+"""
+
+import http.client
+import itertools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import measure
+from torch import nn
+
+from brinell import api
+from brinell.core.domain import Domain
+from brinell.core.imports import import_file
+from brinell.store.run import Run
+from brinell.targets._channel import Channel, Response
+from brinell.targets._protocol import LENGTH
+from brinell.targets.digits_cnn import DigitsCnn
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Cost:
+    """Seconds."""
+
+    wall: float
+    server: float
+    """Of the processor, in the server."""
+    client: float
+    """Of the processor, here."""
+
+
+@dataclass
+class Record:
+    """The requests for answers that were made."""
+
+    bodies: list[tuple[bytes, dict[str, str]]] = field(default_factory=list)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """While it is open every request of every channel is kept."""
+        send = Channel._send
+
+        def keep(channel: Channel, url: str, body: bytes | None, headers: dict[str, str]) -> Response:
+            if body is not None:
+                self.bodies.append((body, dict(headers)))
+            return send(channel, url, body, headers)
+
+        Channel._send = keep  # type: ignore[method-assign, assignment]
+        try:
+            yield
+        finally:
+            Channel._send = send  # type: ignore[method-assign]
+
+
+def networks(names: list[str]) -> Iterator[tuple[str, nn.Module, str, tuple[int, ...], str]]:
+    """Name, chain of layers, data, shape and budget of each subject."""
+    for name in names:
+        if name == "digits":
+            domain = Domain(kind="image", shape=(1, 8, 8), levels=17)
+            yield "digits-cnn", DigitsCnn()(domain).module, "digits?split=train", domain.shape, "0.03"
+        else:
+            subject = measure.subject(name)
+            yield subject.name, _chain(subject.module().net), subject.data_spec, subject.shape, subject.eps_text
+
+
+def _chain(net: nn.Module) -> nn.Sequential:
+    """The network as a chain of layers; LeNet-5 has its activations and pools in its code."""
+    if isinstance(net, nn.Sequential):
+        return net
+    pools = [nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(net.conv1, *pools, net.conv2, *pools, nn.Flatten(), net.linear1, nn.ReLU(), net.linear2)
+
+
+@contextmanager
+def clocks(pid: int) -> Iterator[list[Cost]]:
+    """The cost of what is done meanwhile."""
+    found: list[Cost] = []
+    wall, server, client = time.perf_counter(), _cpu(pid), time.process_time()
+    yield found
+    found.append(Cost(time.perf_counter() - wall, _cpu(pid) - server, time.process_time() - client))
+
+
+def _cpu(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / TICKS
+
+
+def replay(url: str, bodies: list[tuple[bytes, dict[str, str]]], connections: int) -> None:
+    """Send all bodies, each connection the next one as soon as its last is answered."""
+    at, parts = itertools.count(), urlsplit(f"{url}/infer")
+
+    def work() -> None:
+        held = http.client.HTTPConnection(parts.netloc)
+        while (number := next(at)) < len(bodies):
+            body, headers = bodies[number]
+            held.request("POST", parts.path, body, headers)
+            answer = held.getresponse()
+            if answer.status != 200:
+                raise SystemExit(f"the server answers {answer.status} to a request that it has answered before")
+            answer.read()
+        held.close()
+
+    with ThreadPoolExecutor(connections) as pool:
+        for done in [pool.submit(work) for _ in range(connections)]:
+            done.result()
+
+
+def main() -> None:
+    """One line for each network."""
+    options = measure.arguments(
+        __doc__ or "",
+        subjects=["digits", "cnn4_pgd"],
+        samples=500,
+        steps=40,
+        rows=64,
+        concurrency=4,
+        batch_size=512,
+        repetitions=3,
+    )
+    told = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
+    columns = (
+        "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu in the audit s, in the replay s, "
+        "client cpu in the audit s, repetitions"
+    )
+    note = (
+        "The audit is `brinell.audit` from the request to the report, `square?steps=`; replay is the same requests, nothing else."
+    )
+    table = measure.Table("An audit over HTTP beside what the server needs", told, columns.split(", "), note)
+    serve = import_file(measure.ROOT / "examples" / "served" / "serve.py")
+    if not serve.MLSERVER.is_file():
+        raise SystemExit("no inference server: `make server` makes its environment")
+    for name, chain, data, shape, eps in networks(options.subjects):
+        with serve.serving(chain, "net", shape) as (url, pid), tempfile.TemporaryDirectory() as folder:
+            audits, replays, record = [], [], Record()
+            for repetition in range(options.repetitions):
+                record = Record()
+                out = Path(folder) / str(repetition)
+                with record.kept(), clocks(pid) as cost:
+                    spec = f"{url}?rows={options.rows}&concurrency={options.concurrency}"
+                    api.audit(
+                        spec,
+                        data,
+                        eps=eps,
+                        samples=options.samples,
+                        attack=f"square?steps={options.steps}",
+                        batch_size=options.batch_size,
+                        out=out,
+                        device="cpu",
+                    )
+                audits += cost
+                bodies = [one for one in record.bodies if LENGTH not in one[1]]  # MLServer refuses the first, in binary
+                with clocks(pid) as cost:
+                    replay(url, bodies, options.concurrency)
+                replays += cost
+            traffic = Run.open(out).manifest["traffic"]["net"]
+            ratios = [one.wall / other.wall for one, other in zip(audits, replays, strict=True)]
+            table.add(
+                name,
+                options.samples,
+                traffic["requests"],
+                traffic["inputs"],
+                measure.spread([one.wall for one in audits], 2),
+                measure.spread([one.wall for one in replays], 2),
+                measure.spread(ratios),
+                *(f"{statistics.median(one.server for one in costs):.2f}" for costs in (audits, replays)),
+                f"{statistics.median(one.client for one in audits):.2f}",
+                options.repetitions,
+            )
+
+
+if __name__ == "__main__":
+    main()
