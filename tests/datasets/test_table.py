@@ -105,6 +105,11 @@ def test_a_digest_knows_units_and_what_is_fixed(file):
         Table(**plain, drop=("age",)),
     ]
     assert len({table().digest() for table in tables}) == 4
+    # The same from bound to bound, in other units.
+    months = file.with_name("months.csv")
+    months.write_text(TEXT.replace("20,c", "240,c").replace("60,b", "720,b").replace("\n40,c", "\n480,c"), encoding="utf-8")
+    other = Table(path=str(months), label="answer")()
+    assert (other.load([0, 1, 2]) == tables[0]().load([0, 1, 2])).all() and other.digest() != tables[0]().digest()
 
 
 def test_classes_of_numbers_are_in_the_order_of_numbers(tmp_path):

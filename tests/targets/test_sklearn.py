@@ -100,7 +100,7 @@ def test_pictures_are_flattened(saved):
     assert torch.allclose(found.double(), torch.from_numpy(model.predict_proba(x.reshape(40, 16))), atol=1e-5)
 
 
-def test_a_pipeline_over_named_columns_gets_names_and_texts(saved):
+def test_a_pipeline_over_named_columns_gets_names_and_texts(saved, monkeypatch):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"job": ["cook", "baker", "cook", "baker"], "age": [20.0, 60.0, 40.0, 50.0]})
     encode = make_column_transformer((OneHotEncoder(sparse_output=False), ["job"]), remainder="passthrough")
@@ -111,6 +111,10 @@ def test_a_pipeline_over_named_columns_gets_names_and_texts(saved):
     x = torch.tensor([[0.0, 5.0, 1.0], [1.0, 5.0, 0.0], [0.5, 5.0, 1.0], [0.75, 5.0, 0.0]])
     found = saved(model, domain).predict(x).softmax(1).double()
     assert torch.allclose(found, torch.from_numpy(model.predict_proba(table)), atol=1e-5)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pandas", None)
+        with pytest.raises(RequestError, match="^pandas is not installed, in which model takes the texts of categories"):
+            saved(model, domain)
     other = Domain(kind="vector", shape=(1,), columns=(Column("age"),))
     with pytest.raises(RequestError, match="was fitted with a column 'job', which the data has not: it has age"):
         saved(model, other)

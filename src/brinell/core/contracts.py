@@ -130,7 +130,10 @@ class Detector(Protocol):
 
 @runtime_checkable
 class Dataset(Protocol):
-    """Labelled inputs, read on demand."""
+    """Labelled inputs, read on demand.
+
+    One that decided something where nobody said may have `notes`, a tuple of lines, which the run tells and its manifest keeps.
+    """
 
     @property
     def name(self) -> str:

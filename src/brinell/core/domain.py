@@ -103,6 +103,8 @@ class Domain:
         at = movable.tolist()
         low, high = (tuple(bound[i] for i in at) if isinstance(bound, tuple) else bound for bound in (self.low, self.high))
         columns = tuple(self.columns[i] for i in at)
+        # A single number is much the faster one to compare with.
+        low, high = (bound[0] if isinstance(bound, tuple) and len(set(bound)) == 1 else bound for bound in (low, high))
         return replace(self, shape=(len(at),), low=low, high=high, columns=columns)
 
     def part(self, x: Tensor) -> Tensor:

@@ -19,7 +19,11 @@ class Access(IntEnum):
 
 @runtime_checkable
 class Target(Protocol):
-    """A classifier over a domain. Normalisation and resizing happen inside `predict`."""
+    """A classifier over a domain. Normalisation and resizing happen inside `predict`.
+
+    Over a domain with columns it is asked in their units (`Domain.in_units`). One that knows what its classes are called may have
+    `class_names`, in the order of the logits: they are held against those of the data.
+    """
 
     @property
     def name(self) -> str:

@@ -166,7 +166,7 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
     """How rows are given: in the order of the columns that the estimator was fitted with, categories as their texts.
 
     Raises:
-        RequestError: the data lacks a column that it was fitted with.
+        RequestError: the data lacks a column that it was fitted with; texts, and no pandas to hand them over in.
     """
     fitted = [str(one) for one in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns:
@@ -181,6 +181,10 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
     try:
         import pandas
     except ImportError:
+        if texts:
+            raise RequestError(
+                f"pandas is not installed, in which {name} takes the texts of categories: pip install pandas"
+            ) from None
         return lambda rows: rows[:, order]
 
     def frame(rows: np.ndarray[Any, Any]) -> Any:
