@@ -12,7 +12,8 @@ from torch import nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
-from brinell.targets.torch import TorchModule, read_weights
+from brinell.targets._weights import read_weights
+from brinell.targets.torch import TorchModule
 from brinell.testing.others import check_target
 
 VECTOR = Domain(kind="vector", shape=(4,))

@@ -40,6 +40,7 @@ class TorchTarget:
         bounds: the range (low, high) that preprocessing and module expect where it is not the domain's own, say (0, 255), nor,
             for the columns of a table, the units of the table.
         code: whatever else determines the answers (the source of the module, say); part of the digest.
+        architecture: what the network is, in a word; by default the name of the module's class.
 
     Raises:
         RequestError: a preprocessing that makes no sense, or a module that cannot take the data.
@@ -56,8 +57,11 @@ class TorchTarget:
         preprocessing: Mapping[str, Any] | None = None,
         bounds: tuple[float, float] | None = None,
         code: str = "",
+        architecture: str = "",
     ) -> None:
         self.module, self.domain, self.name = module, domain, name
+        self.architecture = architecture or type(module).__name__
+        """What the network is, in a word."""
         self._preprocessing, self._bounds, self._code = dict(preprocessing or {}), bounds, code
         self._flip: int | None = self._preprocessing.get("flip_axis")
         self._scale, self._shift = _affine(domain, self._preprocessing, bounds)
@@ -67,11 +71,6 @@ class TorchTarget:
         first = next((p for p in module.parameters() if p.is_floating_point()), None)
         self._dtype = torch.float32 if first is None else first.dtype
         self.classes: int = self.probe() if classes is None else classes
-
-    @property
-    def architecture(self) -> str:
-        """Name of the module's class."""
-        return type(self.module).__name__
 
     @property
     def parameters(self) -> int:

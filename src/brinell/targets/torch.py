@@ -9,24 +9,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
 from brinell.core.torch_target import TorchTarget
+from brinell.targets._weights import fit, one_line, read_weights
 
 __all__ = ["TorchModule"]
-
-NESTED = ("state_dict", "model_state_dict", "model", "net")
-"""Keys under which checkpoints keep the state dict."""
-PREFIXES = ("module.", "_orig_mod.")
-"""What wrappers of a module (data parallel, compile) put before each name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,81 +71,7 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
     try:
         module = function(**arguments)
     except Exception as error:
-        raise RequestError(f"{file}:{factory} failed with {type(error).__name__}: {_line(error)}") from error
+        raise RequestError(f"{file}:{factory} failed with {type(error).__name__}: {one_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise RequestError(f"{file}:{factory} returned a {type(module).__name__}, not an nn.Module")
     return module
-
-
-def read_weights(file: Path) -> dict[str, Tensor]:
-    """The state dict in a file, without the wrappings of checkpoints.
-
-    Raises:
-        RequestError: no such file, an unknown suffix, a damaged file, a pickle that is more than tensors.
-    """
-    if not file.is_file():
-        raise RequestError(f"there is no file {file}: check weights=")
-    if file.suffix == ".safetensors":
-        try:
-            return load_file(file)
-        except (SafetensorError, OSError) as error:
-            raise RequestError(f"{file} is damaged or no safetensors file ({_line(error)}): fetch it again") from None
-    if file.suffix not in (".pt", ".pth", ".th", ".bin", ".ckpt"):
-        raise RequestError(f"{file}: weights come as .safetensors, or as .pt or .pth that holds a state dict")
-    return _state(_read_torch(file), file)
-
-
-def _read_torch(file: Path) -> Any:
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:
-        if "eights_only" in str(error) or "Unsupported" in str(error):
-            raise RequestError(
-                f"{file} is a pickle of more than tensors, which is never loaded: save model.state_dict() as .safetensors"
-            ) from None
-        raise RequestError(f"{file} is damaged or no file of torch ({_line(error)}): fetch it again") from None
-
-
-def _state(content: Any, file: Path) -> dict[str, Tensor]:
-    for key in NESTED:
-        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
-            content = content[key]
-            break
-    if not isinstance(content, Mapping) or not content or not all(isinstance(value, Tensor) for value in content.values()):
-        raise RequestError(f"{file} holds no state dict (names to tensors): save model.state_dict()")
-    state = {str(key): value for key, value in content.items()}
-    for prefix in PREFIXES:
-        if all(key.startswith(prefix) for key in state):
-            state = {key.removeprefix(prefix): value for key, value in state.items()}
-    return state
-
-
-def fit(module: nn.Module, state: Mapping[str, Tensor], what: str) -> None:
-    """Load a state dict, key for key; values are cast to the type of the parameters.
-
-    Raises:
-        RequestError: missing or unexpected names, or other shapes.
-    """
-    own = module.state_dict()
-    # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.
-    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
-    unexpected = [key for key in state if key not in own]
-    other = [
-        f"{key} {tuple(state[key].shape)} for {tuple(own[key].shape)}"
-        for key in own
-        if key in state and state[key].shape != own[key].shape
-    ]
-    found = [("missing", missing), ("unexpected", unexpected), ("of another shape", other)]
-    if problems := [f"{len(keys)} {word} ({_some(keys)})" for word, keys in found if keys]:
-        raise RequestError(
-            f"{what} does not fit {type(module).__name__}: names {'; '.join(problems)}: take the weights of this network"
-        )
-    module.load_state_dict(dict(state), strict=False)
-
-
-def _some(keys: list[str]) -> str:
-    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

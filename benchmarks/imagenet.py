@@ -1,0 +1,156 @@
+"""RLAB on ImageNet photographs at 224 x 224 without a cap on the distance, and the memory that it takes.
+
+    python benchmarks/imagenet.py [--networks mcunet_144 ...] [--patches 8 32] [--photographs 8] [--queries 300]
+    python benchmarks/imagenet.py --memory 1 [--photographs 8 32] [--networks mcunet_144] [--queries 40]
+
+Each line is a process of its own, on the first photographs that the network gets right; its peak is the largest resident set as
+the kernel counts it. Queries count as everywhere: one photograph shown to the network, the first look included, failures as
+infinity. L2 is the median over the fooled after clean-up. Seconds are the processor's. With --memory nothing can be fooled (the
+budget is next to nothing), so that every slot stays in use until the end, and a first line shows the same photographs once, in
+batches as large, and takes nothing else.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import measure
+import torch
+from black_box import Bench
+from memory import MIB
+from rlab_common import fight
+from rlab_truth import Photographs
+
+NETWORKS = ("mcunet_144", "squeezenet1_0", "mobilenet_v1", "mobilenet_v2")
+BATCH = 256
+"""As many as the ledger shows to a network at once."""
+FREE, NOTHING = 1e3, 1e-3
+"""L2 budgets beyond every distortion, and below any."""
+
+
+def bench_of(name: str, photographs: int) -> Bench:
+    """A network of the shared data with the first photographs that it gets right."""
+    subject = Photographs(
+        name=f"ImageNet {name}",
+        factory=f"imagenet.py:{name}",
+        weights=f"imagenet_weights/{name}.safetensors",
+        data="imagenet_samples",
+        shape=(3, 224, 224),
+        eps=FREE,
+        eps_text=str(FREE),
+    )
+    module = subject.module()
+    return Bench(subject, module, *subject.samples(photographs, module))
+
+
+def cell(name: str, patch: int, photographs: int, queries: int, eps: float, filters: str) -> dict[str, Any]:
+    """One line, in this process. Patch 0 shows the photographs and does nothing else."""
+    bench = bench_of(name, photographs)
+    if not patch:
+        with torch.no_grad():
+            for part in bench.x.split(BATCH):
+                bench.module(part)
+        return {}
+    one = fight(bench, f"rlab?policy=default&patch={patch}&filters={filters}", eps, queries, 0)
+    return {
+        "fooled": int(one.queries.isfinite().sum()),
+        "median": one.median(),
+        "spent": statistics.fmean(one.spent.tolist()),
+        "l2": one.of_fooled(one.l2),
+        "pixels": one.of_fooled(one.pixels),
+        "seconds": one.seconds / photographs,
+    }
+
+
+def apart(options: argparse.Namespace, **settings: Any) -> tuple[dict[str, Any], float]:
+    """The same in a process of its own, and its peak in MiB."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as answer, tempfile.TemporaryFile("w+") as said:
+        line = [
+            sys.executable,
+            __file__,
+            "--threads",
+            str(options.threads),
+            "--cell",
+            json.dumps(settings),
+            "--answer",
+            answer.name,
+        ]
+        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(f"{' '.join(line)} ended with {process.returncode}:\n{said.read()}")
+        return json.load(answer), usage.ru_maxrss * 1024 / MIB
+
+
+def success(options: argparse.Namespace) -> None:
+    """Every network with every size of patches."""
+    photographs = int(options.photographs[0])
+    told = measure.command(options, "networks", "patches", "photographs", "queries", "filters")
+    title = f"RLAB on ImageNet photographs: no cap on the distance, {photographs} photographs, {options.queries} queries"
+    columns = "network, patch, success, median queries, queries spent, L2, pixels changed, s per photograph, peak MiB"
+    table = measure.Table(title, told, columns.split(", "))
+    for name in options.networks:
+        for patch in map(int, options.patches):
+            one, peak = apart(
+                options,
+                name=name,
+                patch=patch,
+                photographs=photographs,
+                queries=options.queries,
+                eps=FREE,
+                filters=options.filters,
+            )
+            cells = [f"{one['fooled']} of {photographs}", f"{one['median']:.0f}", f"{one['spent']:.0f}", f"{one['l2']:.1f}"]
+            table.add(name, f"{patch} x {patch}", *cells, f"{one['pixels']:.2f}", f"{one['seconds']:.1f}", f"{peak:.0f}")
+
+
+def peaks(options: argparse.Namespace) -> None:
+    """Peak memory against the number of photographs and the size of patches."""
+    told = measure.command(options, "networks", "patches", "photographs", "queries", "filters") + " --memory 1"
+    title = f"Memory of RLAB on ImageNet photographs, {options.queries} queries"
+    columns = "network, photographs, patch, patches, peak MiB, beyond showing them once MiB, s per photograph"
+    table = measure.Table(title, told, columns.split(", "))
+    for name in options.networks:
+        for photographs in map(int, options.photographs):
+            settings = {"photographs": photographs, "queries": options.queries, "eps": NOTHING, "filters": options.filters}
+            _, base = apart(options, name=name, patch=0, **settings)
+            table.add(name, photographs, "", "", f"{base:.0f}", "", "")
+            for patch in map(int, options.patches):
+                one, peak = apart(options, name=name, patch=patch, **settings)
+                count = (-(-224 // patch)) ** 2
+                table.add(
+                    name, photographs, f"{patch} x {patch}", count, f"{peak:.0f}", f"{peak - base:.0f}", f"{one['seconds']:.1f}"
+                )
+
+
+def main() -> None:
+    """One cell, or the tables."""
+    options = measure.arguments(
+        __doc__ or "",
+        networks=list(NETWORKS),
+        patches=["8", "32"],
+        photographs=["8"],
+        queries=300,
+        filters="gaussian-noise",
+        memory=0,
+        cell="",
+        answer="",
+    )
+    if options.cell:
+        with open(options.answer, "w", encoding="utf-8") as answer:
+            json.dump(cell(**json.loads(options.cell)), answer)
+    elif options.memory:
+        peaks(options)
+    else:
+        success(options)
+
+
+if __name__ == "__main__":
+    main()
