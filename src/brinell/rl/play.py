@@ -81,25 +81,31 @@ def play(
         step = environment.step(policy.act(turn, environment.streams))
         over = ~environment.alive
         turn = environment.reset(over) if bool(over.any()) else step.turn
-    found = environment.found
+    found, together = environment.found, len(environment.alive)
+    del environment  # its filtered inputs would lie in memory beside those of the clean-up
     ended(found)
     strength = torch.ones_like(found.eps)
     played = Played(found.reached, found.variant, found.eps, strength, found.steps, found.value, found.slope)
     if clean is not None:
-        standing = (found.variant != CLEAN).any(1) & found.reached
-        for rows in torch.split(standing.nonzero()[:, 0], slots):
-            if not len(rows):  # nothing splits into one empty part
-                break
-            part, at = batch.select(rows), threat.select(rows)
-            bank = Bank(part.x, threat.domain, variants, rng.select(rows).fold("filters"), gradient=None)
-            assignment = Assignment(grid, bank)
-            everywhere = torch.arange(len(grid), device=rows.device).expand(len(rows), -1)
-            local = torch.arange(len(rows), device=rows.device)
-            assignment.edit(local, everywhere, found.variant[rows].long())
-            value = found.value[rows]
-            played.strength[rows] = clean_up(desk, part, at, assignment, found.eps[rows], value, rules.goal, clean)
-            played.variant[rows] = assignment.variant.to(torch.int16)
+        standing = ((found.variant != CLEAN).any(1) & found.reached).nonzero()[:, 0]
+        for rows in torch.split(standing, together):
+            if len(rows):  # nothing splits into one empty part
+                assignment = _standing(batch.x[rows], threat, grid, variants, rng.select(rows), found.variant[rows].long())
+                part, at, value = batch.select(rows), threat.select(rows), found.value[rows]
+                played.strength[rows] = clean_up(desk, part, at, assignment, found.eps[rows], value, rules.goal, clean)
+                played.variant[rows] = assignment.variant.to(torch.int16)
+                del assignment
     return played
+
+
+def _standing(
+    x: Tensor, threat: Threat, grid: PatchGrid, variants: tuple[Variant, ...], rng: Streams, variant: Tensor
+) -> Assignment:
+    """The state in which these variants (m, patches) stand on the inputs (m, *shape)."""
+    assignment = Assignment(grid, Bank(x, threat.domain, variants, rng.fold("filters")))
+    everywhere = torch.arange(len(grid), device=x.device).expand(len(x), -1)
+    assignment.edit(torch.arange(len(x), device=x.device), everywhere, variant)
+    return assignment
 
 
 __all__ = ["Played", "play"]
