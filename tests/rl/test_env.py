@@ -1,13 +1,14 @@
 """The decision process on linear targets, where what every step does is known."""
 
 import dataclasses
+import weakref
 
 import pytest
 import torch
 
 from _helpers import Recorder, audited, batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
-from brinell.core.bank import CLEAN
+from brinell.core.bank import CLEAN, Bank
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.filtering import variants
@@ -228,6 +229,38 @@ def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, po
         slots=slots,
     )
     return target, ledger, found
+
+
+@pytest.mark.parametrize("room", [1, 500, 3000])
+def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypatch):
+    _, _, whole = played(slots=12, clean=None, n=24)
+    best, sizes = Placement._best, []
+
+    def watched(env, rows, patches, offered, chance):
+        sizes.append(patches.numel() * offered.shape[1] * WIDE.channels * WIDE.members.shape[1])
+        return best(env, rows, patches, offered, chance)
+
+    monkeypatch.setattr(Placement, "_best", watched)
+    monkeypatch.setattr("brinell.rl.env.ROOM", room)
+    _, _, parts = played(slots=12, clean=None, n=24)
+    one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
+    assert max(sizes) <= max(room, one_patch) and len(sizes) > 24
+    assert torch.equal(parts.variant, whole.variant) and torch.equal(parts.steps, whole.steps)
+
+
+def test_filtered_inputs_are_held_once(monkeypatch):
+    """Those of the episodes are gone when clean-up makes its own, and those of one part of it before the next."""
+    alive, beside, begin = weakref.WeakSet(), [], Bank.__init__
+
+    def watched(bank, *args, **settings):
+        beside.append(len(alive))
+        begin(bank, *args, **settings)
+        alive.add(bank)
+
+    monkeypatch.setattr(Bank, "__init__", watched)
+    _, _, found = played(slots=5, n=24)
+    assert int(found.reached.sum()) > 10
+    assert beside == [0] * len(beside) and len(beside) >= 4
 
 
 def test_batches_stay_full_until_the_queue_is_empty():

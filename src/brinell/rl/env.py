@@ -49,8 +49,8 @@ NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
 MEMORY = 2**30
 """Bytes of filtered inputs that are held; fewer slots run where they would take more."""
-ROOM = 2**24
-"""Values that are compared together when variants are chosen."""
+ROOM = 2**22
+"""Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
 """What is said of a patch besides its content."""
 ENERGY, REMOVAL = (FEATURES + DYNAMIC.index(name) for name in ("energy", "removal"))
@@ -352,10 +352,16 @@ class Placement:
         if not (patches >= 0).any():
             return torch.full_like(patches, CLEAN)
         offered = self._offers(rows, family)
-        each = self._members.shape[1] * self.grid.channels * offered.shape[1] * patches.shape[1]
-        parts = torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // each))
-        chosen = [self._best(rows[part], patches[part].clamp_min(0), offered[part]) for part in parts]
-        return torch.where(patches < 0, CLEAN, torch.cat(chosen))
+        chance = self._streams.select(rows).fold("variants").normal(patches.shape[1], offered.shape[1])
+        each = self._members.shape[1] * self.grid.channels * offered.shape[1]
+        # With overlap a single input has more patches to choose for than there is room.
+        width = max(1, min(patches.shape[1], ROOM // each))
+        chosen = torch.empty_like(patches)
+        for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // (each * width))):
+            for at in range(0, patches.shape[1], width):
+                some = slice(at, at + width)
+                chosen[part, some] = self._best(rows[part], patches[part, some].clamp_min(0), offered[part], chance[part, some])
+        return torch.where(patches < 0, CLEAN, chosen)
 
     def _offers(self, rows: Tensor, family: Tensor) -> Tensor:
         """(m, offers): which variants are compared, at random among those of the family asked for; repeated if few."""
@@ -365,8 +371,8 @@ class Placement:
         offered = (keys + asked).topk(count, 1).indices
         return torch.where(asked.gather(1, offered), offered, offered[:, :1])
 
-    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor) -> Tensor:
-        """(m, k): the offer (m, offers) with the highest promise on each patch (m, k)."""
+    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor) -> Tensor:
+        """(m, k): the offer (m, offers) with the highest promise on each patch (m, k); `chance` is (m, k, offers)."""
         (m, k), offers, volume = patches.shape, offered.shape[1], self._members.shape[1]
         places = self._members[patches]
         wide = places[:, :, None].expand(m, k, offers, volume)
@@ -384,7 +390,6 @@ class Placement:
         turned = torch.einsum("mckov,ce->mekov", change, self.belief.covariance)
         variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
         doubt = (variance / (1 + self._visits[rows].gather(1, patches))[:, :, None]).sqrt()
-        chance = self._streams.select(rows).fold("variants").normal(k, offers)
         score = gain - price + self.rules.temperature * self.belief.unit[rows, None, None] * doubt * chance
         still = change.abs().amax((1, 4)) == 0
         best = score.masked_fill(still, -torch.inf).max(2)
