@@ -92,7 +92,9 @@ def test_real_beats_of_patients_kept_apart(recipe, root, shared, tmp_path, capsy
     found = recipe.score(net, held.load(range(2000)), y[:2000], 5)
     assert found.accuracy > 0.6 and found.balanced > 1.5 / 5
     words = ("--data", data["test_ds2"], "--model", model, "--eps", "100", "--samples", "18", "--out", str(tmp_path / "run"))
-    result, _ = audit(capsys, *words, "--attack", "rlab?filters=electrode-pop+muscle-noise&steps=100&draws=2&severities=5&clean_up=false")
+    result, _ = audit(
+        capsys, *words, "--attack", "rlab?filters=electrode-pop+muscle-noise&steps=100&draws=2&severities=5&clean_up=false"
+    )
     assert result["robust_accuracy"][0]["k"] == 0 and result["n"] == 18, "beats that may be distorted freely all fall"
 
 
