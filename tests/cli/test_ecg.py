@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,13 +67,18 @@ def test_records_to_the_page(recipe, root, tmp_path, capsys):
     assert "no record with beats that can be used: record c has no annotations" in capsys.readouterr().err
 
 
-def test_a_table_to_the_page(recipe, root, tmp_path, capsys):
+def test_a_table_to_the_page(recipe, root, tmp_path, capsys, monkeypatch):
     t = np.arange(187) / 125
     beats = [np.exp(-(((t - 0.5) / (0.02 + 0.1 * label)) ** 2)) * (0.8 + 0.01 * row) for row in range(16) for label in (0, 1)]
     lines = [",".join([*(f"{value:.4f}" for value in beat), f"{number % 2}.0"]) for number, beat in enumerate(beats)]
     (tmp_path / "beats.csv").write_text("\n".join([*lines, "," * 187]) + "\n")
     data = f"ecg-csv:{tmp_path}/beats.csv?missing=skip&classes=N+V"
-    model, _ = trained(recipe, root, data, tmp_path, epochs=8)
+    # As from the command line, on the same beats twice.
+    monkeypatch.setattr(sys, "argv", ["train_ecg.py", data, data, "--epochs", "8", "--out", str(tmp_path / "ecg.safetensors")])
+    recipe.main()
+    told = capsys.readouterr().out
+    assert "32 beats, 8 epochs" in told and "recall / F1: N " in told
+    model = f"torch:{root}/examples/models/ecg.py:beatnet?weights={tmp_path}/ecg.safetensors"
     words = ("--data", data, "--model", f"{model}&args=classes=2", "--eps", "5", "--attack", "apgd?steps=10")
     result, left_out = audit(capsys, *words, "--out", str(tmp_path / "run"))
     assert [c["name"] for c in result["per_class"]] == ["N", "V"]

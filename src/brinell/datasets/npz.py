@@ -77,7 +77,7 @@ class Npz:
                 x, y = _array(archive, x_name, file), np.array(_array(archive, y_name, file))
                 names = np.array(_array(archive, "classes", file)) if "classes" in known else None
                 groups = np.array(_array(archive, _pick(self.groups, (), known, file, "groups"), file)) if self.groups else None
-                numbers = {name: _number(archive, name, file) for name in ("fs", "r_index") if name in known}
+                numbers: dict[str, float] = {name: _number(archive, name, file) for name in ("fs", "r_index") if name in known}
         except (zipfile.BadZipFile, OSError) as error:
             raise unread(file, error) from None
         inputs = f"array {x_name} of {file}"

@@ -221,15 +221,18 @@ class _Record:
         rate = self._rate(others)
         x = self._resampled(rate)
         before, after = math.floor(self.settings.before * rate), math.floor(self.settings.after * rate)
+        if before + after < 2:
+            raise RequestError(f"the window of {self.settings.before:g} + {self.settings.after:g} s holds no beat at {rate:g} Hz")
         classes = [AAMI.get(symbol) for symbol in self.marks.symbol]
         at = np.round(np.asarray(self.marks.sample) * (rate / self.header.fs)).astype(np.int64)
         kept = [i for i, name in enumerate(classes) if name and before <= at[i] <= x.shape[1] - after]
-        windows = (
+        windows: Array = (
             np.stack([x[:, at[i] - before : at[i] + after] for i in kept]) if kept else np.empty((0, len(x), before + after))
         )
         labels = np.array([CLASSES.index(str(classes[i])) for i in kept], dtype=np.int64)
         low, high = (np.array(bound)[:, None] for bound in self.settings.bounds)
-        fits = ((windows >= low) & (windows <= high)).all((1, 2))  # NaN, a missing value, never does
+        # NaN, a missing value, is not inside.
+        fits = np.asarray(((windows >= low) & (windows <= high)).all((1, 2)))
         lost = (
             f"{int((~fits).sum())} of {len(fits)} beats of record {self.name} have missing values or leave the bounds of "
             f"{low.ravel().tolist()} to {high.ravel().tolist()} mV: left out; widen them by low= and high="

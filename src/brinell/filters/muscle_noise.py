@@ -56,4 +56,5 @@ class MuscleNoise:
         moment = rng.fold("moment").uniform(1, 1)
         at = (torch.arange(length, device=x.device) + 0.5) / length
         burst = torch.exp(-0.5 * ((at - moment) / WIDTH) ** 2)
-        return (x + per_sample(deviation, x) * burst * noise).clamp(0, 1)
+        loud: Tensor = per_sample(deviation, x) * burst * noise
+        return (x + loud).clamp(0, 1)
