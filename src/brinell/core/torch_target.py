@@ -126,7 +126,7 @@ class TorchTarget:
         shape = f"{self.domain.kind}s of shape {self.domain.shape}"
         try:
             untouched = x._version
-            with self.session(), torch.no_grad():
+            with self.session(), torch.no_grad(), _Calls() as calls:
                 answer: object = self._answer(x)
         except Exception as error:
             reason = " ".join(str(error).split())
@@ -145,31 +145,28 @@ class TorchTarget:
             raise RequestError(
                 f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) logits"
             )
-        self._channels_last = self._takes_channels_last(device)
+        if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
+            self._channels_last = self._takes_channels_last(device)
         return answer.shape[1]
 
     def _takes_channels_last(self, device: torch.device) -> bool:
-        """Whether images lie better with their channels last, and the module, which may `view` them, answers the same.
+        """Whether the module, which may `view` what a convolution gave it, answers the same with the channels of images last.
 
-        A rule of what the module calls, not a measurement: a run that is resumed must choose the same kernels again.
+        That it is asked at all is a rule of what the module calls, not a measurement: a run that is resumed must choose the same
+        kernels again.
         """
-        if self.domain.kind != "image" or len(self.domain.shape) != 3:
-            return False
         ramp = torch.linspace(0, 1, math.prod(self.domain.shape), device=device).reshape(1, *self.domain.shape)
         low, high = self.domain.bounds(ramp)
         x = low + ramp * (high - low)
-        with self.session(), torch.no_grad():
-            with _Calls() as calls:
+        try:
+            with self.session(), torch.no_grad():
                 plain = self._answer(x)
-            if not calls.max_pool2d and calls.conv2d < DEEP:
-                return False
-            self._channels_last = True
-            try:
+                self._channels_last = True
                 return bool(torch.allclose(plain, self._answer(x), rtol=1e-3, atol=1e-4))
-            except RuntimeError:
-                return False
-            finally:
-                self._channels_last = False
+        except RuntimeError:
+            return False
+        finally:
+            self._channels_last = False
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:

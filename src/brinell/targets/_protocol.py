@@ -162,7 +162,8 @@ def _read(head: Mapping[str, Any], raw: bytes | None) -> Array:
     if not isinstance(datatype, str) or datatype not in DATATYPES or not isinstance(shape, list):
         raise AnswerError(f"an output of datatype {datatype} and shape {shape}, which is no tensor of numbers")
     try:
-        values = np.array(head.get("data"), DATATYPES[datatype]) if raw is None else np.frombuffer(raw, DATATYPES[datatype])
+        with np.errstate(over="ignore"):  # what does not fit becomes infinity, which no answer may hold
+            values = np.array(head.get("data"), DATATYPES[datatype]) if raw is None else np.frombuffer(raw, DATATYPES[datatype])
         return values.reshape(shape)
     except (ValueError, TypeError, OverflowError):
         raise AnswerError(f"data that do not fill an output of datatype {datatype} and shape {shape}") from None
