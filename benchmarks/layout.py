@@ -1,0 +1,66 @@
+"""Images with their channels last in memory beside those with their channels first, on one core.
+
+    python benchmarks/layout.py [--repetitions 7]
+
+A pass goes forward and back to the input; both layouts take turns. What a target chooses by itself is the last column.
+"""
+
+import statistics
+import time
+
+import measure
+import torch
+
+from brinell.core.torch_target import TorchTarget, channels_last
+
+CASES = (
+    ("lenet5_clean", 45),
+    ("lenet5_clean", 250),
+    ("cnn4_pgd", 250),
+    ("resnet20", 250),
+    ("resnet4b", 250),
+    ("cnn_wide_kw", 250),
+)
+
+
+def main() -> None:
+    """The table."""
+    options = measure.arguments(__doc__ or "", repetitions=7)
+    columns = ("network", "batch", "first ms", "last ms", "last / first", "forward first ms", "forward last ms", "a target takes")
+    table = measure.Table("Channels last", measure.command(options, "repetitions"), columns)
+    for name, batch in CASES:
+        one = measure.subject(name)
+        module, x = one.module(), torch.rand(batch, *one.shape, generator=torch.Generator().manual_seed(0))
+        first, last, forward_first, forward_last = compare(module, x, options.repetitions)
+        shown: list[tuple[int, ...]] = []
+        hook = module.register_forward_pre_hook(lambda _, given, shown=shown: shown.append(given[0].stride()))
+        TorchTarget(module, one.domain).predict(x)
+        hook.remove()
+        chosen = "first" if shown[-1] == x.stride() else "last"
+        both = (f"{forward_first:.1f}", f"{forward_last:.1f}")
+        table.add(one.name, batch, f"{first:.1f}", f"{last:.1f}", f"{last / first:.2f}", *both, chosen)
+
+
+def compare(module: torch.nn.Module, x: torch.Tensor, repetitions: int) -> list[float]:
+    """Medians in milliseconds of the processor: both ways first and last, then forward first and last."""
+    turns = [(back, turn) for back in (True, False) for turn in (lambda x: x, channels_last)]
+    times: dict[int, list[float]] = {number: [] for number in range(len(turns))}
+    for _ in range(repetitions):
+        for number, (back, turn) in enumerate(turns):
+            began = time.process_time()
+            passes(module, x, turn, back)
+            times[number].append(1000 * (time.process_time() - began))
+    return [statistics.median(times[number]) for number in range(len(turns))]
+
+
+def passes(module: torch.nn.Module, x: torch.Tensor, turn, back: bool) -> None:
+    """One pass forward and, if `back`, to the input."""
+    leaf = x.clone().requires_grad_(back)
+    with torch.set_grad_enabled(back):
+        logits = module(turn(leaf))
+        if back:
+            torch.autograd.grad(logits.logsumexp(1).sum(), leaf)
+
+
+if __name__ == "__main__":
+    main()
