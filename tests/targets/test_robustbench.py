@@ -217,8 +217,8 @@ def test_a_mixture_from_three_files_or_one(tmp_path: Path, parts: tuple[Mixture,
     whole = RobustBench(path="Bai2023Improving_edm", weights=(str(tmp_path / "all.safetensors"),))(CIFAR)
     x = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
-        torch.testing.assert_close(target.predict(x), mixture(x))
-        torch.testing.assert_close(whole.predict(x), mixture(x))
+        torch.testing.assert_close(target.predict(x), mixture(x), rtol=1e-3, atol=1e-3)
+        assert torch.equal(whole.predict(x), target.predict(x))
         assert target.predict(x).exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
     assert target.digest() == whole.digest()
     check_target(target)
