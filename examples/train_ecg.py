@@ -33,9 +33,9 @@ from brinell.core.imports import import_file
 
 BATCH, EPOCHS, FOLDS = 128, 16, 3
 RATE, DECAY, SMOOTHING = 4e-3, 0.02, 0.05
-WEIGHTS = 0.25
+WEIGHTS = 0.0
 """Power of the inverse class frequencies that becomes the class weights: 0 for none, 1 for balance."""
-TEMPO, SHIFT, AMPLITUDE, DRIFT, OFFSET, NOISE = 0.15, 3.0, 0.4, 0.4, 0.05, 0.1
+TEMPO, SHIFT, AMPLITUDE, DRIFT, OFFSET, NOISE = 0.15, 3.0, 0.3, 0.2, 0.05, 0.05
 """Stretch of time, shift in values, log amplitude, and drift, offset and noise in mV: largest value or standard deviation."""
 
 
