@@ -238,7 +238,7 @@ def test_a_token_that_is_none(monkeypatch, token):
 # Faults
 
 
-@pytest.mark.parametrize("fault", ["503", "500", "closed", "html", "delay0.4"])
+@pytest.mark.parametrize("fault", ["503", "429", "500", "closed", "html", "delay0.4"])
 def test_a_fault_is_asked_again_and_counted_apart(fault):
     """Requests 5, 8, 11 go wrong; the probes are those before."""
     server = InferenceServer(linear, faults=lambda number: fault if number in (5, 8, 11) else "")
@@ -292,6 +292,28 @@ def test_an_input_that_the_server_refuses():
         with pytest.raises(SampleError, match="HTTP 400, value too large"):
             target.predict(x)
         assert len(target.predict(x[::2])) == 2, "the others go on"
+
+
+def test_a_refusal_calls_off_what_waits_behind_it():
+    """Forty requests, two at once; the second is refused while the third is under way and the others have not begun."""
+
+    def picky(x):
+        if (x[:, 0] == 1).any():
+            raise ValueError("value too large")
+        return linear(x)
+
+    server = InferenceServer(picky)
+    with server.running() as url:
+        target = opened(url, rows=1, concurrency=2)
+        server.faults = lambda number: "delay0.02"
+        x = torch.full((40, 2), 0.5)
+        x[1, 0] = 1
+        before = server.requests
+        with target.session():
+            with pytest.raises(SampleError):
+                target.predict(x)
+            assert server.requests - before < 10
+            assert target.traffic()["requests"] < 10 and len(target.predict(x[2:])) == 38
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ class RemoteTarget:
         body, headers = request(slot, array, binary=self.form.binary, output=self.form.output)
 
         def read(response: Response) -> Array:
-            given = answer(response.body, response.headers, self.form.output)
+            given: Array = answer(response.body, response.headers, self.form.output)
             if given.ndim == 0 or len(given) != len(array):
                 raise AnswerError(f"shape {given.shape} to {len(array)} inputs")
             return given[:n]
