@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from _inference_server import InferenceServer
 from brinell import plugins
-from brinell.core.domain import Domain
+from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError, SampleError, TargetError, UnreachableError
 from brinell.core.target import Access
 from brinell.targets._protocol import AnswerError, Slot, answer, request
@@ -106,6 +106,18 @@ def test_normalisation_is_done_on_the_way_out():
     with server.running() as url:
         opened(url, IMAGE, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)).predict(torch.full((1, 3, 2, 4), 0.5))
     assert server.seen[-1][0, :, 0, 0].tolist() == [0, 1, 0.5]
+
+
+def test_columns_are_sent_in_their_own_units():
+    columns = (Column("age", 20.0, 70.0), Column("kind", fixed=True, values=("a", "b", "c")))
+    domain = Domain(kind="vector", shape=(2,), low=(0.0, 0.0), high=(1.0, 2.0), columns=columns)
+    server = InferenceServer(total)
+    with server.running() as url:
+        opened(url, domain).predict(torch.tensor([[0.5, 2.0]]))
+        assert server.seen[-1].tolist() == [[45, 2]]
+        assert set(np.concatenate(server.seen)[:, 1].tolist()) <= {0, 1, 2}, "a category is never in between"
+        with pytest.raises(RequestError, match="units of their table"):
+            opened(url, domain, low=0.0, high=1.0)
 
 
 @pytest.mark.parametrize(
