@@ -110,6 +110,8 @@ def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(
     assert all(cells["net", "square?steps=30", sample, eps] == Outcome.FAILED for sample in lost for eps in (0.02, 0.1))
     later = {s for (_, attack, s, _), outcome in cells.items() if attack != "clean" and outcome == Outcome.FAILED} - set(lost)
     assert later and all(float(X[sample, 0]) > limit - 0.1 for sample in later), "only those near the limit"
+    above = [sample for sample in later if cells["net", "square?steps=30", sample, 0.1] == Outcome.FAILED]
+    assert above and all(cells["net", "square?steps=30", sample, 0.02] == Outcome.FAILED for sample in above)
     assert len(cells) == 24 * 3, "one row for each sample and budget"
     reference = cells_of(audit_of(InferenceServer(served, (6,)), tmp_path / "fine", eps="0.02,0.1").records())
     assert all(cells[key] == reference[key] for key in cells if key[2] not in later | set(lost))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from _inference_server import InferenceServer
 from brinell import plugins
-from brinell.core.domain import Domain
+from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError, SampleError, TargetError, UnreachableError
 from brinell.core.target import Access
 from brinell.targets._protocol import AnswerError, Slot, answer, request
@@ -106,6 +106,18 @@ def test_normalisation_is_done_on_the_way_out():
     with server.running() as url:
         opened(url, IMAGE, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)).predict(torch.full((1, 3, 2, 4), 0.5))
     assert server.seen[-1][0, :, 0, 0].tolist() == [0, 1, 0.5]
+
+
+def test_columns_are_sent_in_their_own_units():
+    columns = (Column("age", 20.0, 70.0), Column("kind", fixed=True, values=("a", "b", "c")))
+    domain = Domain(kind="vector", shape=(2,), low=(0.0, 0.0), high=(1.0, 2.0), columns=columns)
+    server = InferenceServer(total)
+    with server.running() as url:
+        opened(url, domain).predict(torch.tensor([[0.5, 2.0]]))
+        assert server.seen[-1].tolist() == [[45, 2]]
+        assert set(np.concatenate(server.seen)[:, 1].tolist()) <= {0, 1, 2}, "a category is never in between"
+        with pytest.raises(RequestError, match="units of their table"):
+            opened(url, domain, low=0.0, high=1.0)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +250,7 @@ def test_a_token_that_is_none(monkeypatch, token):
 # Faults
 
 
-@pytest.mark.parametrize("fault", ["503", "500", "closed", "html", "delay0.4"])
+@pytest.mark.parametrize("fault", ["503", "429", "500", "closed", "html", "delay0.4"])
 def test_a_fault_is_asked_again_and_counted_apart(fault):
     """Requests 5, 8, 11 go wrong; the probes are those before."""
     server = InferenceServer(linear, faults=lambda number: fault if number in (5, 8, 11) else "")
@@ -292,6 +304,28 @@ def test_an_input_that_the_server_refuses():
         with pytest.raises(SampleError, match="HTTP 400, value too large"):
             target.predict(x)
         assert len(target.predict(x[::2])) == 2, "the others go on"
+
+
+def test_a_refusal_calls_off_what_waits_behind_it():
+    """Forty requests, two at once; the second is refused while the third is under way and the others have not begun."""
+
+    def picky(x):
+        if (x[:, 0] == 1).any():
+            raise ValueError("value too large")
+        return linear(x)
+
+    server = InferenceServer(picky)
+    with server.running() as url:
+        target = opened(url, rows=1, concurrency=2)
+        server.faults = lambda number: "delay0.02"
+        x = torch.full((40, 2), 0.5)
+        x[1, 0] = 1
+        before = server.requests
+        with target.session():
+            with pytest.raises(SampleError):
+                target.predict(x)
+            assert server.requests - before < 10
+            assert target.traffic()["requests"] < 10 and len(target.predict(x[2:])) == 38
 
 
 @pytest.mark.parametrize(

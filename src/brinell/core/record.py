@@ -33,7 +33,7 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
     """The attack cannot run on this model, distance or domain; the reason stands in the manifest."""
     FAILED = "failed"
-    """The sample could not be judged (unreadable input, unreachable model); the reason stands in the manifest."""
+    """The sample could not be judged, as where a server refuses it; the reason stands in the manifest (`failed`)."""
 
 
 BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.FOOLED_BEFORE})
@@ -51,7 +51,7 @@ class Records:
     model: np.ndarray[Any, Any] = _column("string", "name of the model in the run")
     sample_id: np.ndarray[Any, Any] = _column("int64", "position of the sample in the data")
     label: np.ndarray[Any, Any] = _column("int32", "true class")
-    clean_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the untouched input")
+    clean_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the untouched input; -1 where the model fails on it")
     clean_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class")
     attack: np.ndarray[Any, Any] = _column("string", "the stage's name, or `clean` for the first check")
     distance: np.ndarray[Any, Any] = _column("string", "norm in which eps is measured")

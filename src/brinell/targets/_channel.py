@@ -126,15 +126,15 @@ class Channel:
         """
         if self._pool is None or len(tasks) == 1:
             return [task() for task in tasks]
-        stop, futures = self._stop, [self._pool.submit(task) for task in tasks]
+        futures = [self._pool.submit(task) for task in tasks]
         try:
             return [future.result() for future in futures]
         except BaseException as error:
-            stop.set()
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            begun = [future for future in futures if not future.cancel()]
+            self._stop.set()
             if isinstance(error, Exception):
-                wait(futures)
-                self._pool, self._stop = ThreadPoolExecutor(self.patience.concurrency), threading.Event()
+                wait(begun)
+                self._stop = threading.Event()
             raise
 
     def ask(

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core.answers import are_probabilities, of_labels, of_probabilities
 from brinell.core.arrays import space
 from brinell.core.contracts import Remark
 from brinell.core.domain import Domain
@@ -36,8 +37,6 @@ Layout = Literal["auto", "first", "last"]
 Encoding = Literal["auto", "binary", "json"]
 PROBES = 4
 """Random inputs by which the server's answers are learned; the first is asked about again where it is in doubt."""
-SUM = 1e-3
-"""Rows of probabilities sum to 1 up to this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +156,8 @@ class RemoteTarget:
         low, high = domain.bounds()
         drawn = Streams.of(0, torch.arange(PROBES)).uniform(*domain.shape)
         self.probes = domain.round(low + (high - low) * drawn)
+        codes = [at for at, column in enumerate(domain.columns) if column.values]
+        self.probes[:, codes] = self.probes[:, codes].round()
         """(PROBES, *shape): the inputs that the answers were learned from."""
 
     @property
@@ -170,7 +171,7 @@ class RemoteTarget:
         return self.form.classes
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs to (n, classes) logits; of a server that gives labels only, 1 for its class and -1 for others.
+        """(n, *shape) inputs to (n, classes) logits; one that gives labels only is certain of each.
 
         Raises:
             SampleError: the server fails on some of these inputs, and on the input that it answered first it does not.
@@ -181,12 +182,12 @@ class RemoteTarget:
         parts = torch.split(values, self.form.rows) if self.form.exactly else torch.tensor_split(values, requests)
         with self.session():
             try:
-                answers = self._channel.each([partial(self.logits, part) for part in parts])
+                found = self._channel.each([partial(self.logits, part) for part in parts])
             except RejectedError as error:
                 self._suspect(error)
                 raise SampleError(f"model {self.name} fails on an input: {error}") from None
         self._shown["inputs"] += len(x)
-        return torch.from_numpy(np.concatenate(answers)).to(x.device)
+        return torch.cat(found).to(x.device)
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
@@ -233,32 +234,30 @@ class RemoteTarget:
         body, headers = request(slot, array, binary=self.form.binary, output=self.form.output)
 
         def read(response: Response) -> Array:
-            given = answer(response.body, response.headers, self.form.output)
+            given: Array = answer(response.body, response.headers, self.form.output)
             if given.ndim == 0 or len(given) != len(array):
                 raise AnswerError(f"shape {given.shape} to {len(array)} inputs")
             return given[:n]
 
         return self._channel.ask(f"{self.url}/infer", read, body, headers, unusable=unusable)
 
-    def logits(self, x: Tensor) -> Array:
+    def logits(self, x: Tensor) -> Tensor:
         """(n, classes) float32 by one request; n is at most what one request may hold.
 
         Raises:
             RejectedError, UnreachableError: as of `Channel.ask`; RejectedError too for answers that no class follows from.
         """
-        given, classes = self.raw(x), self.form.classes
+        given, classes = torch.from_numpy(self.raw(x).astype(np.float64)), self.form.classes
         if self.form.answers == "labels":
-            labels = given.reshape(len(x), -1)
-            if labels.shape[1] != 1 or labels.min() < 0 or labels.max() >= classes or (labels != np.floor(labels)).any():
-                raise RejectedError(f"it answers {_some(given)}, no labels from 0 to {classes - 1}")
-            return (np.float32(2) * (labels == np.arange(classes)) - 1).astype(np.float32)
+            labels = given.flatten(1) if given.ndim > 1 else given[:, None]
+            if labels.shape[1] != 1 or not bool(((labels >= 0) & (labels < classes) & (labels == labels.floor())).all()):
+                raise RejectedError(f"it answers {_some(given.numpy())}, no labels from 0 to {classes - 1}")
+            return of_labels(labels[:, 0], classes)
         if given.shape != (len(x), classes):
-            raise RejectedError(f"it answers shape {given.shape}, not {(len(x), classes)}")
-        if not np.isfinite(given).all():
+            raise RejectedError(f"it answers shape {tuple(given.shape)}, not {(len(x), classes)}")
+        if not bool(given.isfinite().all()):
             raise RejectedError("it answers NaN or infinity")
-        if self.form.answers == "probabilities":
-            given = np.log(given.clip(min=np.finfo(given.dtype).tiny))
-        return given.astype(np.float32)
+        return of_probabilities(given) if self.form.answers == "probabilities" else given.float()
 
     def _suspect(self, error: RejectedError) -> None:
         """Ask about an input that the server has answered before: whether it fails on inputs, or on everything."""
@@ -298,7 +297,9 @@ def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> Form:
         batch, shape = slot.shape[0], _shape(slot, domain, layout)
     if layout == "auto":
         layout = _layout(slot, shape, domain)
-    bounds = (0.0, 255.0) if slot.datatype == "UINT8" else None
+    bounds = (0.0, 255.0) if slot.datatype == "UINT8" and not domain.columns else None
+    if options.low is not None and domain.columns:
+        raise RequestError("low and high are for data without columns: these are sent in the units of their table")
     if options.low is not None and options.high is not None:
         bounds = (options.low, options.high)
     along = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
@@ -413,10 +414,8 @@ def _all(target: RemoteTarget, *, unusable: int | None = None) -> Array:
 def _kind(given: Array) -> Answers:
     if given.dtype.kind in "iu" and given.size == len(given):
         return "labels"
-    sums = given.reshape(len(given), -1).sum(1, dtype=np.float64)
-    if given.ndim == 2 and given.shape[1] > 1 and given.min() >= 0 and np.abs(sums - 1).max() < SUM:
-        return "probabilities"
-    return "logits"
+    distribution = given.ndim == 2 and are_probabilities(torch.from_numpy(given.astype(np.float64)))
+    return "probabilities" if distribution else "logits"
 
 
 def _notes(target: RemoteTarget, refusal: str) -> list[Remark]:
