@@ -41,6 +41,8 @@ class Cost:
     """Of the processor, in the server."""
     client: float
     """Of the processor, here."""
+    alone: float
+    """Of the processor, here in the main thread, which writes no request: while it works no request waits for an answer."""
 
 
 @dataclass
@@ -89,9 +91,10 @@ def _chain(net: nn.Module) -> nn.Sequential:
 def clocks(pid: int) -> Iterator[list[Cost]]:
     """The cost of what is done meanwhile."""
     found: list[Cost] = []
-    wall, server, client = time.perf_counter(), _cpu(pid), time.process_time()
+    before = time.perf_counter(), _cpu(pid), time.process_time(), time.thread_time()
     yield found
-    found.append(Cost(time.perf_counter() - wall, _cpu(pid) - server, time.process_time() - client))
+    after = time.perf_counter(), _cpu(pid), time.process_time(), time.thread_time()
+    found.append(Cost(*(end - begin for begin, end in zip(before, after, strict=True))))
 
 
 def _cpu(pid: int) -> float:
@@ -176,8 +179,8 @@ def main() -> None:
                 measure.spread([one.wall for one in audits], 2),
                 measure.spread([one.wall for one in replays], 2),
                 measure.spread(ratios),
-                *(f"{statistics.median(one.server for one in costs):.2f}" for costs in (audits, replays)),
-                f"{statistics.median(one.client for one in audits):.2f}",
+                *(f"{statistics.median(getattr(one, what) for one in audits):.2f}" for what in ("server", "client", "alone")),
+                measure.spread([1 + one.alone / one.server for one in audits]),
                 options.repetitions,
             )
 
