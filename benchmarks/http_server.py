@@ -126,13 +126,13 @@ def main() -> None:
     """One line for each network."""
     options = measure.arguments(
         __doc__ or "",
-        subjects=["digits", "cnn4_pgd"],
+        subjects=["digits", "cnn4_pgd", "lenet5_advtrained"],
         samples=500,
-        steps=40,
+        steps=100,
         rows=64,
         concurrency=4,
         batch_size=512,
-        repetitions=3,
+        repetitions=2,
     )
     told = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
     columns = (
