@@ -136,11 +136,13 @@ def main() -> None:
     )
     told = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
     columns = (
-        "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu in the audit s, in the replay s, "
-        "client cpu in the audit s, repetitions"
+        "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu s, client cpu s, of it not overlapped, "
+        "cpu ratio, repetitions"
     )
     note = (
-        "The audit is `brinell.audit` from the request to the report, `square?steps=`; replay is the same requests, nothing else."
+        "The audit is `brinell.audit` from the request to the report; replay is the same requests and nothing else. Beside other "
+        "work wall time says little: the cpu ratio is the processor time of the server and of what the client does while no "
+        "request is under way, together, over the server's."
     )
     table = measure.Table("An audit over HTTP beside what the server needs", told, columns.split(", "), note)
     serve = import_file(measure.ROOT / "examples" / "served" / "serve.py")
