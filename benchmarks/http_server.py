@@ -41,6 +41,8 @@ class Cost:
     """Of the processor, in the server."""
     client: float
     """Of the processor, here."""
+    alone: float
+    """Of the processor, here in the main thread, which writes no request: while it works no request waits for an answer."""
 
 
 @dataclass
@@ -89,9 +91,10 @@ def _chain(net: nn.Module) -> nn.Sequential:
 def clocks(pid: int) -> Iterator[list[Cost]]:
     """The cost of what is done meanwhile."""
     found: list[Cost] = []
-    wall, server, client = time.perf_counter(), _cpu(pid), time.process_time()
+    before = time.perf_counter(), _cpu(pid), time.process_time(), time.thread_time()
     yield found
-    found.append(Cost(time.perf_counter() - wall, _cpu(pid) - server, time.process_time() - client))
+    after = time.perf_counter(), _cpu(pid), time.process_time(), time.thread_time()
+    found.append(Cost(*(end - begin for begin, end in zip(before, after, strict=True))))
 
 
 def _cpu(pid: int) -> float:
@@ -123,21 +126,23 @@ def main() -> None:
     """One line for each network."""
     options = measure.arguments(
         __doc__ or "",
-        subjects=["digits", "cnn4_pgd"],
+        subjects=["digits", "cnn4_pgd", "lenet5_advtrained"],
         samples=500,
-        steps=40,
+        steps=100,
         rows=64,
         concurrency=4,
         batch_size=512,
-        repetitions=3,
+        repetitions=2,
     )
     told = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
     columns = (
-        "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu in the audit s, in the replay s, "
-        "client cpu in the audit s, repetitions"
+        "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu s, client cpu s, of it not overlapped, "
+        "cpu ratio, repetitions"
     )
     note = (
-        "The audit is `brinell.audit` from the request to the report, `square?steps=`; replay is the same requests, nothing else."
+        "The audit is `brinell.audit` from the request to the report; replay is the same requests and nothing else. Beside other "
+        "work wall time says little: the cpu ratio is the processor time of the server and of what the client does while no "
+        "request is under way, together, over the server's."
     )
     table = measure.Table("An audit over HTTP beside what the server needs", told, columns.split(", "), note)
     serve = import_file(measure.ROOT / "examples" / "served" / "serve.py")
@@ -176,8 +181,8 @@ def main() -> None:
                 measure.spread([one.wall for one in audits], 2),
                 measure.spread([one.wall for one in replays], 2),
                 measure.spread(ratios),
-                *(f"{statistics.median(one.server for one in costs):.2f}" for costs in (audits, replays)),
-                f"{statistics.median(one.client for one in audits):.2f}",
+                *(f"{statistics.median(getattr(one, what) for one in audits):.2f}" for what in ("server", "client", "alone")),
+                measure.spread([1 + one.alone / one.server for one in audits]),
                 options.repetitions,
             )
 

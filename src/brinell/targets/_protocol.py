@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic_core import to_json
 
 from brinell.core.domain import Domain
 
@@ -29,8 +30,6 @@ DATATYPES: dict[str, str] = {
     "INT64": "<i8",
 }
 """The protocol's names of numbers, and NumPy's."""
-DIGITS = {"<f2": "%.5g", "<f4": "%.9g", "<f8": "%.17g"}
-"""How many digits bring each number back exactly."""
 LENGTH = "Inference-Header-Content-Length"
 """Header of a message with binary tensors: how many bytes of it are JSON."""
 
@@ -112,10 +111,9 @@ def request(slot: Slot, x: Array, *, binary: bool, output: str = "") -> tuple[by
         head["parameters"] = {"binary_data_size": numbers.nbytes}
         text = json.dumps({"inputs": [head], "parameters": {"binary_data_output": True}} | asked).encode()
         return text + numbers.tobytes(), {LENGTH: str(len(text)), "Content-Type": "application/octet-stream"}
-    # One format string for all numbers is three times as fast as json.dumps, and a third shorter.
-    values = ((DIGITS.get(numbers.dtype.str, "%d") + ",") * numbers.size)[:-1] % tuple(numbers.ravel().tolist())
+    values = to_json(numbers.ravel().tolist()).decode()  # twice as fast as json.dumps
     tail = f', "outputs": {json.dumps(asked["outputs"])}' if output else ""
-    text = (f'{{"inputs": [{json.dumps(head)[:-1]}, "data": [{values}]}}]{tail}}}').encode()
+    text = (f'{{"inputs": [{json.dumps(head)[:-1]}, "data": {values}}}]{tail}}}').encode()
     return text, {"Content-Type": "application/json"}
 
 
