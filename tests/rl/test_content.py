@@ -1,11 +1,13 @@
 """What is seen of a patch: shapes in one, two and three dimensions, and what must make no difference."""
 
+import itertools
+
 import pytest
 import torch
 
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.rl.content import FEATURES, describe
+from brinell.rl.content import FEATURES, _pool, describe
 
 CASES = [
     ((9,), (1,), None),
@@ -76,3 +78,13 @@ def test_where_a_patch_lies_by_hand():
     assert seen[0, :, -2].tolist() == pytest.approx([9 / 16, 1 / 16, 1 / 16, 9 / 16])
     square = describe(inputs((1, 4, 8)), PatchGrid((1, 4, 8), (4, 2)))
     assert square[0, :, -1].tolist() == pytest.approx([9 / 32, 1 / 32, 1 / 32, 9 / 32]), "the mean over both axes"
+
+
+@pytest.mark.parametrize("shape", [(7,), (5, 6), (3, 5, 4)])
+def test_means_over_boxes_end_at_the_edges(shape):
+    """Axis after axis gives what whole boxes give, counted one by one."""
+    x, sides = inputs((2, *shape)), [3, 5, 1][: len(shape)]
+    found = _pool(x, sides)
+    for place in itertools.product(*map(range, shape)):
+        box = tuple(slice(max(0, at - side // 2), at + side // 2 + 1) for at, side in zip(place, sides, strict=True))
+        assert torch.allclose(found[(..., *place)], x[(..., *box)].flatten(2).mean(2), atol=1e-6)
