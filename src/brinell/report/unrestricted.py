@@ -20,8 +20,8 @@ from brinell.store.unrestricted import Outcome, UnrestrictedRun
 
 ROW = 8
 """Examples of a class on its contact sheet at most."""
-SHEETS = 24
-"""Contact sheets on the page at most: where there are more classes, models and variants, the first ones of each."""
+SHEETS = 80
+"""Contact sheets on the page at most: where classes, models and variants make more, the first classes of each."""
 FAILURES = (
     "clear",
     "plain_accuracy",
@@ -86,12 +86,12 @@ def _context(
     run: UnrestrictedRun, manifest: dict[str, Any], rows: list[dict[str, Any]], result: UnrestrictedResult
 ) -> dict[str, Any]:
     per_result = max(1, SHEETS // max(1, len(result.results)))
-    sheets = [sheets_of(run, manifest, rows, one)[:per_result] for one in result.results]
+    sheets = [sheets_of(run, manifest, rows, one) for one in result.results]
     return {
         "title": f"Examples from scratch against {', '.join(dict.fromkeys(one.model for one in result.results))}",
         "result": result,
         "manifest": manifest,
-        "sheets": list(zip(result.results, sheets, strict=True)),
+        "sheets": [(one, held[:per_result], len(held)) for one, held in zip(result.results, sheets, strict=True)],
         "most": ROW,
     }
 
