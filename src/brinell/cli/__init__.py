@@ -5,7 +5,20 @@ import sys
 
 import typer
 
-from brinell.cli import audit, benchmark, compare, detect, gate, heap, plugins, report, train_agent, verify
+from brinell.cli import (
+    audit,
+    benchmark,
+    compare,
+    detect,
+    gate,
+    heap,
+    plugins,
+    report,
+    train_agent,
+    train_generator,
+    unrestricted,
+    verify,
+)
 from brinell.core.errors import BrinellError
 
 app = typer.Typer(
@@ -20,6 +33,8 @@ app.command("audit")(audit.audit)
 app.command("train-agent")(train_agent.train_agent)
 app.command("benchmark")(benchmark.benchmark)
 app.command("detect")(detect.detect)
+app.command("train-generator")(train_generator.train_generator)
+app.command("unrestricted")(unrestricted.unrestricted)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("gate")(gate.gate)

@@ -6,9 +6,10 @@ from brinell.cli.options import Json, RunFolder, show, show_json
 def report(run: RunFolder, json: Json = False) -> int:
     """Write report.html and tables/ of a run again, from its records alone."""
     from brinell.cli.schemas import ReportAnswer
-    from brinell.report import html
+    from brinell.report import html, unrestricted
+    from brinell.store.unrestricted import MANIFEST
 
-    page = html.write(run)
+    page = unrestricted.write(run) if (run / MANIFEST).exists() else html.write(run)
     if json:
         show_json(ReportAnswer(run=str(run), report=str(page)).model_dump())
     else:

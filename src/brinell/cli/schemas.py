@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from brinell.analysis.detection import DetectionResult
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
+from brinell.analysis.unrestricted import UnrestrictedResult
 from brinell.auditing.verify import VerifyResult
 
 
@@ -60,6 +61,21 @@ class AgentAnswer(Answer):
     """Forward evaluations by what they were for: probes and steps."""
 
 
+class GeneratorAnswer(Answer):
+    """`brinell train-generator --json`."""
+
+    generator: str
+    """The file."""
+    bytes: int
+    """Its size."""
+    steps: int
+    """Updates of both networks."""
+    samples: int
+    """Inputs that it learned from."""
+    digest: str
+    """Hash of all that its drawings depend on."""
+
+
 class ReportAnswer(Answer):
     """`brinell report --json`."""
 
@@ -99,6 +115,8 @@ SCHEMAS: dict[str, Any] = {
     "plan": PlanAnswer,
     "plugins": PluginsAnswer,
     "report": ReportAnswer,
+    "train-generator": GeneratorAnswer,
+    "unrestricted": UnrestrictedResult,
     "verify": VerifyResult,
 }
 """Verb to what it prints; `plan` is `audit --dry-run`."""

@@ -1,0 +1,133 @@
+"""The two networks of an AC-GAN for pictures: one draws, the other tells drawn from real and says which class it sees.
+
+Odena, Olah & Shlens 2017, Conditional image synthesis with auxiliary classifier GANs, in a size that a processor can train. The
+generator is the small one of Radford, Metz & Chintala 2016 (DCGAN): a linear layer, then transposed convolutions that double the
+sides. The critic's layers are held to a small Lipschitz constant by spectral normalisation (Miyato et al. 2018), which takes the
+place of batch norm there and costs next to nothing.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from brinell.core.domain import Domain
+
+HALVINGS = 4
+"""By how much the generator's first picture is smaller than the input on each side."""
+GAIN = 2.0
+"""The largest singular value that a layer of the critic may have: half of what enters a leaky rectifier is lost in it."""
+SLOPE = 0.2
+"""Of the leaky rectifiers in the critic."""
+
+
+def fits(domain: Domain) -> str:
+    """Why no generator can be built for these inputs, or nothing."""
+    if domain.kind != "image":
+        return f"it draws images, not {domain.kind} inputs"
+    if any(side % HALVINGS or side < 2 * HALVINGS for side in domain.shape[1:]):
+        return f"the sides of an image must be multiples of {HALVINGS}, {2 * HALVINGS} at least, and these are {domain.shape[1:]}"
+    return ""
+
+
+class Generator(nn.Module):
+    """Latent (n, latent) standard normal and classes (n,) int64 to (n, C, H, W) inputs within the bounds of the domain."""
+
+    def __init__(self, domain: Domain, classes: int, *, latent: int, width: int) -> None:
+        super().__init__()
+        channels, height, side = domain.shape
+        self.classes, self.latent, self.width = classes, latent, width
+        self.base = (2 * width, height // HALVINGS, side // HALVINGS)
+        self.domain = domain
+        self.spread = nn.Linear(latent + classes, math.prod(self.base), bias=False)
+        self.norm1 = nn.BatchNorm2d(2 * width)
+        self.grow1 = nn.ConvTranspose2d(2 * width, width, 4, stride=2, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.grow2 = nn.ConvTranspose2d(width, width // 2, 4, stride=2, padding=1, bias=False)
+        self.norm3 = nn.BatchNorm2d(width // 2)
+        self.draw = nn.Conv2d(width // 2, channels, 3, padding=1)
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        """Draw."""
+        held = torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1)
+        x = F.relu(self.norm1(self.spread(held).reshape(-1, *self.base)))
+        x = F.relu(self.norm2(self.grow1(x)))
+        x = F.relu(self.norm3(self.grow2(x)))
+        low, high = self.domain.bounds(x)
+        return torch.sigmoid(self.draw(x)) * (high - low) + low
+
+
+class Classifier(nn.Module):
+    """The critic's trunk and its auxiliary head: (n, C, H, W) inputs to (n, classes) logits. What the search keeps."""
+
+    def __init__(self, domain: Domain, classes: int, *, width: int) -> None:
+        super().__init__()
+        channels, height, side = domain.shape
+        self.domain = domain
+        self.see1 = nn.Conv2d(channels, width, 4, stride=2, padding=1)
+        self.see2 = nn.Conv2d(width, 2 * width, 4, stride=2, padding=1)
+        self.see3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
+        self.features = 2 * width * (height // HALVINGS) * (side // HALVINGS)
+        self.name = nn.Linear(self.features, classes)
+
+    def trunk(self, x: Tensor) -> Tensor:
+        """(n, features)."""
+        low, high = self.domain.bounds(x)
+        x = (x - low) / (high - low) * 2 - 1
+        for layer in (self.see1, self.see2, self.see3):
+            x = F.leaky_relu(layer(x), SLOPE)
+        return x.flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Name the class."""
+        logits: Tensor = self.name(self.trunk(x))
+        return logits
+
+
+class Critic(nn.Module):
+    """A `Classifier` and the head that tells drawn from real; the trunk and that head are spectrally normalised.
+
+    The class head is not: it has to be as sure as the data lets it.
+    """
+
+    def __init__(self, domain: Domain, classes: int, *, width: int) -> None:
+        super().__init__()
+        self.seen = Classifier(domain, classes, width=width)
+        self.real = nn.Linear(self.seen.features, 1)
+        self.bounded: tuple[nn.Linear | nn.Conv2d, ...] = (self.seen.see1, self.seen.see2, self.seen.see3, self.real)
+        self.left = [torch.ones(len(layer.weight)) for layer in self.bounded]
+        """Of the power iteration: no part of what is kept."""
+
+    @torch.no_grad()
+    def bound(self) -> None:
+        """Scale back each weight whose largest singular value, by one more step of the power iteration, is above `GAIN`.
+
+        The weights themselves are scaled, after each update and only down, so that what is kept is a plain network. Miyato et al.
+        scale them in each pass, and up as well.
+        """
+        for number, layer in enumerate(self.bounded):
+            matrix = layer.weight.flatten(1)
+            right = F.normalize(self.left[number].to(matrix.device) @ matrix, dim=0)
+            left = self.left[number] = F.normalize(matrix @ right, dim=0)
+            layer.weight.div_((left @ matrix @ right / GAIN).clamp_min(1.0))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) how real, and (n, classes) logits."""
+        features = self.seen.trunk(x)
+        return self.real(features)[:, 0], self.seen.name(features)
+
+
+def initialise(module: nn.Module, rng: torch.Generator) -> None:
+    """Weights from `rng` alone, normal with the deviation that keeps the size of what passes through (He et al. 2015)."""
+    with torch.no_grad():
+        for part in module.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.reset_parameters()
+            elif isinstance(part, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
+                fan = part.weight[0].numel() if not isinstance(part, nn.ConvTranspose2d) else 4 * part.weight.shape[0]
+                part.weight.copy_(torch.randn(part.weight.shape, generator=rng) * math.sqrt(2 / fan))
+                if part.bias is not None:
+                    part.bias.zero_()
+            elif isinstance(part, Critic):
+                part.left = [torch.randn(left.shape, generator=rng) for left in part.left]

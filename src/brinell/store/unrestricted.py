@@ -1,0 +1,211 @@
+"""The folder of an unrestricted attack: one row per attempt, model and variant, and the inputs behind the rows.
+
+    records/part-00000.parquet      COLUMNS, a block of attempts at a time
+    arrays/part-00000.safetensors   "<attempt>/plain", "<attempt>/<model>/<variant>" and "reference/<position>": float32 inputs;
+                                    "<attempt>/<model>/<variant>/latent": where in the latent space the search ended
+    unrestricted.toml  unrestricted.json   the request; what was run, on what, with what
+    tables/*.csv  report.html
+
+A part is there when its file in records/ is, which is written last. Inputs are kept of searches that ended with an error of the
+target, with the plain sample that they began at and the training samples nearest to them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors
+from safetensors.numpy import save
+
+from brinell.core.errors import RequestError
+from brinell.store.files import write_atomically, write_text
+from brinell.store.run import locked
+
+FORMAT = 1
+"""Version of the folder's layout."""
+MANIFEST = "unrestricted.json"
+REQUEST = "unrestricted.toml"
+NORMS = ("l2", "linf")
+"""Distances in which nearest neighbours are looked for."""
+
+Array = np.ndarray[Any, Any]
+
+
+class Outcome(StrEnum):
+    """What became of an attempt."""
+
+    UNCLEAR = "unclear"
+    """The auxiliary classifier or a judge does not see the intended class in the plain sample: nothing was searched."""
+    GENERALISATION = "generalisation"
+    """They see it, and the target errs on the plain sample already: nothing was searched."""
+    FOUND = "found"
+    """The target errs where the search ended, and the auxiliary classifier and every judge see the intended class."""
+    CONTESTED = "contested"
+    """The target errs and the auxiliary classifier sees the intended class, but a judge does not: the class may have changed."""
+    SURVIVED = "survived"
+    """The search ended without an input on which the target errs and the auxiliary classifier sees the intended class."""
+
+
+CLEAR = frozenset(Outcome) - {Outcome.UNCLEAR}
+SEARCHED = frozenset({Outcome.FOUND, Outcome.CONTESTED, Outcome.SURVIVED})
+
+
+class Column(NamedTuple):
+    """One column: what it holds, whether it may be null, what it means."""
+
+    kind: str
+    doc: str
+    null: bool = False
+
+
+def _neighbours(prefix: str, what: str, *, null: bool) -> dict[str, Column]:
+    columns = {}
+    for norm in NORMS:
+        for side, whose in (("same", "of the intended class"), ("other", "of another class")):
+            nearest = f"the training sample {whose} nearest to {what}"
+            columns[f"{prefix}{norm}_{side}"] = Column("float64", f"{norm} distance to {nearest}", null)
+            columns[f"{prefix}{norm}_{side}_at"] = Column("int64", f"position of {nearest}", null)
+            anchored = f"{norm} distance from {prefix}{norm}_same_at to its own nearest training sample {whose}"
+            if side == "same":
+                anchored += ", itself left out"
+            columns[f"{prefix}{norm}_anchor_{side}"] = Column("float64", anchored, null)
+    return columns
+
+
+COLUMNS = {
+    "attempt": Column("int64", "number of the attempt: its latent is the same for every model and variant"),
+    "model": Column("string", "name of the target"),
+    "variant": Column("string", "latent: the latent alone is searched; noise: small noise on each value too"),
+    "intended": Column("int32", "class that the generator was asked for"),
+    "wanted": Column("int32", "class that the target was to see; null where any wrong one would do", null=True),
+    "outcome": Column("string", "one of Outcome"),
+    "plain_pred": Column("int32", "the target's answer to the plain sample"),
+    "plain_confidence": Column("float64", "its probability"),
+    "plain_aux": Column("int32", "the auxiliary classifier's answer to it"),
+    "plain_aux_probability": Column("float64", "the auxiliary classifier's probability of the intended class"),
+    "plain_judges": Column("list", "the judges' answers to it, in the order of the manifest"),
+    "pred": Column(
+        "int32", "the target's answer to the input that the search ended at; null where nothing was searched", null=True
+    ),
+    "confidence": Column("float64", "its probability", null=True),
+    "aux": Column("int32", "the auxiliary classifier's answer to it", null=True),
+    "aux_probability": Column("float64", "the auxiliary classifier's probability of the intended class", null=True),
+    "judges": Column("list", "the judges' answers to it", null=True),
+    "latent_l2": Column("float64", "how far the latent moved, L2", null=True),
+    "latent_linf": Column("float64", "the largest change of a value of the latent", null=True),
+    "moved_l2": Column("float64", "L2 distance between the two inputs", null=True),
+    "moved_linf": Column("float64", "the largest change of a value", null=True),
+    "forwards": Column("int64", "forward evaluations of the target that the search cost"),
+    "backwards": Column("int64", "backward evaluations"),
+    "queries_to_success": Column("int64", "forward at which the target first erred, whatever the class was then", null=True),
+    "judge_forwards": Column("int64", "forwards of the target spent on the verdict: on the plain sample and on what was found"),
+    "seconds": Column("float64", "wall time of the search, shared among the attempts of a block by their evaluations"),
+    **_neighbours("plain_", "the plain sample", null=False),
+    **_neighbours("", "the input that the search ended at", null=True),
+}
+"""A row. Inputs are as they are stored: rounded to the levels of the data."""
+
+_TYPES = {name: pa.type_for_alias(name) for name in ("int32", "int64", "float64", "string")} | {"list": pa.list_(pa.int32())}
+
+
+class UnrestrictedRun:
+    """The folder, finished or not."""
+
+    def __init__(self, path: Path, parts: int = 0) -> None:
+        self.path, self.parts = path, parts
+
+    @classmethod
+    def open(cls, path: Path) -> "UnrestrictedRun":
+        """The folder as its manifest describes it.
+
+        Raises:
+            RequestError: there is none, or it is damaged.
+        """
+        manifest = cls(path).manifest
+        if manifest is None:
+            raise RequestError(f"{path} holds no unrestricted attack: it has no {MANIFEST}; brinell unrestricted makes one")
+        return cls(path, int(manifest["parts"]))
+
+    @property
+    def manifest(self) -> dict[str, Any] | None:
+        """What unrestricted.json says; None where there is none.
+
+        Raises:
+            RequestError: it is damaged.
+        """
+        try:
+            found = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+            raise RequestError(f"{self.path / MANIFEST} is damaged: {error}") from None
+        if not isinstance(found, dict) or found.get("format") != FORMAT or not {"cell", "parts", "models"} <= found.keys():
+            raise RequestError(f"{self.path / MANIFEST} is damaged or of another version of brinell: choose another --out")
+        return found
+
+    def save_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write it."""
+        write_text(self.path / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep a second process from writing here."""
+        return locked(self.path, ("records", "arrays"))
+
+    def file(self, folder: str, number: int) -> Path:
+        """The file of a part: records or arrays."""
+        return self.path / folder / f"part-{number:05d}.{'safetensors' if folder == 'arrays' else 'parquet'}"
+
+    def has_part(self, number: int) -> bool:
+        """Whether this part is complete."""
+        return self.file("records", number).exists()
+
+    def save_part(self, number: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Array]) -> None:
+        """Write a part, what it is known by last."""
+        tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        write_atomically(self.file("arrays", number), lambda path: path.write_bytes(save(tensors)))
+        schema = pa.schema([pa.field(name, _TYPES[column.kind], nullable=column.null) for name, column in COLUMNS.items()])
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        write_atomically(self.file("records", number), lambda path: pq.write_table(table, path, compression="zstd"))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of all parts there are, in order.
+
+        Raises:
+            RequestError: a part is damaged.
+        """
+        found: list[dict[str, Any]] = []
+        for number in filter(self.has_part, range(self.parts)):
+            path = self.file("records", number)
+            try:
+                table = pq.read_table(path, partitioning=None)
+            except (OSError, pa.ArrowException) as error:
+                raise RequestError(
+                    f"{path} is damaged ({str(error).splitlines()[0]}): delete it and go on with --resume"
+                ) from None
+            if table.schema.names != list(COLUMNS):
+                raise RequestError(f"{path} was written by another version of brinell: read it with that one")
+            found += table.to_pylist()
+        return found
+
+    def arrays(self, names: Sequence[str]) -> dict[str, Array]:
+        """Those of the named arrays that are there.
+
+        Raises:
+            RequestError: a file is damaged.
+        """
+        wanted = set(names)
+        found: dict[str, Array] = {}
+        for number in filter(self.has_part, range(self.parts)):
+            path = self.file("arrays", number)
+            try:
+                with safetensors.safe_open(path, "np") as file:
+                    found |= {name: file.get_tensor(name) for name in wanted & set(file.keys())}
+            except (OSError, safetensors.SafetensorError) as error:
+                raise RequestError(f"{path} is damaged or missing ({error}): the run's inputs cannot be read") from None
+        return found
