@@ -1,7 +1,7 @@
 """Budgets that are each sample's own: `advised`, or `advised:FOLDER` of `brinell epsilon` (design/0012-epsilon.md).
 
-Options: `by=sample` (the default), `class` or `set`; `conditions=label+interpolation` keeps those alone; the budgets of the run are
-`points` even multiples of a sample's advised eps from 0 to `to` (0, 0.25, 0.5, 0.75 and 1 unless told otherwise).
+Options: `by=sample` (the default), `class` or `set`; `conditions=label+interpolation` keeps those alone; the budgets of a run are
+`points` even multiples of a sample's advised eps from 0 to `to` (0, 0.25, 0.5, 0.75 and 1 where nobody says otherwise).
 """
 
 from pathlib import Path
@@ -61,10 +61,14 @@ def advised_budgets(
         raise RequestError(f"{text!r} leaves no condition: {path or 'the data'} was judged by {', '.join(facts['conditions'])}")
     units = conditions.budgets(found, samples["labels"], by, facts["allow"], norm == "l0")[:n]
     if not np.isfinite(units).all():
-        raise RequestError(f"nothing limits the eps of {int((~np.isfinite(units)).sum())} samples: data of one class has no sound eps")
+        raise RequestError(
+            f"nothing limits the eps of {int((~np.isfinite(units)).sum())} samples: data of one class has no sound eps"
+        )
     if not units.any():
-        raise RequestError(f"no eps above 0 is sound in {norm} by these conditions: choose others, such as {text.partition('?')[0]}"
-                           "?conditions=label+interpolation")
+        raise RequestError(
+            f"no eps above 0 is sound in {norm} by these conditions: choose others, such as {text.partition('?')[0]}"
+            "?conditions=label+interpolation"
+        )
     grid = parse_eps(f"0:{options.get('to', '1')}:{options.get('points', '5')}")
     about = {
         "by": by,

@@ -301,7 +301,7 @@ class ModelAudit:
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
         far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), masked=self.masked)
-        return far | (self.plan.units == 0)
+        return np.asarray(far | (self.plan.units == 0))
 
     def _worst_case(self, stage: Stage, samples: int) -> int:
         return self.plan.cost(self.source, stage)[0] * samples // max(1, len(self.plan.ids))

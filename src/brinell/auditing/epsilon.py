@@ -10,6 +10,7 @@ from torch import Tensor
 
 from brinell.auditing import epsilon_crafted
 from brinell.auditing.plan import open_data
+from brinell.auditing.spacing import parse_eps
 from brinell.core import perception
 from brinell.core.conditions import ALLOW, CONDITIONS, FRACTION, PERCEPTION
 from brinell.core.contracts import Dataset
@@ -26,6 +27,13 @@ MOST_BYTES = 4 * 2**30
 VALUES = 2e10
 """Pairs times values up to which L1 and L0 neighbours are searched unasked: some ten seconds."""
 SHOWN = 20
+USUAL = {
+    "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
+    "l2": ("0.25", "0.5", "1", "2", "3", "4.5"),
+    "l1": ("5", "12", "40"),
+    "l0": ("1", "5", "10", "50"),
+}
+"""Budgets that studies of images in [0, 1] use."""
 
 
 class EpsilonRequest(BaseModel):
@@ -42,7 +50,7 @@ class EpsilonRequest(BaseModel):
     samples: int | None = Field(default=None, ge=2)
     """How many samples, from the first; none means all."""
     pairs: int = Field(default=100, ge=0)
-    """Samples of each class for the mean distances between classes and for perceptibility; 0 means all."""
+    """Samples of each class for mean distances in Linf, L1 and L0 and for perceptibility; 0 means all."""
     fraction: float = Field(default=FRACTION, gt=0, le=1)
     """Label constancy: eps is at most this fraction of the distance to the nearest sample of another class."""
     allow: float = Field(default=ALLOW, ge=0, lt=1)
@@ -107,7 +115,9 @@ class Points:
 def _check(x: Tensor, domain: Domain, name: str) -> None:
     bad = (~torch.isfinite(x)).any(1).nonzero()
     if len(bad):
-        raise RequestError(f"{name} holds NaN or infinity in {len(bad)} samples, the first at position {int(bad[0])}: mend or drop them")
+        raise RequestError(
+            f"{name} holds NaN or infinity in {len(bad)} samples, the first at position {int(bad[0])}: mend or drop them"
+        )
     shaped = x.reshape(-1, *domain.shape)
     excess = domain.excess(shaped)
     if excess > domain.slack:
@@ -142,11 +152,12 @@ def measure(
     progress.message(f"distances between {n} samples, {', '.join(norms)}")
     distinct, back = _distinct(points)
     notes += _remarks(points, distinct, back)
-    samples |= _search(points, distinct, back, norms, progress)
+    near, whole = _search(points, distinct, back, norms, progress)
+    samples |= near
     if train is not None:
         samples |= _train(points, train, norms, progress, notes)
     progress.message("mean distances between classes")
-    means = _means(points, drawn)
+    means = _means(points, drawn, whole)
     background = perception.background(points.x)
     unnoticed, why = _perception(points, drawn, norms, request)
     samples |= unnoticed
@@ -163,6 +174,7 @@ def measure(
         "pairs": request.pairs,
         "drawn": len(drawn),
         "seed": request.seed,
+        "usual": _usual(points, drawn, norms, background, request.seed) if unnoticed else {},
         "background": None if background is None or points.domain.kind != "image" else background,
         "background_share": None if background is None else float((points.x == background).float().mean()),
         "notes": notes,
@@ -193,7 +205,11 @@ def _norms(request: EpsilonRequest, points: Points, notes: list[dict[str, str]])
     work = float(len(points)) ** 2 * points.x.shape[1]
     if work <= VALUES:
         return NORMS
-    _note(notes, "slow-norms", f"L1 and L0 neighbours were not searched: some {work * 5e-10:.0f} s more; --norm l1 --norm l0 asks for them")
+    _note(
+        notes,
+        "slow-norms",
+        f"L1 and L0 neighbours were not searched: some {work * 5e-10:.0f} s more; --norm l1 --norm l0 asks for them",
+    )
     return NORMS[:2]
 
 
@@ -211,20 +227,36 @@ def _remarks(points: Points, distinct: Array, back: Array) -> list[dict[str, str
     clash = np.isin(back, np.flatnonzero(counts[inverse] > 1))
     if clash.any():
         shown = ", ".join(map(str, np.flatnonzero(clash)[:SHOWN].tolist()))
-        _note(notes, "conflict", f"{int(clash.sum())} samples are equal to one of another label: they make every eps unsound, and no "
-              f"classifier can be right on all of them; mend their labels first (positions {shown}{', ...' if clash.sum() > SHOWN else ''})")
+        _note(
+            notes,
+            "conflict",
+            f"{int(clash.sum())} samples are equal to one of another label: they make every eps unsound, and no "
+            f"classifier can be right on all of them; mend their labels first (such as positions {shown})",
+        )
     twins = len(points) - len(distinct)
     if twins:
-        _note(notes, "duplicates", f"{twins} samples repeat another of the same label; the nearest different sample counts as neighbour")
+        _note(
+            notes,
+            "duplicates",
+            f"{twins} samples repeat another of the same label; the nearest different sample counts as neighbour",
+        )
     flat = (points.x.amax(1) == points.x.amin(1)).nonzero()[:, 0].tolist()
     if flat:
-        _note(notes, "constant", f"{len(flat)} samples are constant, which no picture of anything is (positions "
-              f"{', '.join(map(str, flat[:SHOWN]))}{', ...' if len(flat) > SHOWN else ''})")
+        _note(
+            notes,
+            "constant",
+            f"{len(flat)} samples are constant, which no picture of anything is (positions "
+            f"{', '.join(map(str, flat[:SHOWN]))}{', ...' if len(flat) > SHOWN else ''})",
+        )
     values, members = np.unique(points.labels[distinct], return_counts=True)
     single = [_name(points, int(value)) for value in values[members == 1]]
     if single:
-        _note(notes, "single", f"{len(single)} classes have one (different) sample, so nothing is known about interpolation within "
-              f"them: {', '.join(single[:SHOWN])}{', ...' if len(single) > SHOWN else ''}")
+        _note(
+            notes,
+            "single",
+            f"{len(single)} classes have one (different) sample, so nothing is known about interpolation within "
+            f"them: {', '.join(single[:SHOWN])}{', ...' if len(single) > SHOWN else ''}",
+        )
     if len(values) < 2:
         _note(notes, "one-class", "there is one class alone, so nothing is known about label constancy")
     return notes
@@ -238,10 +270,12 @@ def _name(points: Points, label: int) -> str:
     return points.dataset.classes[label] if label < len(points.dataset.classes) else str(label)
 
 
-def _search(points: Points, distinct: Array, back: Array, norms: tuple[str, ...], progress: Watching) -> dict[str, Array]:
-    """Nearest neighbours within the data, by norm."""
+def _search(
+    points: Points, distinct: Array, back: Array, norms: tuple[str, ...], progress: Watching
+) -> tuple[dict[str, Array], Array]:
+    """Nearest neighbours within the data, by norm; and what comes with them, the mean L2 distances over all pairs."""
     x, labels = points.x[torch.from_numpy(distinct)], points.labels[distinct]
-    _, first = l2_statistics(x, labels, int(labels.max()) + 1)
+    sums, first = l2_statistics(x, labels, _classes(points))
     found: dict[str, Array] = {}
     for norm in norms:
         progress.message(f"nearest neighbours in {norm}")
@@ -254,7 +288,7 @@ def _search(points: Points, distinct: Array, back: Array, norms: tuple[str, ...]
             f"{norm}.same_at": np.where(near.same_at >= 0, distinct[near.same_at], -1)[back],
             f"{norm}.other_at": np.where(near.other_at >= 0, distinct[near.other_at], -1)[back],
         }
-    return found
+    return found, sums.means()
 
 
 def _train(
@@ -268,9 +302,13 @@ def _train(
     there = Points(train, np.arange(len(known)), known)
     leaked = np.isin(there.content, points.content)
     pairs = {(c.tobytes(), int(label)) for c, label in zip(points.content, points.labels, strict=True)} if leaked.any() else set()
-    keep = np.array([not leak or (c.tobytes(), int(label)) not in pairs for leak, c, label in zip(leaked, there.content, known, strict=True)])
+    keep = np.array(
+        [not leak or (c.tobytes(), int(label)) not in pairs for leak, c, label in zip(leaked, there.content, known, strict=True)]
+    )
     if not keep.all():
-        _note(notes, "leak", f"{int((~keep).sum())} training samples stand in {points.dataset.name} too: accuracy on them is memory")
+        _note(
+            notes, "leak", f"{int((~keep).sum())} training samples stand in {points.dataset.name} too: accuracy on them is memory"
+        )
     if not keep.any():
         return {}
     reference, known = there.x[torch.from_numpy(keep)], known[keep]
@@ -285,13 +323,13 @@ def _train(
     return found
 
 
-def _means(points: Points, drawn: Array) -> dict[str, Array]:
-    classes = max(len(points.dataset.classes), int(points.labels.max()) + 1)
+def _classes(points: Points) -> int:
+    return max(len(points.dataset.classes), int(points.labels.max()) + 1)
+
+
+def _means(points: Points, drawn: Array, whole: Array) -> dict[str, Array]:
     x, labels = points.x[torch.from_numpy(drawn)], points.labels[drawn]
-    if len(drawn) == len(points) and len(drawn) > 4096:
-        sums, _ = l2_statistics(x, labels, classes)
-        return {"l2": sums.means()} | {norm: class_means(x, labels, classes, norm) for norm in NORMS if norm != "l2"}
-    return {norm: class_means(x, labels, classes, norm) for norm in NORMS}
+    return {norm: whole if norm == "l2" else class_means(x, labels, _classes(points), norm) for norm in NORMS}
 
 
 def _perception(
@@ -299,10 +337,20 @@ def _perception(
 ) -> tuple[dict[str, Array], list[dict[str, str]]]:
     """What goes unnoticed: measured on the drawn samples; the others have the budget that their class is advised."""
     notes: list[dict[str, str]] = []
-    if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
-        _note(notes, "no-perception", f"perceptibility was not looked at: {points.domain.kind} data of this shape has no visual meaning here")
+    if PERCEPTION not in request.conditions:
         return {}, notes
-    _note(notes, "no-lpips", "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR stand for perceptibility")
+    if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
+        _note(
+            notes,
+            "no-perception",
+            f"perceptibility was not looked at: {points.domain.kind} data of this shape has no visual meaning here",
+        )
+        return {}, notes
+    _note(
+        notes,
+        "no-lpips",
+        "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR stand for perceptibility",
+    )
     found: dict[str, Array] = {}
     for norm in norms:
         values = np.empty(len(points))
@@ -315,7 +363,7 @@ def _perception(
                 least_ssim=request.ssim,
                 least_psnr=request.psnr,
             )
-            for part in torch.from_numpy(drawn).split(128)
+            for part in torch.split(torch.from_numpy(drawn), 128)
         ]
         known = torch.cat(measured).double().numpy()
         values[drawn] = known
@@ -325,8 +373,39 @@ def _perception(
             values[rest[points.labels[rest] == label]] = mine[int(request.allow * len(mine))]
         found[f"{norm}.unnoticed"] = values
     if len(drawn) < len(points):
-        _note(notes, "drawn", f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is advised")
+        _note(
+            notes, "drawn", f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is advised"
+        )
     return found, notes
+
+
+def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: float | None, seed: int) -> dict[str, Any]:
+    """What the usual budgets do to pictures: medians over some of the drawn samples."""
+    if points.domain.bounds()[0].ndim or (points.domain.low, points.domain.high) != (0.0, 1.0):
+        return {}
+    at = torch.from_numpy(drawn[np.linspace(0, len(drawn) - 1, min(len(drawn), 200)).astype(int)])
+    x0 = points.x[at].reshape(-1, *points.domain.shape)
+    step = 1 / (points.domain.levels - 1) if points.domain.levels else 1 / 255
+    found: dict[str, Any] = {}
+    for norm in norms:
+        for text in USUAL[norm]:
+            eps = parse_eps(text).values[0]
+            x = perception.typical_change(
+                norm, x0, torch.full((len(x0),), eps), points.domain, Streams.of(seed, at).fold("unnoticed")
+            )
+            moved = None
+            if background is not None:
+                moved = float(perception.background_changed(x0, x, background, step).nanmedian())
+            found.setdefault(norm, []).append(
+                {
+                    "eps": eps,
+                    "text": text,
+                    "ssim": float(perception.ssim(x0, x).median()),
+                    "psnr": min(float(perception.psnr(x0, x).median()), 99.0),
+                    "background_changed": moved,
+                }
+            )
+    return found
 
 
 def _about(points: Points, spec: str) -> dict[str, Any]:
@@ -338,7 +417,11 @@ def _about(points: Points, spec: str) -> dict[str, Any]:
         "n": len(points),
         "total": len(points.dataset),
         "classes": list(points.dataset.classes),
-        "domain": {"kind": domain.kind, "shape": list(domain.shape), "low": domain.low, "high": domain.high, "levels": domain.levels},
+        "domain": {
+            "kind": domain.kind,
+            "shape": list(domain.shape),
+            "low": domain.low,
+            "high": domain.high,
+            "levels": domain.levels,
+        },
     }
-
-

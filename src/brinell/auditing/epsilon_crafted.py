@@ -1,8 +1,8 @@
 """Counter-examples made by hand: what a budget allows when it is spent on the image of another class, or of another sample.
 
-`x0 + eps * sign(x1)` lays the outline of a sample of another class over a sample: where a person reads the other class, the budget does
-not keep the label. `r * x_a + (1 - r) * x_b` walks from one sample of a class to its nearest, as far as the budget goes: where it
-arrives, an "adversarial" input is another sample of the class, and an error there is one of generalisation.
+`x0 + eps * sign(x1)` lays the outline of a sample of another class over a sample: where a person reads the other class, the
+budget does not keep the label. `r * x_a + (1 - r) * x_b` walks from one sample of a class to its nearest, as far as the budget
+goes: where it arrives, an "adversarial" input is another sample of the class, and an error there is one of generalisation.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from brinell.store.epsilon import limits_of
 Array = np.ndarray[Any, Any]
 ROWS = 10
 """Classes that are shown."""
-USUAL = (8 / 255, 0.1, 0.3)
+USUAL = (0.1, 0.2, 0.3)
 """Budgets in Linf that are used everywhere; those that fit into the range are shown beside the advised one."""
 SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1, "l0": norms.l0}
 
@@ -46,7 +46,10 @@ def craft(
     advised = conditions.common(found, facts["allow"], norm == "l0").eps
     each = conditions.budgets(found, labels, "class", facts["allow"], norm == "l0")
     span = float((points.domain.bounds()[1] - points.domain.bounds()[0]).max())
-    eps = sorted({e for e in (advised, *(u * span for u in USUAL)) if np.isfinite(e) and e > 0})
+    visible = conditions.chosen(found, [conditions.LABEL, conditions.INTERPOLATION])
+    seen = conditions.common(visible, facts["allow"], norm == "l0").eps if visible else np.inf
+    usual = (u * span for u in USUAL) if norm == "linf" else ()
+    eps = sorted({e for e in (advised, seen, *usual) if np.isfinite(e) and e > 0})
     shape, told, pictures = points.domain.shape, [], []
     for i, label in enumerate(present.tolist()):
         here = int(np.flatnonzero(labels == label)[0])
@@ -66,12 +69,21 @@ def craft(
                 # In L0 nothing lies on the way: a value has changed or not.
                 share = min(1.0, budget / gap) if norm != "l0" else float(budget >= gap)
                 pictures.append(base + share * (other - base))
-                told.append(about | {"kind": "within", "other": there, "other_label": int(label), "eps": budget, "r": 1 - share, "gap": gap})
+                told.append(
+                    about
+                    | {"kind": "within", "other": there, "other_label": int(label), "eps": budget, "r": 1 - share, "gap": gap}
+                )
     arrays = {"pictures": torch.stack(pictures).numpy()} if pictures else {"pictures": np.zeros((0, *shape), np.float32)}
     shown = np.unique([one[key] for one in told for key in ("sample", "other")]).astype(np.int64)
     arrays |= {"ids": shown, "clean": points.x[torch.from_numpy(shown)].reshape(-1, *shape).numpy()}
     name = _ask(points, arrays, told, model, given, progress)
-    return arrays, {"norm": norm, "eps": eps, "advised": advised if np.isfinite(advised) else None, "model": name, "pictures": told}
+    return arrays, {
+        "norm": norm,
+        "eps": eps,
+        "advised": advised if np.isfinite(advised) else None,
+        "model": name,
+        "pictures": told,
+    }
 
 
 def _ask(

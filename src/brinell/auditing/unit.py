@@ -86,7 +86,9 @@ def run_unit(setting: Setting, group: Group) -> Result:
     device = group.x.device
     levels = torch.as_tensor(group.unit[:, None] * setting.levels, dtype=torch.float32, device=device)
     batch = Batch(ids=torch.arange(len(group.x), device=device), x=group.x, y=torch.as_tensor(group.label, device=device).long())
-    threat = Threat(distance=setting.distance, eps=_at(levels, torch.as_tensor(group.level, device=device)), domain=setting.domain)
+    threat = Threat(
+        distance=setting.distance, eps=_at(levels, torch.as_tensor(group.level, device=device)), domain=setting.domain
+    )
     minimal = setting.stage.attack.family == "minimal"
     ledger = Ledger(
         setting.target,
@@ -106,7 +108,9 @@ def run_unit(setting: Setting, group: Group) -> Result:
         _shrink(ledger, batch, threat, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
     fooled = broken < levels.shape[1]
-    found = _judge(setting, group, ledger, np.flatnonzero(fooled), group.radius(setting.levels, np.flatnonzero(fooled), broken[fooled]))
+    found = _judge(
+        setting, group, ledger, np.flatnonzero(fooled), group.radius(setting.levels, np.flatnonzero(fooled), broken[fooled])
+    )
     costs = _costs(ledger, time.perf_counter() - started)
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
     margin = ledger.best_margin.cpu().numpy()

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from brinell.cli import audit, benchmark, compare, gate, heap, plugins, report, train_agent, verify
+from brinell.cli import audit, benchmark, compare, epsilon, gate, heap, plugins, report, train_agent, verify
 from brinell.core.errors import BrinellError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("audit")(audit.audit)
+app.command("epsilon")(epsilon.epsilon)
 app.command("train-agent")(train_agent.train_agent)
 app.command("benchmark")(benchmark.benchmark)
 app.command("report")(report.report)

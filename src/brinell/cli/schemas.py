@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
+from brinell.analysis.epsilon import EpsilonResult
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
 from brinell.auditing.verify import VerifyResult
 
@@ -92,6 +93,7 @@ SCHEMAS: dict[str, Any] = {
     "audit": ModelResult | AuditResult,
     "benchmark": BenchmarkResult,
     "compare": CompareResult,
+    "epsilon": EpsilonResult,
     "gate": GateResult,
     "train-agent": AgentAnswer,
     "plan": PlanAnswer,

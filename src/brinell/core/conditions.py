@@ -1,8 +1,8 @@
-"""When a budget is sound: no allowed change leads to an input of another class, none to another input of the class, none is noticed.
+"""When a budget is sound: no allowed change leads to another class, none to another sample of the class, and none is noticed.
 
-Each condition is a largest eps for each sample; the smallest of them is the sample's own budget. Half the distance to the nearest
-sample of another class is the most at which the balls around two samples of different classes never meet, so that a classifier can
-be right on all of both (Yang et al. 2020, A closer look at accuracy vs. robustness, section 3). Pure functions on arrays.
+Each condition is a largest eps for each sample; the smallest of them is the sample's own budget. Half the distance to the
+nearest sample of another class is the most at which the balls around samples of two classes never meet, so that a classifier
+can be right on all of both (Yang et al. 2020, A closer look at accuracy vs. robustness, section 3). Pure functions on arrays.
 """
 
 import math

@@ -76,8 +76,8 @@ def nearest(
 class _Search:
     """Finds the nearest candidate of one query after another, by lower bounds for a block of queries at once.
 
-    Linf: the largest difference in some of the values. L1: squared L2 over the range, for no value differs by more, and differences
-    of sums over groups of values. L0: the values of which exactly one is the usual one (the background, say).
+    Linf: the largest difference in some of the values. L1: squared L2 over the range, for no value differs by more, and
+    differences of sums over groups of values. L0: the values of which exactly one is the usual one (the background, say).
     """
 
     def __init__(self, norm: str, reference: Array) -> None:
@@ -102,7 +102,9 @@ class _Search:
         """Take the next queries (b, d), and find all bounds."""
         self.queries = queries[:, self.spread]
         if self.some is not None:
-            self.bound = torch.cdist(torch.from_numpy(self.queries[:, :GROUPS].astype(np.float32)), self.some, p=torch.inf).numpy()
+            self.bound = torch.cdist(
+                torch.from_numpy(self.queries[:, :GROUPS].astype(np.float32)), self.some, p=torch.inf
+            ).numpy()
             return
         q = self._points(self.queries)
         square = (q * q).sum(1, keepdim=True) + self.square[None, :]

@@ -1,7 +1,7 @@
 """Distances between all samples of a data set, reduced on the way to class means and nearest neighbours; nothing n x n is kept.
 
-Samples are flattened and sorted by class, so that the blocks of a class lie together: for blocks of two different classes every pair
-is a pair of different labels, and only the few blocks on the diagonal have to look at labels.
+Samples are flattened and sorted by class, so that the blocks of a class lie together: for blocks of two different classes every
+pair is a pair of different labels, and only the few blocks on the diagonal have to look at labels.
 """
 
 from collections.abc import Callable, Iterator
@@ -85,8 +85,8 @@ def l2_statistics(
 ) -> tuple[ClassSums, Neighbours]:
     """Sums of L2 distances over all pairs and each sample's nearest neighbours, in little more than the matrix products.
 
-    Squared distances come out of one product of rows that carry their squared length, so that no pass is spent on adding them. Its
-    float32 errors are some 1e-6 of the squared length; the distances of the neighbours are computed anew from the differences.
+    Squared distances come out of one product of rows that carry their squared length, so that no pass is spent on adding them.
+    Its float32 errors are some 1e-6 of the squared length; distances of neighbours are computed anew from the differences.
 
     Args:
         x: (n, d) float32; no two equal rows of one label, or they are each other's neighbours at 0.

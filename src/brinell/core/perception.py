@@ -1,8 +1,8 @@
 """Whether a person would notice a change of a picture: likeness, noise, and what becomes of the background.
 
-Wang, Bovik, Sheikh & Simoncelli 2004, Image quality assessment: from error visibility to structural similarity (Gaussian window of
-11 x 11 with sigma 1.5, K1 = 0.01, K2 = 0.03). Deviations: the window shrinks to the largest odd side that fits into a small picture,
-and the mean is over windows that lie within the picture, channels apart.
+Wang, Bovik, Sheikh & Simoncelli 2004, Image quality assessment: from error visibility to structural similarity (Gaussian
+window of 11 x 11 with sigma 1.5, K1 = 0.01, K2 = 0.03). Deviations: the window shrinks to the largest odd side that fits into a
+small picture, and the mean is over windows that lie within the picture, channels apart.
 """
 
 import torch
@@ -63,8 +63,8 @@ def background_changed(x0: Tensor, x: Tensor, value: float, step: float) -> Tens
 def typical_change(norm: str, x0: Tensor, eps: Tensor, domain: Domain, rng: Streams) -> Tensor:
     """Inputs at eps (n,) from `x0`, changed as evenly at random as the norm's budget allows, and moved into the bounds.
 
-    Linf: every value by eps, up or down. L2: normal noise of length eps. L1 and L0: as many random values as the budget lasts for go
-    to the farther bound. One and the same draw for every eps, so that more budget is more change.
+    Linf: every value by eps, up or down. L2: normal noise of length eps. L1 and L0: as many random values as the budget lasts
+    for go to the farther bound. One and the same draw for every eps, so that more budget is more change.
     """
     if norm == "linf":
         delta = (rng.uniform(*x0.shape[1:]) - 0.5).sign() * norms.per_sample(eps, x0)

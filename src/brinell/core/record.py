@@ -29,8 +29,8 @@ class Outcome(StrEnum):
     SURVIVED_ABOVE = "survived_above"
     """This attack found nothing at a larger eps, whose inputs include these."""
     SPARED = "spared"
-    """Earlier attacks left the sample so far from the boundary that this one was not run (the stage's `within`), or the sample's own
-    budget is 0."""
+    """Earlier attacks left the sample so far from the boundary that this one was not run (the stage's `within`), or the
+    sample's own budget is 0."""
     SKIPPED = "skipped"
     """The attack cannot run on this model, distance or domain; the reason stands in the manifest."""
     FAILED = "failed"
@@ -57,7 +57,8 @@ class Records:
     attack: np.ndarray[Any, Any] = _column("string", "the stage's name, or `clean` for the first check")
     distance: np.ndarray[Any, Any] = _column("string", "norm in which eps is measured")
     eps: np.ndarray[Any, Any] = _column(
-        "float64", "budget of this row as the run counts it: in the units of the data, or as a multiple of the sample's advised eps"
+        "float64",
+        "budget of this row as the run counts it: in the units of the data, or as a multiple of the sample's advised eps",
     )
     radius: np.ndarray[Any, Any] = _column(
         "float64", "the same budget in the units of the data: eps itself, or that multiple of what the sample was advised"

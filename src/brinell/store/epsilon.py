@@ -1,10 +1,11 @@
 """The folder of `brinell epsilon`: epsilon.json (what was asked, and what was found of the whole) and arrays by sample.
 
-`arrays/samples.safetensors` holds (n,) arrays: `labels`, and for each norm `NORM.same`, `NORM.same_at`, `NORM.other`, `NORM.other_at`
-(distances, and positions in the data), `NORM.unnoticed`, and with training data `NORM.train_same`, `NORM.train_other`. `means` holds
-for each norm the mean distance between classes; `crafted` the pictures of the counter-examples.
+`arrays/samples.safetensors` holds (n,) arrays: `labels`, and for each norm `NORM.same`, `NORM.same_at`, `NORM.other` and
+`NORM.other_at` (distances, and positions in the data), `NORM.unnoticed`, and with training data `NORM.train_same` and
+`NORM.train_other`. `means` holds for each norm the mean distance between classes; `crafted` the counter-examples.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,13 +32,22 @@ def save_folder(folder: Path, facts: Mapping[str, Any], arrays: Mapping[str, Map
         RequestError: the folder holds a run or another analysis.
         StoppedError: it cannot be written.
     """
+    check_free(folder)
+    for name, tensors in arrays.items():
+        content = save({key: np.ascontiguousarray(value) for key, value in tensors.items()})
+        write_atomically(folder / "arrays" / f"{name}.safetensors", functools.partial(Path.write_bytes, data=content))
+    write_text(folder / FACTS, json.dumps({"schema": SCHEMA_VERSION, **facts}, indent=1, ensure_ascii=False) + "\n")
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder that holds a run or another analysis.
+
+    Raises:
+        RequestError: it does.
+    """
     for name in (FACTS, "manifest.json"):
         if (folder / name).exists():
             raise RequestError(f"{folder} holds {name} already: choose another --out")
-    for name, tensors in arrays.items():
-        whole = {key: np.ascontiguousarray(value) for key, value in tensors.items()}
-        write_atomically(folder / "arrays" / f"{name}.safetensors", lambda path, whole=whole: path.write_bytes(save(whole)))
-    write_text(folder / FACTS, json.dumps({"schema": SCHEMA_VERSION, **facts}, indent=1, ensure_ascii=False) + "\n")
 
 
 def load_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
@@ -52,7 +62,9 @@ def load_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array
             raise RequestError(f"{folder} was written by another version of brinell: make it anew with brinell epsilon")
         return facts, {name: load_file(folder / "arrays" / f"{name}.safetensors") for name in ARRAYS}
     except FileNotFoundError as error:
-        raise RequestError(f"{folder} is no folder of brinell epsilon ({Path(error.filename or FACTS).name} is missing)") from None
+        raise RequestError(
+            f"{folder} is no folder of brinell epsilon ({Path(error.filename or FACTS).name} is missing)"
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, OSError, safetensors.SafetensorError) as error:
         raise RequestError(f"{folder} is damaged ({error}): make it anew with brinell epsilon") from None
 
