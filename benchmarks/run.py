@@ -10,7 +10,7 @@ from pathlib import Path
 
 import measure
 
-BENCHMARKS = ("overhead", "sweep", "memory", "kill", "precision")
+BENCHMARKS = ("overhead", "sweep", "memory", "kill", "precision", "distances")
 INTRODUCTION = """\
 # Performance
 

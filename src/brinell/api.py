@@ -9,6 +9,8 @@ from torch import nn
 
 from brinell.analysis.detection import DetectionResult
 from brinell.analysis.detection import summarise as summarise_detection
+from brinell.analysis.epsilon import EpsilonResult
+from brinell.analysis.epsilon import summarise as summarise_epsilon
 from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.review import ReviewResult
 from brinell.analysis.review import summarise as summarise_review
@@ -19,6 +21,7 @@ from brinell.auditing.cascade import DEFAULT
 from brinell.auditing.detection import DetectRequest
 from brinell.auditing.detection import detect as run_detection
 from brinell.auditing.engine import Progress
+from brinell.auditing.epsilon import EpsilonRequest, Watching, measure
 from brinell.auditing.plan import Request, make_plan, open_data
 from brinell.auditing.reviewing import ReviewRequest, make_review
 from brinell.auditing.toml import checked, make_request
@@ -30,12 +33,14 @@ from brinell.core.target import Target
 from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset
 from brinell.report import detection as detection_page
+from brinell.report import epsilon as epsilon_page
 from brinell.report import html
 from brinell.report import review as review_page
 from brinell.runners import benchmark as benchmark_runner
 from brinell.runners import local
 from brinell.runners.review import ReviewServer
 from brinell.store.cards import figures
+from brinell.store.epsilon import check_free, save_folder
 from brinell.store.review import Review
 from brinell.store.run import Run
 
@@ -246,6 +251,49 @@ def review(
     finally:
         review_page.write(folder)
     return summarise_review(held)
+
+
+def epsilon(
+    data: Dataset | tuple[Any, Any] | str,
+    *,
+    train: Dataset | tuple[Any, Any] | str | None = None,
+    model: nn.Module | Target | str | None = None,
+    out: Path | str | None = None,
+    progress: Watching | None = None,
+    **settings: Any,
+) -> EpsilonResult:
+    """Advise an eps for a data set, each class and each sample, as `brinell epsilon` does.
+
+    Args:
+        data: as for `audit`.
+        train: training data in which neighbours are looked for, too.
+        model: asked about the crafted counter-examples.
+        out: the folder; none makes a fresh one under runs/.
+        progress: told what goes on.
+        settings: the other fields of `auditing.epsilon.EpsilonRequest`: norm, samples, pairs, fraction, allow, conditions, ssim,
+            psnr, seed.
+
+    Returns:
+        What `brinell epsilon --json` prints; `result.folder` holds distances and report.html.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    given, known = open_dataset(data), None if train is None else open_dataset(train)
+    name = data if isinstance(data, str) else f"{IN_MEMORY}:{given.name if given else ''}"
+    named = {
+        "data": name,
+        "train": train if isinstance(train, str) else None,
+        "model": model if isinstance(model, str) else None,
+    }
+    request = checked(EpsilonRequest, settings | named)
+    folder = Path(out) if out is not None else default_out(name, "epsilon")
+    check_free(folder)
+    targets = () if model is None else in_memory(model, data, None)
+    facts, arrays = measure(request, progress or Silent(), dataset=given, train=known, target=targets[0] if targets else None)
+    save_folder(folder, facts, arrays)
+    epsilon_page.write(folder)
+    return summarise_epsilon(folder)
 
 
 def verify(

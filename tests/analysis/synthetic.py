@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.record import COLUMNS, Records
+from brinell.core.record import COLUMNS, SCHEMA_VERSION, Records
 
 SEVERAL = ("apgd-ce", "apgd-dlr")
 
@@ -24,7 +24,7 @@ def manifest(
     **changes: Any,
 ) -> dict[str, Any]:
     value = {
-        "schema": 1,
+        "schema": SCHEMA_VERSION,
         "brinell": "0.1.0",
         "revision": "0123456789abcdef+dirty",
         "state": "finished",
@@ -173,6 +173,7 @@ def _attacked(
         "attack": np.full(n * e, stage, object),
         "distance": np.full(n * e, "linf", object),
         "eps": np.tile(eps, n),
+        "radius": np.tile(eps, n),
         "outcome": flat,
         "adv_pred": some(wide(other), np.int32, found),
         "adv_confidence": some(np.full(n * e, 0.6), np.float32, found),

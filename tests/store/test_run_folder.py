@@ -50,6 +50,7 @@ def some_records(n=3, **columns):
         "attack": "fgsm",
         "distance": "linf",
         "eps": 0.1,
+        "radius": 0.1,
         "outcome": str(Outcome.SURVIVED),
     }
     return rows.build(n, **(known | columns))
@@ -261,7 +262,7 @@ def test_open(run):
     assert Run.open(str(run.path)).manifest == run.manifest
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 1}'])
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 2}'])
 def test_a_damaged_manifest(run, content):
     (run.path / "manifest.json").write_bytes(content)
     with pytest.raises(RequestError, match="manifest.json is damaged"):

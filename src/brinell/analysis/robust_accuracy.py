@@ -203,7 +203,8 @@ def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     rows = np.flatnonzero(mine & np.ma.filled(records.stored_pred != records.label, False))
     within = np.ma.filled(records.stored_within[rows], False)
     # A find that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
-    reach = np.where(within, records.eps[rows], _size(records, rows, str(manifest["distance"])) + rounding(manifest))
+    size = _size(records, rows, str(manifest["distance"])) + rounding(manifest)
+    reach = np.where(within, records.eps[rows], size * records.eps[rows] / records.radius[rows])
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
     survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)

@@ -172,7 +172,7 @@ class ModelAudit:
             self.target,
             Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
             plan.distance,
-            float(plan.levels[-1]) if len(plan.levels) else math.inf,
+            float(plan.levels[-1] * np.median(plan.units[at])) if len(plan.levels) else math.inf,
             Streams.of(plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks"),
             batch_size=plan.request.batch_size,
             on_pass=self.progress.passes,
@@ -222,6 +222,7 @@ class ModelAudit:
             attack=CLEAN,
             distance=self.plan.distance.name,
             eps=0.0,
+            radius=0.0,
             outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
             best_margin=lead.cpu().numpy(),
             forwards=self.plan.looks,
@@ -368,7 +369,8 @@ class ModelAudit:
 
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
-        return stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), masked=self.masked)
+        far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), masked=self.masked)
+        return np.asarray(far | (self.plan.units == 0))
 
     def _worst_case(self, stage: Stage, samples: int) -> int:
         return self.plan.cost(self.source, stage)[0] * samples // max(1, len(self.plan.ids))
@@ -396,6 +398,7 @@ class ModelAudit:
             clean_confidence=state.clean_confidence[at],
             level=level,
             x=self._load(self.plan.ids[at]),
+            unit=self.plan.units[at],
         )
 
     def _implied(self, stage: Stage, state: State, broken: Array, spared: Array | None, failed: Array | None = None) -> Records:
@@ -426,6 +429,7 @@ class ModelAudit:
             attack=stage.name,
             distance=plan.distance.name,
             eps=plan.levels[level],
+            radius=plan.levels[level] * plan.units[at],
             outcome=outcome,
         )
 
@@ -479,6 +483,7 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
         stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
         distance=plan.distance.name,
         eps=plan.levels.tolist(),
+        units=None if plan.advised is None else plan.units.tolist(),
         seed=plan.request.seed,
         queries=plan.request.queries,
         precision=plan.request.precision,

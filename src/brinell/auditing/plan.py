@@ -39,7 +39,8 @@ class Request(BaseModel):
     norm: str = "linf"
     """The distance in which eps is measured."""
     eps: str | None = None
-    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points; none means the field's usual ones for images."""
+    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points; advised, or advised:FOLDER of brinell epsilon, for each
+    sample's own; none means the field's usual ones for images."""
     attack: tuple[str, ...] = DEFAULT
     """The attacks, in order; each runs on what the ones before it left standing."""
     samples: int | None = Field(default=None, ge=1)
@@ -86,6 +87,10 @@ class Plan:
     labels: Array
     """(n,) int64: their labels."""
     budgets: Budgets
+    units: Array
+    """(n,) float64: what the budgets of each sample are multiples of: 1, or its advised eps."""
+    advised: dict[str, Any] | None
+    """For the manifest, where budgets were advised: how."""
     distance: Distance
     stages: tuple[Stage, ...]
     models: tuple[ModelSource, ...]
@@ -138,7 +143,6 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
     request = request.model_copy(update={"eps": request.eps or usual_eps(dataset.domain, distance.name)})
-    budgets = parse_eps(str(request.eps))
     for stage in stages:
         if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
             stage.attack.check(dataset.domain.free)
@@ -148,6 +152,7 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     n = min(len(labels), request.samples or DEFAULT_SAMPLES)
     if request.samples and request.samples > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
+    budgets, units, advised = budgets_of(request, dataset, n)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision
     models = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
@@ -158,11 +163,27 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
         ids=np.arange(n, dtype=np.int64),
         labels=np.asarray(labels[:n], dtype=np.int64),
         budgets=budgets,
+        units=units,
+        advised=advised,
         distance=distance,
         stages=stages,
         models=_distinct(models),
         device=device,
     )
+
+
+def budgets_of(request: Request, dataset: Dataset, n: int) -> tuple[Budgets, Array, dict[str, Any] | None]:
+    """The budgets, what they are multiples of for each of the first `n` samples, and how they were advised.
+
+    Raises:
+        RequestError: no budget that can be read, or nothing advised for these samples.
+    """
+    text = str(request.eps)
+    if text.partition(":")[0].partition("?")[0] != "advised":
+        return parse_eps(text), np.ones(n), None
+    from brinell.auditing.advised import advised_budgets  # which opens data and models as this module does
+
+    return advised_budgets(text, request.data, request.norm, request.seed, dataset, n)
 
 
 def usual_eps(domain: Domain, distance: str) -> str:

@@ -37,7 +37,7 @@ class Setting:
     distance: Distance
     domain: Domain
     levels: Array
-    """(levels,) float64: the positive budgets, ascending."""
+    """(levels,) float64: the positive budgets, ascending; in units of the data, or multiples of each sample's own."""
     seed: int
     batch_size: int
     queries: int | None
@@ -57,6 +57,12 @@ class Group:
     """(n,) int64: index into the setting's levels of the budget to attack at."""
     x: Tensor
     """(n, *shape): clean inputs on the target's device."""
+    unit: Array
+    """(n,) float64: what the setting's levels are multiples of."""
+
+    def radius(self, levels: Array, at: Array, level: Array) -> Array:
+        """(len(at),) float64: the budget of some samples in the units of the data."""
+        return np.asarray(levels[level] * self.unit[at])
 
     def select(self, at: Array) -> "Group":
         """The samples at some positions."""
@@ -79,9 +85,11 @@ def run_unit(setting: Setting, group: Group) -> Result:
     """Attack a group, shrink what was found to the smallest budgets it fits, judge it, and write it down."""
     started = time.perf_counter()
     device = group.x.device
-    levels = torch.as_tensor(setting.levels, dtype=torch.float32, device=device)
+    levels = torch.as_tensor(group.unit[:, None] * setting.levels, dtype=torch.float32, device=device)
     batch = Batch(ids=torch.arange(len(group.x), device=device), x=group.x, y=torch.as_tensor(group.label, device=device).long())
-    threat = Threat(distance=setting.distance, eps=levels[torch.as_tensor(group.level, device=device)], domain=setting.domain)
+    threat = Threat(
+        distance=setting.distance, eps=_at(levels, torch.as_tensor(group.level, device=device)), domain=setting.domain
+    )
     minimal = setting.stage.attack.family == "minimal"
     ledger = Ledger(
         setting.target,
@@ -101,8 +109,10 @@ def run_unit(setting: Setting, group: Group) -> Result:
     if not minimal:
         _shrink(ledger, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
-    fooled = broken < len(levels)
-    found = _judge(setting, group, ledger, np.flatnonzero(fooled), setting.levels[broken[fooled]])
+    fooled = broken < levels.shape[1]
+    found = _judge(
+        setting, group, ledger, np.flatnonzero(fooled), group.radius(setting.levels, np.flatnonzero(fooled), broken[fooled])
+    )
     costs = _costs(ledger, time.perf_counter() - started)
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
     margin = ledger.best_margin.cpu().numpy()
@@ -112,8 +122,13 @@ def run_unit(setting: Setting, group: Group) -> Result:
     return Result(records=records, arrays=arrays, remarks=tuple(remarks or ()))
 
 
+def _at(levels: Tensor, level: Tensor) -> Tensor:
+    """(n,) of each row's levels (n, levels) the one that is named."""
+    return levels.gather(1, level[:, None])[:, 0]
+
+
 def _level_of(size: Tensor, levels: Tensor, threat: Threat) -> Tensor:
-    """(n,) index of the smallest level that each distance fits into; the number of levels where none does."""
+    """(n,) index of the smallest of its levels (n, levels) that each distance fits into; the number of levels where none does."""
     return (size[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
 
 
@@ -128,9 +143,9 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
             return
         ids = batch.ids[open_]
         middle = (reached[ids] + failed[ids]) // 2
-        smaller = replace(threat, eps=levels[middle])
+        smaller = replace(threat, eps=_at(levels[ids], middle))
         desk.labels(ids, smaller.project(ledger.movable(ledger.closest[ids]), batch.x[ids]))
-        now = _level_of(ledger.distance[ids], levels, threat)
+        now = _level_of(ledger.distance[ids], levels[ids], threat)
         reached[ids] = now
         failed[ids] = torch.where(now > middle, middle, failed[ids])
 
@@ -218,6 +233,7 @@ def _write(
             attack=setting.stage.name,
             distance=setting.distance.name,
             eps=setting.levels[level],
+            radius=group.radius(setting.levels, at, level),
             outcome=str(outcome),
             **columns,
         )

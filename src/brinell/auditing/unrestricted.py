@@ -21,7 +21,7 @@ from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
-from brinell.core.nearest import Nearest, nearest
+from brinell.core.reference import Nearest, nearest
 from brinell.core.streams import Streams
 from brinell.core.target import Access, Target
 from brinell.core.threat import Threat

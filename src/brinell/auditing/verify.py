@@ -124,7 +124,10 @@ class Verification:
             return None
 
     def _complete(self, where: str, records: Records) -> None:
-        """One row for each sample and budget, neither more nor fewer."""
+        """One row for each sample and budget, neither more nor fewer, and each at the sample's own radius."""
+        units = self.plan.units[np.searchsorted(self.plan.ids, records.sample_id).clip(0, len(self.plan.ids) - 1)]
+        other = records.sample_id[~np.isclose(records.radius, records.eps * units, rtol=1e-9)]
+        self._note(where, "the row's radius is not the budget that the sample was given", np.unique(other).tolist())
         expected = sorted((sample, eps) for sample in self.plan.ids.tolist() for eps in self.plan.levels.tolist())
         if sorted(zip(records.sample_id.tolist(), records.eps.tolist(), strict=True)) != expected:
             self._note(
@@ -195,7 +198,7 @@ class Verification:
         low, high = domain.bounds(x)
         inside = (x >= low - domain.slack) & (x <= high + domain.slack)
         claim(inside.flatten(1).all(1), "the stored input leaves the bounds of the data")
-        eps = torch.as_tensor(records.eps[rows], dtype=torch.float32, device=x.device)
+        eps = torch.as_tensor(records.radius[rows], dtype=torch.float32, device=x.device)
         size = self.plan.distance.size(x - x0)
         limit = eps + tolerance(eps, self.plan.distance, domain)
         claim(size <= limit, f"the stored input is farther than eps in {self.plan.distance.name}")

@@ -10,6 +10,7 @@ from brinell.cli import (
     benchmark,
     compare,
     detect,
+    epsilon,
     gate,
     heap,
     plugins,
@@ -30,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("audit")(audit.audit)
+app.command("epsilon")(epsilon.epsilon)
 app.command("train-agent")(train_agent.train_agent)
 app.command("benchmark")(benchmark.benchmark)
 app.command("detect")(detect.detect)

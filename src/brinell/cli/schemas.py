@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from brinell.analysis.detection import DetectionResult
+from brinell.analysis.epsilon import EpsilonResult
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
 from brinell.analysis.unrestricted import UnrestrictedResult
 from brinell.auditing.verify import VerifyResult
@@ -110,6 +111,7 @@ SCHEMAS: dict[str, Any] = {
     "benchmark": BenchmarkResult,
     "compare": CompareResult,
     "detect": DetectionResult,
+    "epsilon": EpsilonResult,
     "gate": GateResult,
     "train-agent": AgentAnswer,
     "plan": PlanAnswer,

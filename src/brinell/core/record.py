@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CLEAN = "clean"
 """The value of `attack` in the row of the first check, one per model and sample, at eps 0."""
 
@@ -29,7 +29,8 @@ class Outcome(StrEnum):
     SURVIVED_ABOVE = "survived_above"
     """This attack found nothing at a larger eps, whose inputs include these."""
     SPARED = "spared"
-    """Earlier attacks left the sample so far from the boundary that this one was not run (the stage's `within`)."""
+    """Earlier attacks left the sample so far from the boundary that this one was not run (the stage's `within`), or the
+    sample's own budget is 0."""
     SKIPPED = "skipped"
     """The attack cannot run on this model, distance or domain; the reason stands in the manifest."""
     FAILED = "failed"
@@ -55,7 +56,13 @@ class Records:
     clean_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class")
     attack: np.ndarray[Any, Any] = _column("string", "the stage's name, or `clean` for the first check")
     distance: np.ndarray[Any, Any] = _column("string", "norm in which eps is measured")
-    eps: np.ndarray[Any, Any] = _column("float64", "budget of this row, in the units of the data")
+    eps: np.ndarray[Any, Any] = _column(
+        "float64",
+        "budget of this row as the run counts it: in the units of the data, or as a multiple of the sample's advised eps",
+    )
+    radius: np.ndarray[Any, Any] = _column(
+        "float64", "the same budget in the units of the data: eps itself, or that multiple of what the sample was advised"
+    )
     outcome: np.ndarray[Any, Any] = _column("string", "one of Outcome")
     adv_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the adversarial input", null=True)
     adv_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class", null=True)

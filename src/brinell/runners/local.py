@@ -108,6 +108,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),
         "eps_text": list(plan.budgets.texts),
+        "advised": plan.advised,
         "stages": stages,
         "skipped": [
             {"model": model.name, "stage": name, "why": why} for model in plan.models for name, why in model.skipped.items()

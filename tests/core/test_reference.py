@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brinell.core.nearest import nearest
+from brinell.core.reference import nearest
 
 
 def plainly(x, y, reference, known, norm, itself=None):

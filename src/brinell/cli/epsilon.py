@@ -1,0 +1,80 @@
+"""`brinell epsilon`: which eps is sound for some data, and why."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from brinell.cli.options import Json, show, show_json
+
+
+def epsilon(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="Data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR.")
+    ],
+    train: Annotated[str | None, typer.Option(help="Training data: neighbours are looked for there, too.")] = None,
+    norm: Annotated[
+        list[str] | None,
+        typer.Option(help="Norm to advise an eps for: linf, l2, l1, l0. May repeat. Default: those that are fast."),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples, from the first. Default: all.")] = None,
+    pairs: Annotated[
+        int | None, typer.Option(help="Samples of a class for means but L2 and for perceptibility, 0 for all. Default: 100.")
+    ] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="eps is at most this fraction of the way to another class. Default: 0.5.")
+    ] = None,
+    allow: Annotated[
+        float | None, typer.Option(help="Share of samples on which one eps may break a condition. Default: 0.01.")
+    ] = None,
+    conditions: Annotated[
+        list[str] | None, typer.Option(help="Condition to keep: label, interpolation, perception. May repeat. Default: all.")
+    ] = None,
+    ssim: Annotated[float | None, typer.Option(help="Least SSIM that counts as unnoticed. Default: 0.9.")] = None,
+    psnr: Annotated[float | None, typer.Option(help="Least PSNR in dB that counts as unnoticed. Default: 30.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model that is asked about the counter-examples: digits-cnn, torch:...")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random number. Default: 0.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder. Default: a fresh one under runs/.")] = None,
+    json: Json = False,
+) -> int:
+    """Measure how far the samples of each class are apart, and advise an eps for the data, each class and each sample.
+
+    brinell audit --eps advised:FOLDER attacks each sample within its own.
+    """
+    from brinell import api
+    from brinell.auditing.epsilon import EpsilonRequest
+    from brinell.cli import say
+
+    given = {key: value for key, value in locals().items() if key in EpsilonRequest.model_fields and value is not None}
+    given |= {key: tuple(given[key]) for key in ("norm", "conditions") if key in given}
+
+    class Telling:
+        def message(self, text: str) -> None:
+            say(text)
+
+    result = api.epsilon(given.pop("data"), out=out, progress=Telling(), **given)
+    if json:
+        show_json(result.model_dump(mode="json", by_alias=True))
+    else:
+        _show(result)
+    return 0
+
+
+def _show(result: Any) -> None:
+    show(f"{result.data}: {result.n} samples, conditions: {', '.join(result.conditions)}")
+    show(f"  {'norm':<5} {'eps':>9}   {'limited by':<14} {'if it may be seen':>17}   limited by")
+    for one in result.norms:
+        advice = one.overall
+        show(f"  {one.norm:<5} {_eps(advice.eps):>9}   {advice.reason:<14} {_eps(advice.seen):>17}   {advice.seen_reason}")
+    for one in result.norms:
+        show(f"  {one.why}")
+    for note in result.notes:
+        show(f"  note: {note.text}")
+    show(f"each sample's own in an audit: --eps advised:{result.folder}")
+    show(f"report: {Path(result.folder) / 'report.html'}")
+
+
+def _eps(value: float | None) -> str:
+    return "no limit" if value is None else f"{value:g}"

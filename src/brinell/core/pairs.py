@@ -1,0 +1,260 @@
+"""Distances between all samples of a data set, reduced on the way to class means and nearest neighbours; nothing n x n is kept.
+
+Samples are flattened and sorted by class, so that the blocks of a class lie together: for blocks of two different classes every
+pair is a pair of different labels, and only the few blocks on the diagonal have to look at labels.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = np.ndarray[Any, Any]
+BLOCK = 2048
+"""Rows and columns of a block: 16 MiB of distances, of which several copies fit into any cache that matters."""
+POWERS = {"linf": float("inf"), "l2": 2.0, "l1": 1.0, "l0": 0.0}
+"""Norm to the p of torch.cdist, for which 0 counts what differs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """For each sample, how far the nearest of its own and of another class is, and which it is. Arrays are (n,)."""
+
+    same: Array
+    """float64; infinite where the class has no other (different) sample."""
+    same_at: Array
+    """int64, -1 for none."""
+    other: Array
+    """float64; infinite where there is no other class."""
+    other_at: Array
+    """int64, -1 for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSums:
+    """Sums of distances over pairs of classes; a pair of samples within a class counts once."""
+
+    total: Array
+    """(classes, classes) float64, symmetric."""
+    pairs: Array
+    """(classes, classes) int64."""
+
+    def means(self) -> Array:
+        """(classes, classes) float64, NaN where there is no pair."""
+        with np.errstate(invalid="ignore"):
+            return np.where(self.pairs > 0, self.total / np.maximum(self.pairs, 1), np.nan)
+
+
+def pair_counts(labels: Array, classes: int) -> Array:
+    """(classes, classes) int64: pairs of different samples."""
+    n = np.bincount(labels, minlength=classes).astype(np.int64)
+    counts = np.outer(n, n)
+    np.fill_diagonal(counts, n * (n - 1) // 2)
+    return np.asarray(counts)
+
+
+def class_means(x: Tensor, labels: Array, classes: int, norm: str, on_block: Callable[[int], None] | None = None) -> Array:
+    """Mean distance within and between classes, over every pair; float32 differences, each computed apart.
+
+    Args:
+        x: (n, d) float32.
+        labels: (n,) int64.
+        classes: how many there are.
+        norm: linf, l2, l1 or l0.
+        on_block: called with the number of pairs of each block that is done.
+
+    Returns:
+        (classes, classes) float64, NaN where there is no pair.
+    """
+    order = np.argsort(labels, kind="stable")
+    x, y = x[torch.from_numpy(order)], labels[order]
+    total = np.zeros((classes, classes))
+    for rows, columns in _halves(len(x), 512):
+        size = torch.cdist(x[rows], x[columns], p=POWERS[norm], compute_mode="donot_use_mm_for_euclid_dist")
+        _add(total, size, y[rows], y[columns], diagonal=rows == columns)
+        if on_block:
+            on_block(size.numel())
+    return ClassSums(total=total, pairs=pair_counts(labels, classes)).means()
+
+
+def l2_statistics(
+    x: Tensor, labels: Array, classes: int, on_block: Callable[[int], None] | None = None
+) -> tuple[ClassSums, Neighbours]:
+    """Sums of L2 distances over all pairs and each sample's nearest neighbours, in little more than the matrix products.
+
+    Squared distances come out of one product of rows that carry their squared length, so that no pass is spent on adding them.
+    Its float32 errors are some 1e-6 of the squared length; distances of neighbours are computed anew from the differences.
+
+    Args:
+        x: (n, d) float32; no two equal rows of one label, or they are each other's neighbours at 0.
+        labels: (n,) int64.
+        classes: how many there are.
+        on_block: called with the number of pairs of each block that is done.
+    """
+    order = np.argsort(labels, kind="stable")
+    y = labels[order]
+    x = x[torch.from_numpy(order)]
+    left, right = _carrying(x)
+    total = np.zeros((classes, classes))
+    same, other = _Nearest(len(x)), _Nearest(len(x))
+    buffer = torch.empty(BLOCK, BLOCK)
+    for rows, columns in _halves(len(x), BLOCK):
+        squared = torch.mm(left[rows], right[columns].T, out=_view(buffer, rows, columns))
+        _note(same, other, squared, y, rows, columns, both=True)
+        _add(total, squared.clamp_min_(0).sqrt_(), y[rows], y[columns], diagonal=rows == columns)
+        if on_block:
+            on_block(squared.numel())
+    found = _neighbours(x, x, same, other, order, order)
+    return ClassSums(total=total, pairs=pair_counts(labels, classes)), found
+
+
+def l2_to(x: Tensor, labels: Array, reference: Tensor, known: Array, on_block: Callable[[int], None] | None = None) -> Neighbours:
+    """Each sample's nearest neighbours in L2 among those of another set.
+
+    Args:
+        x: (n, d) float32.
+        labels: (n,) int64.
+        reference: (m, d) float32.
+        known: (m,) int64, the labels of the reference.
+        on_block: called with the number of pairs of each block that is done.
+    """
+    order, there = np.argsort(labels, kind="stable"), np.argsort(known, kind="stable")
+    x, reference = x[torch.from_numpy(order)], reference[torch.from_numpy(there)]
+    y, z = labels[order], known[there]
+    left, right = _carrying(x)[0], _carrying(reference)[1]
+    same, other = _Nearest(len(x)), _Nearest(len(x))
+    buffer = torch.empty(BLOCK, BLOCK)
+    for rows in _blocks(len(x), BLOCK):
+        for columns in _blocks(len(reference), BLOCK):
+            squared = torch.mm(left[rows], right[columns].T, out=_view(buffer, rows, columns))
+            _note(same, other, squared, y, rows, columns, both=False, z=z)
+            if on_block:
+                on_block(squared.numel())
+    return _neighbours(x, reference, same, other, order, there)
+
+
+class _Nearest:
+    """The smallest value seen so far for each row, and its column."""
+
+    def __init__(self, n: int) -> None:
+        self.value = torch.full((n,), torch.inf)
+        self.at = torch.full((n,), -1, dtype=torch.int64)
+
+    def update(self, where: slice, block: Tensor, start: int) -> None:
+        """Look at a block (rows, columns) whose first column is number `start`."""
+        least = block.amin(1)
+        self._take(where, least, lambda rows: block[rows].argmin(1), start)
+
+    def update_columns(self, where: slice, block: Tensor, start: int) -> None:
+        """The same of a block's columns, whose first row is number `start`."""
+        least = block.amin(0)
+        self._take(where, least, lambda columns: block[:, columns].argmin(0), start)
+
+    def _take(self, where: slice, least: Tensor, place: Callable[[Tensor], Tensor], start: int) -> None:
+        # The place is looked for where the value is a new best alone: in the k-th block that is one row in k.
+        better = (least < self.value[where]).nonzero()[:, 0]
+        if len(better):
+            self.value[where][better] = least[better]
+            self.at[where][better] = place(better) + start
+
+
+def _note(
+    same: _Nearest,
+    other: _Nearest,
+    squared: Tensor,
+    y: Array,
+    rows: slice,
+    columns: slice,
+    *,
+    both: bool,
+    z: Array | None = None,
+) -> None:
+    """Take notice of a block of squared distances, from the side of its rows and, of `both`, of its columns."""
+    z = y if z is None else z
+    apart = y[rows.stop - 1] < z[columns.start] or z[columns.stop - 1] < y[rows.start]
+    diagonal = both and rows == columns
+    sides: list[tuple[_Nearest, Tensor]]
+    if apart:
+        sides = [(other, squared)]
+    else:
+        alike = torch.from_numpy(y[rows])[:, None] == torch.from_numpy(z[columns])[None, :]
+        within = squared.masked_fill(~alike, torch.inf)
+        if diagonal:
+            within.fill_diagonal_(torch.inf)
+        sides = [(same, within), (other, squared.masked_fill(alike, torch.inf))]
+    for nearest, block in sides:
+        nearest.update(rows, block, columns.start)
+        if both and not diagonal:
+            nearest.update_columns(columns, block, rows.start)
+
+
+def _carrying(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, d + 2) rows whose products with each other are squared distances."""
+    square = (x * x).sum(1, keepdim=True)
+    one = torch.ones_like(square)
+    return torch.cat([-2 * x, square, one], 1), torch.cat([x, one, square], 1)
+
+
+def _neighbours(x: Tensor, reference: Tensor, same: _Nearest, other: _Nearest, order: Array, there: Array) -> Neighbours:
+    """In the order of the caller, with distances from the differences themselves."""
+    found: dict[str, Array] = {}
+    for name, nearest in (("same", same), ("other", other)):
+        at = nearest.at.numpy()
+        value = np.full(len(at), np.inf)
+        for rows in _blocks(len(at), BLOCK):
+            known = np.flatnonzero(at[rows] >= 0) + rows.start
+            if len(known):
+                gap = x[torch.from_numpy(known)] - reference[torch.from_numpy(at[known])]
+                value[known] = torch.linalg.vector_norm(gap, dim=1, dtype=torch.float64).numpy()
+        back = np.empty_like(value)
+        back[order] = value
+        places = np.full(len(at), -1)
+        places[order] = np.where(at >= 0, there[at], -1)
+        found |= {name: back, f"{name}_at": places}
+    return Neighbours(**found)
+
+
+def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: bool) -> None:
+    """Add a block of distances to the sums of its classes. On the diagonal each pair stands twice, and a sample with itself."""
+    (a, i), (b, j) = _segments(rows), _segments(columns)
+    if len(i) * len(j) <= 16:
+        sums = np.array([[float(size[p:q, r:s].sum()) for r, s in j] for p, q in i])
+    else:
+        left = torch.stack([size[p:q].sum(0) for p, q in i]) if len(i) > 1 else size.sum(0, keepdim=True)
+        sums = np.stack([left[:, r:s].sum(1, dtype=torch.float64).numpy() for r, s in j], 1)
+    if diagonal:
+        # Off the diagonal of classes the block holds both (a, b) and (b, a), as full sums; within a class each pair twice.
+        total[np.ix_(a, b)] += np.where(a[:, None] == b[None, :], sums / 2, sums)
+        return
+    grid = np.zeros_like(total)
+    grid[np.ix_(a, b)] = sums
+    off = grid - np.diag(np.diag(grid))
+    total += off + off.T + np.diag(np.diag(grid))
+
+
+def _segments(labels: Array) -> tuple[Array, list[tuple[int, int]]]:
+    """The labels of a sorted stretch, and where each begins and ends."""
+    values, start = np.unique(labels, return_index=True)
+    ends = [*start[1:].tolist(), len(labels)]
+    return values, list(zip(start.tolist(), ends, strict=True))
+
+
+def _blocks(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def _halves(n: int, size: int) -> Iterator[tuple[slice, slice]]:
+    """Blocks that hold every pair once, and those on the diagonal."""
+    for rows in _blocks(n, size):
+        for columns in _blocks(n, size):
+            if columns.start >= rows.start:
+                yield rows, columns
+
+
+def _view(buffer: Tensor, rows: slice, columns: slice) -> Tensor:
+    return buffer.view(-1)[: (rows.stop - rows.start) * (columns.stop - columns.start)].view(
+        rows.stop - rows.start, columns.stop - columns.start
+    )

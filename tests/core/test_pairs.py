@@ -1,0 +1,101 @@
+"""Class means and nearest neighbours against every pair computed by SciPy, whatever the blocks."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+from brinell.core import nearest as nearest_module
+from brinell.core import pairs
+from brinell.core.nearest import nearest
+from brinell.core.pairs import class_means, l2_statistics, l2_to
+
+METRICS = {"linf": "chebyshev", "l2": "euclidean", "l1": "cityblock"}
+
+
+def distances(a, b, norm):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return (a[:, None] != b[None]).sum(2).astype(float) if norm == "l0" else cdist(a, b, METRICS[norm])
+
+
+def truth(x, y, z, other, norm, own):
+    size = distances(x, z, norm)
+    alike = y[:, None] == other[None, :]
+    inside = np.where(alike & ~(np.eye(len(y), len(other), dtype=bool) & own), size, np.inf)
+    return inside.min(1), np.where(alike, np.inf, size).min(1)
+
+
+def cloud(n, d, classes, seed, bytes_=False):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, classes, n).astype(np.int64)
+    x = rng.random((n, d)) * 0.5 + 0.5 * (y / max(classes - 1, 1))[:, None]
+    x[rng.random((n, d)) < 0.3] = 0  # a background
+    return (np.rint(x * 255).astype(np.uint8) if bytes_ else x.astype(np.float32)), y
+
+
+def test_three_points_by_hand():
+    x, y = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), np.array([0, 0, 1])
+    sums, near = l2_statistics(x, y, 2)
+    assert sums.means()[0, 0] == pytest.approx(5)
+    assert sums.means()[0, 1] == sums.means()[1, 0] == pytest.approx((1 + 18**0.5) / 2)
+    assert np.isnan(sums.means()[1, 1]), "one sample makes no pair"
+    assert near.same.tolist() == [5, 5, np.inf] and near.same_at.tolist() == [1, 0, -1]
+    assert near.other == pytest.approx([1, 18**0.5, 1]) and near.other_at.tolist() == [2, 2, 0]
+    assert class_means(x, y, 2, "linf")[0] == pytest.approx([4, 2])
+    assert class_means(x, y, 2, "l1")[0] == pytest.approx([7, 3.5])
+    assert class_means(x, y, 2, "l0")[0] == pytest.approx([2, 1.5])
+
+
+@given(st.integers(2, 40), st.integers(1, 9), st.integers(1, 12), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_any_blocks_give_every_pair(n, classes, d, seed):
+    x, y = cloud(n, d, classes, seed)
+    pairs.BLOCK = 7
+    try:
+        sums, near = l2_statistics(torch.from_numpy(x), y, classes)
+    finally:
+        pairs.BLOCK = 2048
+    same, other = truth(x, y, x, y, "l2", True)
+    np.testing.assert_allclose(near.same, same, atol=1e-4)
+    np.testing.assert_allclose(near.other, other, atol=1e-4)
+    size = distances(x, x, "l2")
+    for a in range(classes):
+        for b in range(classes):
+            block = size[np.ix_(y == a, y == b)]
+            count = block.size - (a == b) * len(block)
+            if count:
+                # Squares lose half their digits in the difference where two samples all but coincide.
+                assert sums.means()[a, b] == pytest.approx(block.sum() / count, abs=1e-3)
+            else:
+                assert np.isnan(sums.means()[a, b])
+
+
+@pytest.mark.parametrize("norm", ["linf", "l1", "l0"])
+@pytest.mark.parametrize("bytes_", [True, False])
+def test_searches_find_the_nearest(norm, bytes_, monkeypatch):
+    monkeypatch.setattr(nearest_module, "ROWS", 16)
+    x, y = cloud(260, 150, 3, 1, bytes_)
+    y[0] = 3  # a class of one
+    points = torch.from_numpy(x.astype(np.float32))
+    first = l2_statistics(points, y, 4)[1]
+    near = nearest(norm, x, y, x, y, first, own=True)
+    same, other = truth(x, y, x, y, norm, True)
+    np.testing.assert_allclose(near.same, same, rtol=1e-5)
+    np.testing.assert_allclose(near.other, other, rtol=1e-5)
+    assert near.same_at[0] == -1 and np.isinf(near.same[0])
+    at = near.other_at
+    assert (y[at] != y).all()
+    np.testing.assert_allclose(distances(x, x, norm)[np.arange(len(x)), at], other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
+def test_neighbours_in_another_set(norm):
+    x, y = cloud(50, 80, 3, 2)
+    z, other = cloud(120, 80, 3, 3)
+    first = l2_to(torch.from_numpy(x), y, torch.from_numpy(z), other)
+    near = first if norm == "l2" else nearest(norm, x, y, z, other, first, own=False)
+    same, far = truth(x, y, z, other, norm, False)
+    np.testing.assert_allclose(near.same, same, rtol=1e-5)
+    np.testing.assert_allclose(near.other, far, rtol=1e-5)
