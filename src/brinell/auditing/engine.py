@@ -242,6 +242,7 @@ class ModelAudit:
             attack=CLEAN,
             distance=self.plan.distance.name,
             eps=0.0,
+            radius=0.0,
             outcome=str(Outcome.FAILED),
         )
 

@@ -56,6 +56,7 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
             attack=setting.stage.name,
             distance=setting.distance.name,
             eps=setting.levels[one.level],
+            radius=one.radius(setting.levels, np.zeros(1, np.int64), one.level),
             outcome=str(Outcome.FAILED),
         )
         return Result(records=records, arrays={}, remarks=())
