@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import _videos
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, SampleError
 from brinell.datasets.video_folder import VideoFolder
 from brinell.testing.others import check_dataset
 
@@ -83,7 +83,7 @@ def test_a_video_that_gives_no_clip_leaves_the_others_alone(tmp_path: Path) -> N
     assert sorted(found) == [index for index, text in enumerate(said) if text]
     for index, why in found.items():
         assert said[index] in why and str(tmp_path) in why and "\n" not in why
-        with pytest.raises(RequestError, match=said[index]):
+        with pytest.raises(SampleError, match=said[index]):
             data.load([index])
     assert data.load([0, 4]).shape == (2, 3, 8, 112, 112) and not data.unreadable([4, 0])
 

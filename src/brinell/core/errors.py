@@ -30,4 +30,4 @@ class UnreachableError(StoppedError):
 
 
 class SampleError(TargetError):
-    """Some samples cannot be judged and the rest can: the model fails on them and answers others, or their inputs cannot be read."""
+    """Samples that cannot be judged while the rest can: the model fails on them alone, or their inputs cannot be read."""

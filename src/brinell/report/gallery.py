@@ -15,6 +15,7 @@ from brinell.core.record import Outcome, Records
 from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
+from brinell.report.filmstrip import film, weight
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
@@ -63,6 +64,7 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
     """
     shape = run.manifest["data"]["domain"]["shape"]
     heavy = 3 * shape[0] * min(shape[-2], THUMBNAIL) * min(shape[-1], THUMBNAIL) if len(shape) > 2 else 1
+    heavy = weight(tuple(shape)) if len(shape) == 4 else heavy
     room = min(PER_MODEL, max(min(IN_ALL, PIXEL_BYTES // heavy) // max(models, 1), 3))
     room -= room % 3  # full rows where the page is wide
     closest = _closest(records, model, str(run.manifest["distance"]))
@@ -126,7 +128,11 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
     elif manifest["data"]["domain"].get("columns"):
         factor, shown = 1, changes(manifest["data"]["domain"], clean, adversarial)
     else:
-        shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
+        before = {"adversarial": clean}
+        shown = {
+            view: picture(array, kind, low, high, title=titles[view], clean=before.get(view), moving=view != "perturbation")
+            for view, array in views.items()
+        }
     return Example(
         sample_id=int(records.sample_id[row]),
         attack=str(records.attack[row]),
@@ -163,8 +169,10 @@ def amplification(delta: Array, span: float) -> int:
     return max([step for step in steps if step <= room], default=1)
 
 
-def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
-    """One input as HTML: a PNG for images and the middle frame of a video, lines for the rest (signals: `report.traces`).
+def picture(
+    array: Array, kind: str, low: float, high: float, *, title: str, clean: Array | None = None, moving: bool = True
+) -> Markup:
+    """One input as HTML: a PNG for images, a film strip for videos, lines for the rest (signals: `report.traces`).
 
     Args:
         array: (C, H, W), (C, T, H, W), (C, T) or (D,), as `kind` says.
@@ -172,10 +180,12 @@ def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> 
         low: lower bound of the values.
         high: upper bound.
         title: what is shown.
+        clean: the input before the attack; of a video, the places that differ from it are marked.
+        moving: whether a video moves.
     """
     array = np.asarray(array, np.float64)
     if kind == "video" and array.ndim == 4:
-        array = array[:, array.shape[1] // 2]
+        return film(array, low, high, title=title, clean=clean, moving=moving)
     if array.ndim == 3:
         return _image(array, low, high, title)
     lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)

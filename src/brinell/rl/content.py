@@ -53,9 +53,15 @@ def _odd(wanted: float, length: int) -> int:
 
 
 def _pool(planes: Tensor, sides: list[int]) -> Tensor:
-    padding = [side // 2 for side in sides]
-    pooled: Tensor = _POOLS[len(sides)](planes, sides, 1, padding, False, False)
-    return pooled
+    """The mean over a window around each value, as far as the window lies inside."""
+    # A mean over a block is one of means along each axis, and in space and time a block holds up to 10**5 values.
+    for kernel in _axis_by_axis(sides) if len(sides) > 2 else [sides]:
+        planes = _POOLS[len(sides)](planes, kernel, 1, [side // 2 for side in kernel], False, False)
+    return planes
+
+
+def _axis_by_axis(sides: list[int]) -> list[list[int]]:
+    return [[side if other == axis else 1 for other in range(len(sides))] for axis, side in enumerate(sides)]
 
 
 def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
