@@ -6,6 +6,7 @@ Animations are WebP, a third of a GIF's size. Who asks for less motion, or print
 import base64
 import io
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from PIL import Image
 Array = np.ndarray[Any, Any]
 
 SHOWN = 4
-"""Frames of a strip: the first, the last, and those at even distances between."""
+"""Frames of a strip: one of each quarter of the video."""
 SIDE = 96
 """Longest side of a frame on the page in pixels, at most."""
 MOVING = 16
@@ -30,7 +31,23 @@ VISIBLE = 0.02
 """A place counts as touched where it changes by more than this share of the range."""
 
 
-def film(array: Array, low: float, high: float, *, title: str, clean: Array | None = None, moving: bool = True) -> Markup:
+def most_changed(clean: Array, adversarial: Array) -> list[int]:
+    """Numbers of the frames to show: of each quarter the one that changed most, or its first where nothing did."""
+    change = np.square(np.asarray(adversarial, np.float64) - clean).sum((0, 2, 3))
+    parts = np.array_split(np.arange(len(change)), min(SHOWN, len(change)))
+    return [int(part[change[part].argmax()]) for part in parts]
+
+
+def film(
+    array: Array,
+    low: float,
+    high: float,
+    *,
+    title: str,
+    clean: Array | None = None,
+    frames: Sequence[int] = (),
+    moving: bool = True,
+) -> Markup:
     """One video as HTML: its strip and, beside it, its animation.
 
     Args:
@@ -39,24 +56,26 @@ def film(array: Array, low: float, high: float, *, title: str, clean: Array | No
         high: upper bound.
         title: what is shown.
         clean: the same video before the attack, (C, T, H, W): a line is drawn around the places that differ.
+        frames: numbers of those in the strip; by default the first of each quarter.
         moving: whether there is an animation.
     """
     pixels = _pixels(array, low, high)
     touched = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
-    numbers = sorted({round(at) for at in np.linspace(0, len(pixels) - 1, min(SHOWN, len(pixels)))})
-    frames = [_frame(pixels[at], None if touched is None else touched[at]) for at in numbers]
-    strip = Image.new("RGB", (sum(one.width for one in frames) + len(frames) - 1, frames[0].height), "white")
+    numbers = frames or most_changed(array, array)
+    stills = [_frame(pixels[at], None if touched is None else touched[at]) for at in numbers]
+    strip = Image.new("RGB", (sum(one.width for one in stills) + len(stills) - 1, stills[0].height), "white")
     left = 0
-    for one in frames:
+    for one in stills:
         strip.paste(one, (left, 0))
         left += one.width + 1
     words = escape(f"{title}, frames {', '.join(str(at + 1) for at in numbers)} of {len(pixels)}")
     tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
     # As wide as they are for their height, so that both come out equally high.
     said = f'<img class="strip{tiny}" style="{_share(strip)}" alt="{words}" title="{words}" src="{_png(strip)}">'
-    if moving and len(pixels) > 1:
-        style = _share(frames[0])
-        said += f'<img class="motion{tiny}" style="{style}" alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
+    if len(pixels) > 1:
+        style = f'class="motion{tiny}" style="{_share(stills[0])}"'
+        shown = f'<img {style} alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
+        said += shown if moving else f"<span {style}></span>"  # so that frames stand below one another
     return Markup(f'<div class="film">{said}</div>')
 
 
@@ -84,11 +103,8 @@ def _frame(pixels: Array, touched: Array | None) -> Image.Image:
     if touched is None or not touched.any():
         return image
     mask = np.asarray(Image.fromarray(touched.astype(np.uint8) * 255).resize(image.size, Image.Resampling.NEAREST)) > 0
-    within = mask.copy()
-    within[1:] &= mask[:-1]
-    within[:-1] &= mask[1:]
-    within[:, 1:] &= mask[:, :-1]
-    within[:, :-1] &= mask[:, 1:]
+    around = np.pad(mask, 1)
+    within = mask & around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
     marked = np.array(image)
     marked[mask & ~within] = MARK
     return Image.fromarray(marked)

@@ -15,7 +15,7 @@ from brinell.core.record import Outcome, Records
 from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
-from brinell.report.filmstrip import film, weight
+from brinell.report.filmstrip import film, most_changed, weight
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
@@ -127,12 +127,10 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         shown, touched = _traces(clean, adversarial, manifest["data"].get("sampling"), titles)
     elif manifest["data"]["domain"].get("columns"):
         factor, shown = 1, changes(manifest["data"]["domain"], clean, adversarial)
+    elif kind == "video":
+        shown = _films(views, low, high, titles)
     else:
-        before = {"adversarial": clean}
-        shown = {
-            view: picture(array, kind, low, high, title=titles[view], clean=before.get(view), moving=view != "perturbation")
-            for view, array in views.items()
-        }
+        shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
     return Example(
         sample_id=int(records.sample_id[row]),
         attack=str(records.attack[row]),
@@ -159,6 +157,17 @@ def _traces(
     return {"clean": Markup(), "perturbation": change, "adversarial": both}, told
 
 
+def _films(views: Mapping[str, Array], low: float, high: float, titles: Mapping[str, str]) -> dict[str, Markup]:
+    """The views of a video: the same frames of each, what was touched surrounded by lines in the last."""
+    clean, adversarial = views["clean"], views["adversarial"]
+    frames = most_changed(clean, adversarial)
+    return {
+        "clean": film(clean, low, high, title=titles["clean"], frames=frames),
+        "perturbation": film(views["perturbation"], low, high, title=titles["perturbation"], frames=frames, moving=False),
+        "adversarial": film(adversarial, low, high, title=titles["adversarial"], frames=frames, clean=clean),
+    }
+
+
 def amplification(delta: Array, span: float) -> int:
     """The largest of 1, 2, 5, 10, 20, 50, ... by which `delta` can be enlarged without leaving half the range either way."""
     largest = float(np.abs(delta).max(initial=0.0))
@@ -169,9 +178,7 @@ def amplification(delta: Array, span: float) -> int:
     return max([step for step in steps if step <= room], default=1)
 
 
-def picture(
-    array: Array, kind: str, low: float, high: float, *, title: str, clean: Array | None = None, moving: bool = True
-) -> Markup:
+def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
     """One input as HTML: a PNG for images, a film strip for videos, lines for the rest (signals: `report.traces`).
 
     Args:
@@ -180,12 +187,10 @@ def picture(
         low: lower bound of the values.
         high: upper bound.
         title: what is shown.
-        clean: the input before the attack; of a video, the places that differ from it are marked.
-        moving: whether a video moves.
     """
     array = np.asarray(array, np.float64)
     if kind == "video" and array.ndim == 4:
-        return film(array, low, high, title=title, clean=clean, moving=moving)
+        return film(array, low, high, title=title)
     if array.ndim == 3:
         return _image(array, low, high, title)
     lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)
