@@ -14,6 +14,7 @@ bounds of +-5 mV.
 
 import argparse
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,16 +99,18 @@ class Knob(NamedTuple):
     stepped: bool = False
     signals: bool = False
     """Whether it is calibrated on heartbeats, being of no use to photographs."""
+    films: bool = False
+    """Whether it is calibrated on clips, since it works from frame to frame."""
 
     @property
     def sizes(self) -> tuple[str, ...]:
         """What it is calibrated on."""
-        return ("beats",) if self.signals else ("small", "large")
+        return ("beats",) if self.signals else ("clips", "large clips") if self.films else ("small", "large")
 
     def held(self, size: str) -> Sequence[float]:
         """The parameters that the filter has now."""
         scale = getattr(plugins.load("filter", self.filter), self.scale)
-        return getattr(scale, "small" if self.signals else size)
+        return getattr(scale, "large" if "large" in size else "small")
 
 
 def _plain(filter: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
@@ -162,6 +165,10 @@ KNOBS = (
     Knob("dropout", "scale", _plain, _from(0.03, 1), signals=True),
     Knob("gain", "scale", _plain, _from(1.1, 20), signals=True),
     Knob("gain", "weaker", _plain, 1 - _from(0.1, 0.99), signals=True),
+    Knob("frame-drop", "scale", _plain, _from(0.02, 0.8), films=True),
+    Knob("frame-repeat", "scale", _plain, _from(0.05, 1.0), films=True),
+    Knob("compression-blocks", "scale", _plain, _from(0.02, 1.0), films=True),
+    Knob("flicker", "scale", _plain, _from(0.1, 2.0), films=True),
 )
 
 
@@ -190,6 +197,7 @@ def inputs(folder: Path, images: int) -> dict[str, Tensor]:
     chosen = files[:: max(1, len(files) // images)][:images]
     large = np.stack([np.asarray(Image.open(file).convert("RGB"), dtype=np.float32) for file in chosen])
     photographs = {"small": small, "large": torch.from_numpy(large / 255).permute(0, 3, 1, 2).contiguous()}
+    photographs |= {"clips": clips(folder, 0), "large clips": originals(folder, max(1, images // 12))}
     return photographs | {"beats": heartbeats(folder / "ecg_mitbih" / "mitbih_beats_train_ds1.npz", 4 * images)}
 
 
@@ -197,6 +205,20 @@ def heartbeats(file: Path, count: int) -> Tensor:
     """(count, 1, 187): beats of all patients in turn, -5 to 5 mV as 0 to 1."""
     options = {"path": str(file), "kind": "signal", "divide": 1000.0, "low": -5.0, "high": 5.0, "groups": "record"}
     return plugins.build("dataset", "npz", options)().load(range(count)).add(5).div(10)
+
+
+def clips(folder: Path, first: int) -> Tensor:
+    """(39, 3, 16, 32, 32) in [0, 1]: every other DAVIS clip, from `first` on."""
+    pixels = np.load(folder / "video" / "davis_clips.npz")["clips"][first::2]
+    return torch.nn.functional.avg_pool3d(torch.from_numpy(pixels.transpose(0, 4, 1, 2, 3) / np.float32(255)), (1, 2, 2))
+
+
+def originals(folder: Path, each: int) -> Tensor:
+    """(n, 3, 16, 224, 224) in [0, 1]: so many clips of each video file."""
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "all").symlink_to((folder / "video" / "originals").resolve())
+        dataset = plugins.build("dataset", "video-folder", {"path": place, "clips": each, "size": 224})()
+        return dataset.load(range(len(dataset)))
 
 
 def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) -> Tensor:

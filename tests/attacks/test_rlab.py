@@ -80,6 +80,10 @@ class Bare:
 REFUSED = [
     ("patch=9", r"patch \(9,\) does not fit an input of shape \(2,\): a side must be between 1 and 2"),
     ("patch=1&stride=2", "stride is 2: between 1 and `patch`"),
+    ("patch=2x2", r"patch \(2, 2\) with stride|patch \(2, 2\) .* does not fit an input of shape \(2,\)"),
+    ("patch=2x", "'2x' are no sides: write one for all axes"),
+    ("patch=1&stride=1x1", "patch .1,. with stride .1, 1. does not fit"),
+    ("stride=1x1", "stride is 1x1: between 1 and `patch`"),
     ("filters={file}:Cut", r"filter Cut made \(1, 1\) .* it must keep shape and type"),
     ("filters={file}:Loud", "filter Loud left the bounds by .*; end it with .clamp"),
     ("filters={file}:Nan", "filter Nan answered NaN or infinity"),
@@ -130,6 +134,18 @@ def test_refused_before_the_model_sees_anything(folder, options, line):
     with pytest.raises(BrinellError, match=line) as error:
         plan_of(model, X, Y, attack=(f"rlab?{options}",), norm="l2")
     assert not model.calls and "\n" not in str(error.value) and error.value.exit_code == 2
+
+
+def test_patches_in_space_and_time():
+    """One side for all axes, or one for each; where nothing is said, eight pieces along each axis of a video."""
+    video = Domain(kind="video", shape=(3, 16, 64, 64))
+    forms = {"4x16x16": (4, 16, 16), "8": (8, 8, 8), "0": (2, 8, 8), "32x64": (32, 64)}
+    for text, patch in forms.items():
+        assert plugins.build("attack", "rlab", {"patch": text}).grid(video).patch == patch
+    overlapping = plugins.build("attack", "rlab", {"patch": "4x16x16", "stride": "2x8x16"}).grid(video)
+    assert (overlapping.steps, overlapping.lattice) == ((2, 8, 16), (7, 7, 4))
+    assert plugins.build("attack", "rlab", {"patch": "4x16x16", "stride": "4"}).grid(video).steps == (4, 4, 4)
+    assert plugins.written(plugins.build("attack", "rlab", {"patch": "2"}))["patch"] == 2, "the same setting however it was given"
 
 
 def test_a_model_that_answers_labels_only_is_refused():

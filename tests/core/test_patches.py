@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.patches import PatchGrid
+from brinell.core.patches import PatchGrid, sides
 
 
 @st.composite
@@ -159,6 +159,13 @@ def test_coarse_cells_hold_each_fine_patch_once(grid, data):
     fine = [patch for patches in sets(coarse) for patch in patches]
     assert sorted(fine) == list(range(len(grid)))
     assert sets(coarse.coarse((99,) * len(grid.lattice))) == [set(range(len(coarse)))]
+
+
+def test_sides_as_people_write_them():
+    assert sides(4, 3) == sides("4", 3) == (4, 4, 4) and sides("2x8x16", 3) == (2, 8, 16) and sides("1x5", 3) == (1, 5)
+    for wrong in ("4x", "x4", "-1", "4 x 4", "4.5", "", "\u00b2"):
+        with pytest.raises(ValueError, match="are no sides: write one for all axes"):
+            sides(wrong, 2)
 
 
 @settings(max_examples=40)

@@ -166,6 +166,77 @@ def test_a_video_is_its_frames(name):
     torch.testing.assert_close(called(name, x, 3), frames, atol=1e-5, rtol=0)
 
 
+def film(n=2, frames=16, height=9, width=13):
+    """Videos no two of whose frames are alike."""
+    return 0.2 + 0.7 * Streams.of(5, torch.arange(n)).uniform(3, frames, height, width)
+
+
+def frames_of(y, x):
+    """(n, T): the number of the frame of `x` that each frame of `y` shows, -1 for none."""
+    same = (y[:, :, :, None] == x[:, :, None]).flatten(4).all(4).all(1)
+    return torch.where(same.any(2), same.float().argmax(2), -1)
+
+
+def test_dropped_frames_are_black_or_the_last_that_came():
+    x = film(40)
+    weak, strong = ((made("frame-drop", x, share) == 0).flatten(3).all(3).all(1) for share in (0.2, 0.5))
+    assert float(weak.float().mean()) == pytest.approx(0.2, abs=0.05) and not torch.equal(weak[0], weak[1])
+    assert (strong | ~weak).all() and strong.sum() > 2 * weak.sum(), "more severe: the same frames and others"
+    black = made("frame-drop", x, 0.2)
+    assert torch.equal(frames_of(black, x), torch.where(weak, -1, torch.arange(16))), "the others are as they were"
+    shown = frames_of(made("frame-drop", x, 0.2, shows="last"), x)
+    for row, lost in zip(shown.tolist(), weak.tolist(), strict=True):
+        last = 0
+        for number, (frame, gone) in enumerate(zip(row, lost, strict=True)):
+            last = last if gone and number else number
+            assert frame == last
+
+
+@pytest.mark.parametrize(("share", "still"), [(0.2, 3.0), (0.5, 7.5), (1.0, 15.0), (0.01, 1.0)])
+def test_a_freeze_repeats_one_frame(share, still):
+    x = film(60)
+    shown = frames_of(made("frame-repeat", x, share), x)
+    repeated = shown != torch.arange(16)
+    assert float(repeated.sum(1).float().mean()) == pytest.approx(still, abs=0.3)
+    for row, again in zip(shown.tolist(), repeated.tolist(), strict=True):
+        frozen = {row[number] for number in range(16) if again[number]}
+        (first,) = frozen
+        assert row == [*range(first + 1), *[first] * sum(again), *range(first + 1 + sum(again), 16)]
+    assert share == 1 or len({tuple(row) for row in shown.tolist()}) > 5, "at another moment in each video"
+    assert torch.equal(made("frame-repeat", x[:, :, :1], 1.0), x[:, :, :1]), "a picture cannot freeze"
+
+
+def test_lost_blocks_stand_still_without_detail_until_the_next_key_frame():
+    x = film(30, frames=20, height=16, width=24)
+    y = made("compression-blocks", x, 0.25)
+    cells = x.reshape(30, 3, 20, 8, 2, 8, 3)
+    changed = (y != x).reshape(cells.shape).any(6).any(4).any(1)  # (n, T, 8, 8)
+    assert float(changed.float().mean()) == pytest.approx(0.25, abs=0.02)
+    means = cells.mean((4, 6), keepdim=True).expand_as(cells)
+    for start in (0, 8, 16):
+        group = slice(start, start + 8)
+        here = changed[:, group]
+        assert torch.equal(here, here[:, :1].expand_as(here)), "from one key frame to the next"
+        still = means[:, :, start : start + 1].expand_as(cells[:, :, group]).reshape(x[:, :, group].shape)
+        away = here[:, None, :, :, None, :, None].expand_as(cells[:, :, group]).reshape(still.shape)
+        torch.testing.assert_close(y[:, :, group], torch.where(away, still, x[:, :, group]))
+    assert not torch.equal(changed[:, 0], changed[:, 8])
+    assert ((made("compression-blocks", x, 0.5) != x) | ~(y != x)).all()
+
+
+def test_flicker_is_a_sine_over_time():
+    x = torch.full((50, 3, 30, 4, 5), 0.5)
+    light = made("flicker", x, 0.4) - 0.5
+    torch.testing.assert_close(light, light[:, :1, :, :1, :1].expand_as(light))
+    line = light[:, 0, :, 0, 0]
+    assert 0.35 < float(line.abs().max()) <= 0.4 + 1e-6 and line.mean(1).abs().max() < 0.15
+    # A sine's neighbours fix its pace: their sum is twice the cosine of the step times the value between.
+    pace = ((line[:, 2:] + line[:, :-2]) * line[:, 1:-1]).sum(1) / (2 * line[:, 1:-1].square().sum(1))
+    period = 2 * math.pi / torch.acos(pace.clamp(-1, 1))
+    assert 1.99 < float(period.min()) < 3 and 6 < float(period.max()) < 10.01
+    torch.testing.assert_close(line[:, 2:], 2 * pace[:, None] * line[:, 1:-1] - line[:, :-2], atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("name", ["gaussian-noise", "salt-and-pepper"])
 def test_noise_differs_from_frame_to_frame(name):
     y = called(name, torch.full((1, 1, 2, 12, 10), 0.5), 5)
@@ -310,9 +381,10 @@ def test_ms_ssim(calibrate):
 
 
 def test_severities_mean_the_same_for_every_filter(calibrate, shared):
-    """On images and beats that the scales were not calibrated on, but for what a filter cannot be: docs/filters.md."""
+    """On images, beats and clips that the scales were not calibrated on, but for what a filter cannot be: docs/filters.md."""
     pixels = np.load(shared / "cifar10" / "cifar10_test.npz")["images"][:64]
     x = {"small": torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)}
+    x["clips"] = calibrate.clips(shared, 1)[::2]
     x["beats"] = calibrate.heartbeats(shared / "ecg_mitbih" / "mitbih_beats_test_ds2.npz", 360)
     beyond = {("jpeg", 5), ("pixelate", 1), ("dropout", 5), ("gain", 5)}
     for knob in calibrate.KNOBS:

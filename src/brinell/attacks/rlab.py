@@ -16,7 +16,7 @@ from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.filtering import SEVERITIES, Variant, variants, vet
 from brinell.core.ledger import Desk
-from brinell.core.patches import AXES, PatchGrid
+from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Threat
@@ -40,10 +40,10 @@ class RLAB:
     """What may stand on a patch: names joined by +, `file.py:Class` for one of your own."""
     policy: str = "default"
     """Who places: default (shipped), greedy, random, or a file that `brinell train-agent` wrote."""
-    patch: int = 0
-    """Side of a patch in values, the same along every axis; 0: about 64 along a signal, 16 x 16 in an image, 8**3 in a video."""
-    stride: int = 0
-    """From one patch to the next; below `patch` they overlap. 0: the side of a patch."""
+    patch: int | str = 0
+    """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x 16 or 8**3 patches in all."""
+    stride: int | str = 0
+    """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a patch."""
     severities: tuple[int, ...] = SEVERITIES
     """Which of the severities 1 to 5 may be used."""
     draws: int = 16
@@ -66,11 +66,17 @@ class RLAB:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them
-        if self.patch < 0 or self.slots < 1 or not self.filters:
+        for name in ("patch", "stride"):
+            value = getattr(self, name)
+            if isinstance(value, str):  # "2" and 2 are one setting, in records too
+                several = sides(value, 1)
+                object.__setattr__(self, name, several[0] if len(several) == 1 else value)
+        one_side = isinstance(self.patch, int)
+        if (one_side and int(self.patch) < 0) or self.slots < 1 or not self.filters:
             raise ValueError(
                 f"patch is {self.patch} and slots {self.slots}: patch must be 0 or more, slots 1 or more, and a filter is needed"
             )
-        if not 0 <= self.stride <= self.patch:
+        if one_side and not (0 <= self.stride <= int(self.patch) if isinstance(self.stride, int) else self.patch):
             raise ValueError(
                 f"stride is {self.stride}: between 1 and `patch`, which is {self.patch}, or 0 for patches side by side"
             )
@@ -95,7 +101,8 @@ class RLAB:
             RequestError: a patch larger than the input.
         """
         if self.patch:
-            return PatchGrid.over(domain, self.patch, self.stride or None)
+            patch = sides(self.patch, AXES[domain.kind])
+            return PatchGrid(domain.shape, patch, sides(self.stride, len(patch)) if self.stride else None)
         lengths = domain.shape[-AXES[domain.kind] :]
         return PatchGrid(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
 

@@ -1,6 +1,7 @@
 """The adversarial benchmark set of a model: what is asked for, and whether it can be made. No query is spent here."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from brinell import plugins
 from brinell.attacks.rlab import RLAB
 from brinell.auditing.hashing import cell
-from brinell.auditing.plan import DEFAULT_SAMPLES, check_classes, choose_device, facts_of, open_data, opener_of
+from brinell.auditing.plan import DEFAULT_SAMPLES, check_classes, choose_device, facts_of, gaps, open_data, opener_of
 from brinell.auditing.spacing import parse_eps
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
@@ -45,10 +46,10 @@ class BenchmarkRequest(BaseModel):
     """What may be placed: names joined by +, file.py:Class for one of your own."""
     policy: str = "default"
     """Who places it: default, greedy, random, or a file that train-agent wrote."""
-    patch: int = Field(default=0, ge=0)
-    """Side of a patch in values; 0 lets the size of the input decide."""
-    stride: int = Field(default=0, ge=0)
-    """From one patch to the next; 0 is the side of a patch."""
+    patch: int | str = 0
+    """Side of a patch in values, or one for each axis (4x16x16); 0 lets the size of the input decide."""
+    stride: int | str = 0
+    """From one patch to the next, like patch; 0 is the side of a patch."""
     eps: str | None = None
     """The largest L2 distance of a flip; none for no cap."""
     steps: int = Field(default=1000, ge=1)
@@ -97,6 +98,8 @@ class BenchmarkPlan:
     eps: float | None
     training_queries: int | None
     device: torch.device
+    unreadable: Mapping[int, str]
+    """Samples whose input cannot be read, with the reason; they are not among `ids`."""
 
     @property
     def form(self) -> Form:
@@ -166,12 +169,14 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, targ
     n = min(len(labels), request.samples or DEFAULT_SAMPLES)
     if not n or (request.samples or 0) > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
+    lost = gaps(dataset, n)
+    ids = np.array([sample for sample in range(n) if sample not in lost], dtype=np.int64)
     domain = dataset.domain.free
     grid, variants = attack.grid(domain), attack.variants(domain)
     first = Streams.of(request.seed, torch.zeros(1, dtype=torch.int64))
-    vet(variants, dataset.domain.part(dataset.load([0])), first, domain=domain)
+    vet(variants, dataset.domain.part(dataset.load(ids[:1].tolist())), first, domain=domain)
     target = opener_of(request.model, dataset)() if target is None else target
-    check_classes(target, labels[:n], tuple(dataset.classes))
+    check_classes(target, labels[ids], tuple(dataset.classes))
     if target.access < Access.SCORES:
         raise RequestError(
             f"model {target.name} answers {target.access.name.lower()} only, and the agent needs scores: choose a model that "
@@ -184,8 +189,8 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, targ
         data_digest=dataset.digest(),
         target=target,
         facts={"name": target.name} | facts_of(target),
-        ids=np.arange(n, dtype=np.int64),
-        labels=labels[:n],
+        ids=ids,
+        labels=labels[ids],
         attack=attack,
         grid=grid,
         variants=variants,
@@ -194,6 +199,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, targ
         eps=eps,
         training_queries=_training(agent.about) if agent.network is not None or agent.about else 0,
         device=device,
+        unreadable=lost,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from brinell import plugins
-from brinell.auditing.plan import choose_device, open_data, opener_of
+from brinell.auditing.plan import choose_device, gaps, open_data, opener_of
 from brinell.core.batch import Batch
 from brinell.core.errors import RequestError
 from brinell.core.filtering import variants
@@ -70,8 +70,10 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
         rules = Rules(steps=coaching.steps, removals=attack.removals, reward=coaching.reward)  # type: ignore[arg-type]
     except ValueError as error:
         raise RequestError(str(error)) from None
-    ids = list(range(min(coaching.samples, len(dataset))))
-    x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[: len(ids)], device=device).long()
+    first = min(coaching.samples, len(dataset))
+    lost = gaps(dataset, first)
+    ids = [sample for sample in range(first) if sample not in lost]
+    x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
     grid = attack.grid(domain)
     placed = variants(attack.filters, domain, attack.severities, attack.draws)
     right = correct(target, x, y, coaching.batch_size)

@@ -1,6 +1,6 @@
 """From a request to a plan: everything that will run, everything that cannot, and what it costs at most. No attack runs here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from brinell import plugins
 from brinell.auditing.cascade import DEFAULT, Stage, build_stages
 from brinell.auditing.spacing import Budgets, parse_eps
 from brinell.core.asking import Precision
-from brinell.core.contracts import ChoosesData, Dataset
+from brinell.core.contracts import ChoosesData, Dataset, HasGaps
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, TargetError
 from brinell.core.ledger import question_cost
@@ -152,6 +152,7 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     n = min(len(labels), request.samples or DEFAULT_SAMPLES)
     if request.samples and request.samples > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
+    gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
     budgets, units, advised = budgets_of(request, dataset, n)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision
@@ -205,6 +206,18 @@ def open_data(spec: str) -> Dataset:
     name, path, options = plugins.parse(spec)
     dataset: Dataset = plugins.build("dataset", name, options | ({"path": path} if path else {}))()
     return dataset
+
+
+def gaps(dataset: Dataset, n: int) -> Mapping[int, str]:
+    """Which of the first `n` samples cannot be read, and why.
+
+    Raises:
+        RequestError: none of them can.
+    """
+    lost = dataset.unreadable(range(n)) if isinstance(dataset, HasGaps) else {}
+    if n and len(lost) == n:
+        raise RequestError(f"none of the {n} samples of {dataset.name} can be read; the first: {lost[0]}")
+    return lost
 
 
 def choose_device(name: str) -> torch.device:

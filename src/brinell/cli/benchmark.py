@@ -20,8 +20,11 @@ def benchmark(
         str | None, typer.Option(help="What may be placed: names joined by +, file.py:Class. Default: gaussian-noise.")
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Who places it: default, greedy, random, or a file of train-agent.")] = None,
-    patch: Annotated[int | None, typer.Option(help="Side of a patch in values. Default: 16 to 64 along each axis.")] = None,
-    stride: Annotated[int | None, typer.Option(help="From one patch to the next. Default: the side of a patch.")] = None,
+    patch: Annotated[
+        str | None,
+        typer.Option(help="Side of a patch in values, or one for each axis (4x16x16). Default: 8 to 64 patches an axis."),
+    ] = None,
+    stride: Annotated[str | None, typer.Option(help="From one patch to the next. Default: the side of a patch.")] = None,
     eps: Annotated[str | None, typer.Option(help="The largest L2 distance of a flip. Default: no cap.")] = None,
     steps: Annotated[int | None, typer.Option(help="Queries until a sample is given up. Default: 1000.")] = None,
     refine: Annotated[
@@ -71,6 +74,8 @@ def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
 
     folder = out or default_out(plan.request.data, "benchmark")
     going_on = f"brinell benchmark --resume --out {shlex.quote(str(folder))}"
+    for sample, why in plan.unreadable.items():
+        say(f"warning: sample {sample} is left out: {why}")
     if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
         say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
     try:

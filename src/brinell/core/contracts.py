@@ -1,6 +1,6 @@
 """The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -158,6 +158,14 @@ class Dataset(Protocol):
 
     def digest(self) -> str:
         """A hash of the content: inputs, labels and their order."""
+
+
+@runtime_checkable
+class HasGaps(Protocol):
+    """A data set some of whose inputs may turn out to be unreadable; to load one of those raises a SampleError."""
+
+    def unreadable(self, indices: Sequence[int]) -> Mapping[int, str]:
+        """Which of these samples cannot be loaded, and why in one line; it may read them all."""
 
 
 __all__ = ["Attack", "ChoosesData", "Dataset", "Family", "Filter", "GradientFilter", "Remark"]

@@ -30,4 +30,4 @@ class UnreachableError(StoppedError):
 
 
 class SampleError(TargetError):
-    """A model that fails on some of the inputs it was shown and answers others: those samples cannot be judged, the rest can."""
+    """Samples that cannot be judged while the rest can: the model fails on them alone, or their inputs cannot be read."""

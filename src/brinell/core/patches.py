@@ -20,6 +20,19 @@ AXES: dict[Kind, int] = {"vector": 1, "signal": 1, "image": 2, "video": 3}
 """How many of an input's last axes a patch of one side length divides."""
 
 
+def sides(written: int | str, axes: int) -> tuple[int, ...]:
+    """Sides as people write them: 4 is the same along every axis, 4x16x16 one for each of the last axes, the last one last.
+
+    Raises:
+        ValueError: neither a whole number nor several joined by x.
+    """
+    parts = str(written).split("x")
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise ValueError(f"{written!r} are no sides: write one for all axes (4), or one for each (4x16x16)")
+    found = tuple(int(part) for part in parts)
+    return found * axes if len(found) == 1 else found
+
+
 @dataclass(frozen=True)
 class PatchGrid:
     """Patches of one form at even distances, which together cover every place.
@@ -156,4 +169,4 @@ class PatchGrid:
         return over[:, None].expand(-1, self.channels, -1).reshape(len(chosen), *self.shape)
 
 
-__all__ = ["AXES", "PatchGrid"]
+__all__ = ["AXES", "PatchGrid", "sides"]

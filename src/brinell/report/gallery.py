@@ -15,6 +15,7 @@ from brinell.core.record import Outcome, Records
 from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
+from brinell.report.filmstrip import film, most_changed, weight
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
@@ -63,6 +64,7 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
     """
     shape = run.manifest["data"]["domain"]["shape"]
     heavy = 3 * shape[0] * min(shape[-2], THUMBNAIL) * min(shape[-1], THUMBNAIL) if len(shape) > 2 else 1
+    heavy = weight(tuple(shape)) if len(shape) == 4 else heavy
     room = min(PER_MODEL, max(min(IN_ALL, PIXEL_BYTES // heavy) // max(models, 1), 3))
     room -= room % 3  # full rows where the page is wide
     closest = _closest(records, model, str(run.manifest["distance"]))
@@ -125,6 +127,8 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         shown, touched = _traces(clean, adversarial, manifest["data"].get("sampling"), titles)
     elif manifest["data"]["domain"].get("columns"):
         factor, shown = 1, changes(manifest["data"]["domain"], clean, adversarial)
+    elif kind == "video":
+        shown = _films(views, low, high, titles)
     else:
         shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
     return Example(
@@ -153,6 +157,17 @@ def _traces(
     return {"clean": Markup(), "perturbation": change, "adversarial": both}, told
 
 
+def _films(views: Mapping[str, Array], low: float, high: float, titles: Mapping[str, str]) -> dict[str, Markup]:
+    """The views of a video: the same frames of each, what was touched surrounded by lines in the last."""
+    clean, adversarial = views["clean"], views["adversarial"]
+    frames = most_changed(clean, adversarial)
+    return {
+        "clean": film(clean, low, high, title=titles["clean"], frames=frames),
+        "perturbation": film(views["perturbation"], low, high, title=titles["perturbation"], frames=frames, moving=False),
+        "adversarial": film(adversarial, low, high, title=titles["adversarial"], frames=frames, clean=clean),
+    }
+
+
 def amplification(delta: Array, span: float) -> int:
     """The largest of 1, 2, 5, 10, 20, 50, ... by which `delta` can be enlarged without leaving half the range either way."""
     largest = float(np.abs(delta).max(initial=0.0))
@@ -164,7 +179,7 @@ def amplification(delta: Array, span: float) -> int:
 
 
 def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
-    """One input as HTML: a PNG for images and the middle frame of a video, lines for the rest (signals: `report.traces`).
+    """One input as HTML: a PNG for images, a film strip for videos, lines for the rest (signals: `report.traces`).
 
     Args:
         array: (C, H, W), (C, T, H, W), (C, T) or (D,), as `kind` says.
@@ -175,7 +190,7 @@ def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> 
     """
     array = np.asarray(array, np.float64)
     if kind == "video" and array.ndim == 4:
-        array = array[:, array.shape[1] // 2]
+        return film(array, low, high, title=title)
     if array.ndim == 3:
         return _image(array, low, high, title)
     lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)

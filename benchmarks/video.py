@@ -1,0 +1,244 @@
+"""RLAB on videos: how far it comes, and beside random placement and Square restricted to the same filters' values.
+
+    python examples/train_video.py $BRINELL_SHARED/video/asl_gesture_clips.npz --out runs/gestures
+    python examples/train_video.py $BRINELL_SHARED/video/davis_clips.npz --out runs/davis --hold-out 1 --mirror
+    python benchmarks/video.py --study free|equal [--data gestures davis] [--clips 12] [--seeds 0] [--filters gaussian-noise]
+
+    free     without a limit on the distance: success, queries, distance after clean-up
+    equal    within the same L2, from the same patches and the same versions of the same filters
+
+On the first held-out clips that the network gets right. A query is one clip shown to the network, the first check and clean-up
+included; a clip that was not fooled counts as infinitely many for a median and as the whole budget for a mean. Figures are means
+over the seeds with the smallest and the largest in brackets. Seconds are the processor's.
+
+The restricted Square search places whole windows of patches that carry one version of one filter, smaller and smaller ones on
+Square's schedule (Andriushchenko et al. 2020, Square Attack, section 3), and keeps what lowers the margin; patches elsewhere are
+cleared at random where a window would exceed the budget. Its start fills the budget at random.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import measure
+import torch
+from black_box import Bench, spread
+from rlab_common import Outcome, fight, outcome, over_seeds
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core.assignment import Assignment
+from brinell.core.bank import CLEAN, Bank
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain
+from brinell.core.ledger import Desk
+from brinell.core.losses import margin
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.rl.env import PACE
+
+START = 0.25
+"""Share of the patches that the first windows hold."""
+
+
+class Films(NamedTuple):
+    """What a table says of the data."""
+
+    name: str
+    domain: Domain
+
+
+def bench_of(name: str, clips: int) -> Bench:
+    """A network of examples/train_video.py with the first held-out clips that it gets right."""
+    folder = measure.ROOT / "runs" / name
+    if not (folder / "weights.safetensors").is_file():
+        raise SystemExit(f"there is no {folder}/weights.safetensors: train it as the first lines of this file say")
+    dataset = plugins.build("dataset", "npz", {"path": str(folder / "test.npz")})()
+    module = plugins.build(
+        "target",
+        "torch",
+        {
+            "path": f"{measure.ROOT / 'examples' / 'models' / 'video.py'}:r2plus1d",
+            "weights": str(folder / "weights.safetensors"),
+            "args": f"classes={len(dataset.classes)}",
+        },
+    )(dataset.domain).module
+    module = measure.Whole(module).eval().requires_grad_(False)
+    x, y = dataset.load(range(len(dataset))), torch.from_numpy(dataset.labels())
+    with torch.no_grad():
+        right = torch.cat([module(part) for part in x.split(16)]).argmax(1) == y
+    return Bench(Films(name, dataset.domain), module, x[right][:clips], y[right][:clips])  # type: ignore[arg-type]
+
+
+# --- Square, restricted ----------------------------------------------------------------------------------------------
+
+
+class Restricted:
+    """Random search over which patches carry filtered values, within an L2 budget."""
+
+    def __init__(self, desk: Desk, batch: Batch, threat: Threat, rng: Streams, attack: Any, steps: int) -> None:
+        self.desk, self.batch, self.threat, self.steps = desk, batch, threat, steps
+        self.grid: PatchGrid = attack.grid(threat.domain)
+        self.variants = attack.variants(threat.domain)
+        self.state = Assignment(self.grid, Bank(batch.x, threat.domain, self.variants, rng.fold("bank")))
+        # One generator for each clip, so that clips do not depend on their company.
+        self.chance = [torch.Generator().manual_seed(int(key) & (2**62 - 1)) for key in rng.fold("control").keys]
+        self.squares = torch.zeros(len(batch), len(self.grid))
+        self.best = torch.full((len(batch),), torch.inf)
+
+    def __call__(self) -> None:
+        """Until every clip is fooled or the steps are spent."""
+        rows = torch.arange(len(self.batch))
+        for step in range(self.steps):
+            rows = rows[self.desk.standing(self.batch.ids[rows])]
+            if not len(rows):
+                return
+            halvings = sum(step > self.steps * at for at in PACE)
+            share = 1.0 if step == 0 else START * 0.5**halvings
+            plans = [self._plan(row, share) for row in rows.tolist()]
+            most = max(len(patches) for patches, _ in plans)
+            patches = torch.full((len(rows), most), len(self.grid))
+            chosen = torch.full((len(rows), most), CLEAN)
+            for at, (numbers, versions) in enumerate(plans):
+                patches[at, : len(numbers)], chosen[at, : len(numbers)] = numbers, versions
+            x = self.state.candidates(rows, patches, chosen)
+            lead = -margin(self.desk.scores(self.batch.ids[rows], x), self.batch.y[rows])
+            better = lead < self.best[rows]
+            self.best[rows[better]] = lead[better]
+            self.state.edit(rows[better], patches[better], chosen[better])
+            for at in better.nonzero().flatten().tolist():
+                numbers, versions = plans[at]
+                self.squares[rows[at], numbers] = self._cost(int(rows[at]), numbers, versions)
+
+    def _plan(self, row: int, share: float) -> tuple[Tensor, Tensor]:
+        """Patches and what they are to carry: a window of one version, and whatever must go for it."""
+        rng = self.chance[row]
+        window = self._window(share, rng)
+        window = window[torch.randperm(len(window), generator=rng)]
+        version = torch.randint(len(self.variants), (1,), generator=rng).expand(len(window))
+        cost = self._cost(row, window, version)
+        room = float(self.threat.eps[row]) ** 2 * (1 - 1e-5)
+        fits = cost.cumsum(0) <= room
+        window, version, cost = window[fits], version[fits], cost[fits]
+        others = self.squares[row].clone()
+        others[window] = 0
+        order = others.nonzero().flatten()
+        order = order[torch.randperm(len(order), generator=rng)]
+        kept = others[order].cumsum(0) <= room - float(cost.sum())
+        gone = order[~kept]
+        return torch.cat([window, gone]), torch.cat([version, torch.full((len(gone),), CLEAN)])
+
+    def _window(self, share: float, rng: torch.Generator) -> Tensor:
+        """About this share of all patches: a block of the lattice, anywhere."""
+        lattice = self.grid.lattice
+        side = share ** (1 / len(lattice))
+        inside = torch.ones(lattice, dtype=torch.bool)
+        for axis, count in enumerate(lattice):
+            length = max(1, round(side * count))
+            first = int(torch.randint(count - length + 1, (1,), generator=rng))
+            within = (torch.arange(count) >= first) & (torch.arange(count) < first + length)
+            inside &= within.reshape([-1 if other == axis else 1 for other in range(len(lattice))])
+        return inside.flatten().nonzero().flatten()
+
+    def _cost(self, row: int, patches: Tensor, versions: Tensor) -> Tensor:
+        """Squared L2 of each; patches do not overlap, so that they add up."""
+        cost = self.state.costs_alone(torch.full((len(patches),), row), patches, versions.clamp_min(0)).l2.square()
+        return torch.where(versions == CLEAN, 0.0, cost)
+
+
+def restricted(bench: Bench, spec: str, eps: float, queries: int, seed: int) -> Outcome:
+    """The control with the patches and versions of the RLAB that `spec` names."""
+    attack = plugins.build("attack", "rlab", plugins.parse(spec).options)
+    ledger, batch, threat = bench.open("l2", eps, queries - 1)
+    began = time.process_time()
+    Restricted(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold("square"), attack, queries - 1)()
+    return outcome(ledger, bench.x, time.process_time() - began)
+
+
+# --- studies ---------------------------------------------------------------------------------------------------------
+
+
+def equal(options: argparse.Namespace, bench: Bench) -> None:
+    """Three ways to place the same filters within the same distance."""
+    eps, budget = options.eps, options.budget
+    spec = f"rlab?filters={options.filters}&patch={options.patch}&draws={options.draws}&clean_up=false&slots=32"
+    ways: dict[str, Callable[[int], Outcome]] = {
+        "RLAB, default policy": lambda seed: fight(bench, f"{spec}&policy=default", eps, budget, seed),
+        "RLAB's random placement (policy=random)": lambda seed: fight(bench, f"{spec}&policy=random", eps, budget, seed),
+        "Square, restricted to the same values": lambda seed: restricted(bench, spec, eps, budget, seed),
+    }
+    for policy in options.policies:
+        name = f"RLAB, {Path(policy).stem}"
+        ways[name] = lambda seed, policy=policy: fight(bench, f"{spec}&policy={policy}", eps, budget, seed)
+    columns = f"way, @{budget // 4}, @{budget}, median queries, mean queries, L2 of the fooled, s per clip"
+    title = f"{bench.subject.name}: {options.filters}, L2 at most {eps:g}, {len(bench.y)} clips"
+    out = table(options, title, columns, f"Patches of {options.patch} of each clip, {options.draws} draws; no clean-up.")
+    for name, run in ways.items():
+        ends = [run(seed) for seed in options.seeds]
+        out.add(
+            name,
+            over_seeds(ends, lambda one: one.rate(budget // 4), 2),
+            over_seeds(ends, Outcome.rate, 2),
+            over_seeds(ends, Outcome.median, 0),
+            spread([float(one.queries.clamp_max(budget).mean()) for one in ends], 0),
+            over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
+            over_seeds(ends, lambda one: one.seconds / len(bench.y), 1),
+        )
+
+
+def free(options: argparse.Namespace, bench: Bench) -> None:
+    """As far as each filter takes, with the policy that is shipped."""
+    budget = options.budget
+    columns = "filters, success, median queries, mean queries, most, L2 after clean-up, places changed, s per clip"
+    title = f"{bench.subject.name}: without a limit on the distance, {len(bench.y)} clips"
+    out = table(options, title, columns, f"Patches of {options.patch}, {options.draws} draws, at most {budget} queries.")
+    for filters in options.filters.split(","):
+        spec = f"rlab?filters={filters}&patch={options.patch}&draws={options.draws}&slots=32&policy=default"
+        ends = [fight(bench, spec, 1e3, budget, seed) for seed in options.seeds]
+        out.add(
+            filters,
+            over_seeds(ends, Outcome.rate, 2),
+            over_seeds(ends, Outcome.median, 0),
+            spread([float(one.queries.clamp_max(budget).mean()) for one in ends], 0),
+            spread([float(one.queries.max()) for one in ends], 0),
+            over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
+            over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
+            over_seeds(ends, lambda one: one.seconds / len(bench.y), 1),
+        )
+
+
+def table(options: argparse.Namespace, title: str, columns: str, note: str) -> measure.Table:
+    """A table that says how it is made again."""
+    words = ["python benchmarks/video.py --study", options.study, "--data", *options.data, "--clips", str(options.clips)]
+    words += ["--filters", f'"{options.filters}"', "--patch", options.patch, "--draws", str(options.draws)]
+    words += ["--eps", f"{options.eps:g}"] if options.study == "equal" else []
+    words += ["--policies", *options.policies] if options.policies else []
+    words += ["--budget", str(options.budget), "--seeds", *map(str, options.seeds)]
+    return measure.Table(title, " ".join(words), columns.split(", "), note)
+
+
+def main() -> None:
+    """One study on one data set or both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", choices=("free", "equal"), required=True)
+    parser.add_argument("--data", nargs="+", choices=("gestures", "davis"), default=["gestures", "davis"])
+    parser.add_argument("--clips", type=int, default=12)
+    parser.add_argument("--filters", default="gaussian-noise", help="joined by +; of free, lists of them joined by commas")
+    parser.add_argument("--patch", default="4x16x16")
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--eps", type=float, default=10.0)
+    parser.add_argument("--budget", type=int, default=400)
+    parser.add_argument("--policies", nargs="*", default=[], help="of equal: further policies, files of brinell train-agent")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    for name in options.data:
+        {"free": free, "equal": equal}[options.study](options, bench_of(name, options.clips))
+
+
+if __name__ == "__main__":
+    main()

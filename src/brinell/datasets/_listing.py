@@ -1,0 +1,134 @@
+"""Files in a folder with their labels, one subfolder per class or a list, and their crop: what the data sets of folders share."""
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from brinell.core.arrays import Labels, class_names
+from brinell.core.errors import RequestError
+from brinell.datasets._files import unread
+
+COLUMNS = ("label", "imagenet_index", "class_index", "index")
+
+
+class Listing(NamedTuple):
+    """The files of a folder in order, their labels, and the names of the classes."""
+
+    files: list[Path]
+    labels: Labels
+    classes: tuple[str, ...]
+
+
+def listing_of(folder: Path, suffixes: frozenset[str], what: str, below: str) -> Listing:
+    """Either labels.csv, or one subfolder per class whose sorted names are the labels.
+
+    Args:
+        folder: where to look.
+        suffixes: of the files that count, in subfolders.
+        what: they are called.
+        below: folder in which the files of labels.csv may lie, where they are not beside it.
+
+    Raises:
+        RequestError: no files, a bad labels.csv or classes.json.
+    """
+    return _table(folder, below) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, what)
+
+
+def centre(image: Image.Image, size: int) -> Image.Image:
+    """A square from the middle, after the shorter side was brought to `size` pixels."""
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = (width - size) // 2, (height - size) // 2
+    return image.crop((left, top, left + size, top + size))
+
+
+def _tree(folder: Path, suffixes: frozenset[str], what: str) -> Listing:
+    groups = {
+        place.name: sorted(file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
+        for place in sorted(folder.iterdir())
+        if place.is_dir() and not place.name.startswith(".")
+    }
+    groups = {name: files for name, files in groups.items() if files}
+    if not groups:
+        raise RequestError(f"{folder} has neither a labels.csv nor a subfolder with {what}: give it one subfolder per class")
+    classes = _classes(folder)
+    lookup = {name: label for label, name in enumerate(groups)} if classes is None else classes.lookup
+    if unknown := [name for name in groups if name not in lookup]:
+        raise RequestError(
+            f"{folder}: the subfolder {unknown[0]!r} is no class of *classes.json: rename it, or take the list away"
+        )
+    files = [file for group in groups.values() for file in group]
+    labels = np.array([lookup[name] for name, group in groups.items() for _ in group], dtype=np.int64)
+    return Listing(files, labels, tuple(groups) if classes is None else classes.names)
+
+
+def _table(folder: Path, below: str) -> Listing:
+    table = folder / "labels.csv"
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as text:
+            rows = list(csv.DictReader(text, strict=True))
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise unread(table, error) from None
+    if not rows:
+        raise RequestError(f"{table} lists nothing: give it the columns file and label")
+    column = next((name for name in COLUMNS if name in rows[0]), None)
+    if column is None or "file" not in rows[0]:
+        raise RequestError(
+            f"{table} has the columns {', '.join(map(str, rows[0]))}; it needs file and one of {', '.join(COLUMNS)}"
+        )
+    classes = _classes(folder)
+    files = [_listed(folder, row["file"], table, below) for row in rows]
+    texts = [row[column] or "" for row in rows]
+    if all(text.strip().isdecimal() for text in texts):
+        labels = np.array([int(text) for text in texts], dtype=np.int64)
+        named = {label: row["name"] for label, row in zip(labels.tolist(), rows, strict=True) if row.get("name")}
+        names = _fill(named, int(labels.max()) + 1) if classes is None else classes.names
+        return Listing(files, labels, class_names(names, labels, f"the list of classes of {folder}"))
+    lookup = {name: label for label, name in enumerate(sorted(set(texts)))} if classes is None else classes.lookup
+    if bad := [text for text in texts if not text or text not in lookup]:
+        raise RequestError(f"{table} has the label {bad[0]!r} in column {column}: write class indices, or names of *classes.json")
+    return Listing(
+        files, np.array([lookup[text] for text in texts], dtype=np.int64), tuple(lookup) if classes is None else classes.names
+    )
+
+
+def _fill(named: Mapping[int, str], classes: int) -> list[str]:
+    return [named.get(label, str(label)) for label in range(classes)]
+
+
+def _listed(folder: Path, name: str | None, table: Path, below: str) -> Path:
+    for file in (folder / (name or ""), folder / below / (name or "")):
+        if file.is_file():
+            return file
+    raise RequestError(f"{table} lists {name!r}, which is neither beside it nor in {below}/: fetch it, or drop the row")
+
+
+class _Classes(NamedTuple):
+    names: tuple[str, ...]
+    lookup: dict[str, int]
+
+
+def _classes(folder: Path) -> _Classes | None:
+    """The list in *classes.json, or None where there is none."""
+    found = sorted(folder.glob("*classes.json"))
+    if not found:
+        return None
+    if len(found) > 1:
+        raise RequestError(f"{folder} has {found[0].name} and {found[1].name}: leave one list of classes")
+    try:
+        content: Any = json.loads(found[0].read_text("utf-8"))
+        entries = [entry if isinstance(entry, dict) else {"index": index, "name": entry} for index, entry in enumerate(content)]
+        named = {int(entry["index"]): str(entry["name"]) for entry in entries}
+        lookup = {str(entry[key]): int(entry["index"]) for key in ("name", "wnid") for entry in entries if key in entry}
+        classes = _Classes(tuple(_fill(named, max(named) + 1)), lookup)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RequestError(
+            f"{found[0]} is no list of names or of {{index, name}} ({error!r}): mend it, or take it away"
+        ) from None
+    return classes

@@ -1,0 +1,280 @@
+"""`video-folder:DIR`: a folder of videos, each giving one clip or several, decoded when they are needed.
+
+One subfolder per class, or a labels.csv, as for image-folder; files of the list may lie in videos/. A clip is `frames` frames,
+every `stride`-th of the video, counted as they are shown, whatever their times. Each video is decoded from its beginning, so that
+a clip does not depend on where key frames lie, and every clip only once: it is kept in a temporary file. A flag that the camera
+was held sideways is ignored.
+
+A video that does not decode, or is shorter than a clip, is a sample that cannot be read; `unreadable` says which and why.
+Needs PyAV: pip install 'brinell[video]'.
+"""
+
+import hashlib
+import importlib
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from brinell.core.arrays import Array, Labels, little, space
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError, SampleError
+from brinell.core.streams import Streams
+from brinell.datasets._files import existing_folder, unread
+from brinell.datasets._listing import Listing, centre, listing_of
+
+__all__ = ["VideoFolder"]
+
+SUFFIXES = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts"))
+Sampling = Literal["uniform", "random"]
+
+
+class UnreadableError(SampleError):
+    """A video that gives no clip; the others may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoFolder:
+    """Videos in folders, or listed in labels.csv."""
+
+    path: str = ""
+    """The folder."""
+    frames: int = 16
+    """Frames of a clip."""
+    stride: int = 2
+    """From one frame of a clip to the next in the video; 1 takes consecutive ones."""
+    clips: int = 1
+    """Clips of each video, each a sample of its own."""
+    sampling: Sampling = "uniform"
+    """uniform: the middle of the video, or places at even distances; random: anywhere."""
+    seed: int = 0
+    """Of random sampling."""
+    size: int = 112
+    """Bring the shorter side to so many pixels and crop the centre; 0 leaves frames as they are, all videos of one size."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("frames", 1), ("stride", 1), ("clips", 1), ("seed", 0), ("size", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+
+    def __call__(self) -> Dataset:
+        """List the folder. Nothing is decoded yet, but with size=0 the first video that opens says how large all are.
+
+        Raises:
+            RequestError: no PyAV, no videos, a bad labels.csv or classes.json.
+        """
+        library()
+        folder = existing_folder(self.path, "video-folder:DIR")
+        listing = listing_of(folder, SUFFIXES, "videos", "videos")
+        sides = (self.size, self.size) if self.size else _first_size(listing.files)
+        return Clips(name=folder.resolve().name, listing=listing, sides=sides, settings=self)
+
+
+def library() -> Any:
+    """PyAV, imported when it is needed.
+
+    Raises:
+        RequestError: it is not installed.
+    """
+    try:
+        return importlib.import_module("av")
+    except ImportError as error:
+        raise RequestError(f"video-folder needs PyAV ({error}): pip install 'brinell[video]'") from None
+
+
+class Clips:
+    """The clips of a listing as a data set: `settings.clips` of each video, side by side."""
+
+    def __init__(self, *, name: str, listing: Listing, sides: tuple[int, int], settings: VideoFolder) -> None:
+        self.name, self.classes = name, listing.classes
+        self.domain = Domain(kind="video", shape=(3, settings.frames, *sides), levels=256)
+        self._listing, self._settings, self._digest = listing, settings, ""
+        self._kept: set[int] = set()
+        self._failed: dict[int, str] = {}
+        self._file = tempfile.TemporaryFile()
+        weakref.finalize(self, self._file.close)
+
+    def __len__(self) -> int:
+        return len(self._listing.files) * self._settings.clips
+
+    def labels(self) -> Labels:
+        """(n,) int64: all labels."""
+        return np.repeat(self._listing.labels, self._settings.clips)
+
+    def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
+        """Which of these samples cannot be read, and why in one line. Decodes those that nobody asked for before.
+
+        Raises:
+            RequestError: what concerns all: videos of several sizes without `size`, no space for the clips.
+        """
+        for index in indices:
+            self._decoded(index)
+        return {index: self._failed[index] for index in indices if index in self._failed}
+
+    def load(self, indices: Sequence[int]) -> Tensor:
+        """(len(indices), 3, frames, height, width) float32 in [0, 1].
+
+        Raises:
+            SampleError: a video that cannot be read.
+        """
+        x = torch.empty(len(indices), *self.domain.shape)
+        for row, index in enumerate(indices):
+            self._decoded(index)
+            if index in self._failed:
+                raise UnreadableError(self._failed[index])
+            x[row] = torch.from_numpy(self._clip(index))
+        return x.div_(255)
+
+    def _clip(self, index: int) -> Array:
+        size = int(np.prod(self.domain.shape))
+        self._file.seek(index * size)
+        return np.frombuffer(bytearray(self._file.read(size)), np.uint8).reshape(self.domain.shape)
+
+    def _decoded(self, index: int) -> None:
+        """Take care that a clip lies in the temporary file, or that it is known why it cannot."""
+        if index in self._kept or index in self._failed:
+            return
+        try:
+            clip = self._read(self._listing.files[index // self._settings.clips], index)
+        except UnreadableError as error:
+            self._failed[index] = str(error)
+            return
+        try:
+            self._file.seek(index * clip.nbytes)
+            self._file.write(clip.tobytes())
+            self._file.flush()
+        except OSError as error:
+            raise unread("the clips", error) from None
+        self._kept.add(index)
+
+    def _read(self, file: Path, index: int) -> Array:
+        """(3, frames, height, width) uint8."""
+        clip, found = self._taken(file, self._wanted(file, _frame_count(file), index))
+        if clip is None:  # the file promises more frames than it holds
+            clip, _ = self._taken(file, self._wanted(file, found, index))
+        if clip is None:
+            raise UnreadableError(f"{file} changes while it is read: leave the folder alone")
+        return clip
+
+    def _taken(self, file: Path, wanted: range) -> tuple[Array | None, int]:
+        """The frames of these numbers, (3, frames, height, width) uint8, or None and how many frames there are."""
+        frames: list[Array] = []
+        count = 0
+        for count, frame in enumerate(_decode(file), 1):
+            if count - 1 in wanted:
+                frames.append(self._pixels(frame, file))
+            if len(frames) == len(wanted):
+                return np.ascontiguousarray(np.stack(frames).transpose(3, 0, 1, 2)), count
+        return None, count
+
+    def _wanted(self, file: Path, count: int, index: int) -> range:
+        """Numbers of the frames that this clip takes out of `count`."""
+        own = self._settings
+        spans = (own.frames - 1) * own.stride + 1
+        latest = count - spans
+        if latest < 0:
+            raise UnreadableError(
+                f"{file} is too short: {count} frames, and a clip of {own.frames} at stride {own.stride} spans {spans}; "
+                "take fewer frames, a smaller stride, or leave it out"
+            )
+        if own.sampling == "random":
+            start = int(Streams.of(own.seed, torch.tensor([index])).fold("clip").integers(latest + 1))
+        else:
+            start = latest * (2 * (index % own.clips) + 1) // (2 * own.clips)
+        return range(start, start + spans, own.stride)
+
+    def _pixels(self, frame: Any, file: Path) -> Array:
+        """(height, width, 3) uint8."""
+        height, width = self.domain.shape[2:]
+        pixels: Array = frame.to_ndarray(format="rgb24")
+        if self._settings.size:
+            return np.asarray(centre(Image.fromarray(pixels), height))
+        if pixels.shape[:2] != (height, width):
+            raise RequestError(
+                f"{file} is {pixels.shape[1]} x {pixels.shape[0]} and another video {width} x {height}: bring them to one size "
+                "with the option size=112 (shorter side, then centre crop)"
+            )
+        return pixels
+
+    def digest(self) -> str:
+        """Hash of the files' bytes, the labels, and how videos become clips. File names do not count."""
+        if not self._digest:
+            own = self._settings
+            how = f"{space(self.domain)} {own.frames} {own.stride} {own.clips} {own.sampling} {own.seed} {own.size}"
+            hashed = hashlib.blake2b(how.encode(), digest_size=16)
+            hashed.update(little(self._listing.labels))
+            for file in self._listing.files:
+                try:
+                    with file.open("rb") as content:
+                        hashed.update(hashlib.file_digest(content, "blake2b").digest())
+                except OSError as error:
+                    raise unread(file, error) from None
+            self._digest = hashed.hexdigest()
+        return self._digest
+
+
+def _opened(file: Path) -> Any:
+    """The file as a container of videos. It may name no other file, least of all one elsewhere, as playlists do.
+
+    Raises:
+        UnreadableError: no container, or none with a video in it.
+    """
+    av = library()
+    try:
+        container = av.open(str(file), options={"protocol_whitelist": "file"})
+    except (av.FFmpegError, OSError) as error:
+        raise _broken(file, error) from None
+    if not container.streams.video:
+        container.close()
+        raise UnreadableError(f"{file} holds no video: take it out")
+    return container
+
+
+def _broken(file: Path, error: Exception) -> UnreadableError:
+    return UnreadableError(
+        f"{file} does not decode ({getattr(error, 'strerror', None) or error}): fetch it again, or take it out"
+    )
+
+
+def _frame_count(file: Path) -> int:
+    """How many frames there are, by the packets in the file: right for most formats, and far cheaper than to decode them."""
+    av = library()
+    with _opened(file) as container:
+        try:
+            return sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
+        except (av.FFmpegError, OSError) as error:
+            raise _broken(file, error) from None
+
+
+def _decode(file: Path) -> Iterator[Any]:
+    av = library()
+    with _opened(file) as container:
+        try:
+            for frame in container.decode(container.streams.video[0]):
+                if frame.is_corrupt:
+                    raise UnreadableError(f"{file} is damaged within: fetch it again, or take it out")
+                yield frame
+        except (av.FFmpegError, OSError) as error:
+            raise _broken(file, error) from None
+
+
+def _first_size(files: Sequence[Path]) -> tuple[int, int]:
+    """Height and width of the first video that opens."""
+    why: UnreadableError | None = None
+    for file in files:
+        try:
+            frame = next(_decode(file), None)
+        except UnreadableError as error:
+            why = why or error
+            continue
+        if frame is not None:
+            return frame.height, frame.width
+    raise RequestError(str(why or f"{files[0]} holds no frame: take it out"))

@@ -1,0 +1,132 @@
+"""Videos on the page: a strip of frames with the touched places marked, and a small animation where motion is welcome.
+
+Animations are WebP, a third of a GIF's size. Who asks for less motion, or prints, sees the strip alone.
+"""
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+from PIL import Image
+
+Array = np.ndarray[Any, Any]
+
+SHOWN = 4
+"""Frames of a strip: one of each quarter of the video."""
+SIDE = 96
+"""Longest side of a frame on the page in pixels, at most."""
+MOVING = 16
+"""Frames of an animation at most; of longer videos every so many-th is shown."""
+SECONDS = 1.6
+"""How long an animation takes, whatever the number of its frames: of a clip's true pace nothing is known."""
+QUALITY = 60
+"""WebP's, of animations."""
+MARK = (255, 0, 170)
+"""Colour of the line around touched places, which hardly any picture holds."""
+VISIBLE = 0.02
+"""A place counts as touched where it changes by more than this share of the range."""
+
+
+def most_changed(clean: Array, adversarial: Array) -> list[int]:
+    """Numbers of the frames to show: of each quarter the one that changed most, or its first where nothing did."""
+    change = np.square(np.asarray(adversarial, np.float64) - clean).sum((0, 2, 3))
+    parts = np.array_split(np.arange(len(change)), min(SHOWN, len(change)))
+    return [int(part[change[part].argmax()]) for part in parts]
+
+
+def film(
+    array: Array,
+    low: float,
+    high: float,
+    *,
+    title: str,
+    clean: Array | None = None,
+    frames: Sequence[int] = (),
+    moving: bool = True,
+) -> Markup:
+    """One video as HTML: its strip and, beside it, its animation.
+
+    Args:
+        array: (C, T, H, W).
+        low: lower bound of the values.
+        high: upper bound.
+        title: what is shown.
+        clean: the same video before the attack, (C, T, H, W): a line is drawn around the places that differ.
+        frames: numbers of those in the strip; by default the first of each quarter.
+        moving: whether there is an animation.
+    """
+    pixels = _pixels(array, low, high)
+    touched = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
+    numbers = frames or most_changed(array, array)
+    stills = [_frame(pixels[at], None if touched is None else touched[at]) for at in numbers]
+    strip = Image.new("RGB", (sum(one.width for one in stills) + len(stills) - 1, stills[0].height), "white")
+    left = 0
+    for one in stills:
+        strip.paste(one, (left, 0))
+        left += one.width + 1
+    words = escape(f"{title}, frames {', '.join(str(at + 1) for at in numbers)} of {len(pixels)}")
+    tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
+    # As wide as they are for their height, so that both come out equally high.
+    said = f'<img class="strip{tiny}" style="{_share(strip)}" alt="{words}" title="{words}" src="{_png(strip)}">'
+    if len(pixels) > 1:
+        style = f'class="motion{tiny}" style="{_share(stills[0])}"'
+        shown = f'<img {style} alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
+        said += shown if moving else f"<span {style}></span>"  # so that frames stand below one another
+    return Markup(f'<div class="film">{said}</div>')
+
+
+def weight(shape: tuple[int, ...]) -> int:
+    """About how many bytes the three films of an example put on the page: half of the strips' pixels, a tenth of what moves."""
+    frame = 3 * math.prod(min(side, SIDE) for side in shape[-2:])
+    return 3 * SHOWN * frame // 2 + 2 * min(shape[1], MOVING) * frame // 10
+
+
+def _share(image: Image.Image) -> str:
+    return f"flex-grow:{image.width / image.height:.3f}"
+
+
+def _pixels(array: Array, low: float, high: float) -> Array:
+    """(T, H, W, 3) uint8. Other numbers of channels than three have no colours of their own: their mean is shown."""
+    levels = np.clip((np.asarray(array, np.float64) - low) / ((high - low) or 1.0), 0, 1) * 255
+    if len(levels) != 3:
+        levels = np.repeat(levels.mean(0, keepdims=True), 3, 0)
+    return np.rint(levels).astype(np.uint8).transpose(1, 2, 3, 0)
+
+
+def _frame(pixels: Array, touched: Array | None) -> Image.Image:
+    """One frame at its size on the page, with a line of one pixel within the edge of what is touched."""
+    image = _sized(pixels)
+    if touched is None or not touched.any():
+        return image
+    mask = np.asarray(Image.fromarray(touched.astype(np.uint8) * 255).resize(image.size, Image.Resampling.NEAREST)) > 0
+    around = np.pad(mask, 1)
+    within = mask & around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
+    marked = np.array(image)
+    marked[mask & ~within] = MARK
+    return Image.fromarray(marked)
+
+
+def _sized(pixels: Array) -> Image.Image:
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    if max(image.size) > SIDE:
+        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    return image
+
+
+def _png(image: Image.Image) -> str:
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def _webp(pixels: Array) -> str:
+    step = -(-len(pixels) // MOVING)
+    first, *others = (_sized(frame) for frame in pixels[::step])
+    pause = round(1000 * SECONDS / (1 + len(others)))
+    file = io.BytesIO()
+    first.save(file, "WEBP", save_all=True, append_images=others, duration=pause, loop=0, quality=QUALITY, method=4)
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
