@@ -168,6 +168,10 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, targ
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
     domain = dataset.domain.free
     grid, variants = attack.grid(domain), attack.variants(domain)
+    if attack.access > Access.SCORES:
+        raise RequestError(
+            "a benchmark set is made from scores alone: leave out filters that look into the model, as gradient-sign"
+        )
     first = Streams.of(request.seed, torch.zeros(1, dtype=torch.int64))
     vet(variants, dataset.domain.part(dataset.load([0])), first, domain=domain)
     target = opener_of(request.model, dataset)() if target is None else target
