@@ -26,9 +26,10 @@ from brinell.core.threat import Threat
 from brinell.datasets.image_folder import ImageFolder
 from brinell.rl.agent import named
 from brinell.rl.content import describe
-from brinell.rl.env import Placement, Rules
+from brinell.rl.env import Placement
 from brinell.rl.goals import MISTAKE
 from brinell.rl.prior import Prior
+from brinell.rl.rules import Rules
 from brinell.rl.search import published
 
 # --- the sensitivity map ---------------------------------------------------------------------------------------------

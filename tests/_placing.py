@@ -13,7 +13,8 @@ from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.target import Access
-from brinell.rl.env import Placement, Rules
+from brinell.rl.env import Placement
+from brinell.rl.rules import Rules
 
 SIGNAL = Domain(kind="signal", shape=(1, 16))
 GRID = PatchGrid((1, 16), (2,))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited, plan_of, threshold, workspace
+from _helpers import Recorder, audited, fight, plan_of, threshold, workspace
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -94,7 +94,8 @@ REFUSED = [
     ("filters={file}:Bare", "Bare is no filter: it must have access, domains and draws"),
     ("filters={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
     ("filters=gaussian-nois", "there is no filter 'gaussian-nois', did you mean 'gaussian-noise'?"),
-    ("filters=gradient-sign", "filter GradientSign looks into the model, which this attack does not: leave it out"),
+    ("filters=gradient-sign", "it needs gradients, and the model gives scores only"),
+    ("filters=gaussian-noise+gradient-sign", "it needs gradients, and the model gives scores only"),
     ("filters=", "'' names no filters: write NAME\\+NAME"),
     ("filters=fog++fog", "names no filters: write NAME\\+NAME"),
     ("filters=dead-pixel(value=0.5", "names no filters: write NAME\\+NAME, and options as NAME"),
@@ -226,3 +227,34 @@ def test_the_first_answer_of_a_policy_is_that_all_is_alike(folder, tmp_path):
         tmp_path / "run", target(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1"
     )
     assert int((run.records().outcome == "fooled").sum()) == 6
+
+
+def test_gradient_sign_is_a_filter_for_white_boxes():
+    """Patch 1 of two decides, upwards: the sign is known from one gradient of each sample, which the ledger counts."""
+    model = Recorder(lambda x: threshold(0.5)(x.flip(1)), Domain(kind="vector", shape=(2,)))
+    attack = plugins.build("attack", "rlab", {"filters": "gradient-sign", "patch": "1", "clean_up": "false", "steps": "40"})
+    assert attack.access == Access.GRADIENTS and attack.cost(2) == (42, 1)
+    assert plugins.build("attack", "rlab", {}).access == Access.SCORES
+    ledger = fight(attack, model, np.full((3, 2), 0.45, dtype=np.float32), np.zeros(3, dtype=np.int64), 1.0, "l2")
+    assert ledger.fooled.all() and ledger.backwards.tolist() == [1, 1, 1]
+    assert model.seen == int(ledger.forwards.sum())
+    assert (ledger.closest[:, 1] > 0.5).all()
+
+
+@pytest.mark.parametrize("queries", [1, 2, 3])
+def test_a_gradient_is_paid_from_the_budget(queries):
+    model = Recorder(threshold(0.9), Domain(kind="vector", shape=(2,)))
+    attack = plugins.build("attack", "rlab", {"filters": "gradient-sign", "patch": "1", "severities": "1"})
+    ledger = fight(attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries)
+    assert ledger.forwards.tolist() == [queries] * 2 and ledger.backwards.tolist() == [1, 1] and model.seen == 2 * queries
+
+
+def test_sets_and_lessons_are_made_from_scores(folder):
+    words = ["--data", f"npz:{folder / 'data.npz'}", "--model", f"torch:{folder / 'model.py'}:parabola"]
+    from brinell.auditing.benchmark import BenchmarkRequest, make_plan
+    from brinell.auditing.coaching import Coaching, coach
+
+    with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
+        coach(Coaching(data=words[1], model=words[3], attack="rlab?filters=gradient-sign"), folder / "no", print)
+    with pytest.raises(RequestError, match="a benchmark set is made from scores alone: leave out"):
+        make_plan(BenchmarkRequest(data=words[1], model=words[3], filters="gradient-sign"))

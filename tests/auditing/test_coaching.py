@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError
 from brinell.core.filtering import variants
 from brinell.core.patches import PatchGrid
 from brinell.rl.agent import load, named
-from brinell.rl.env import Rules
+from brinell.rl.rules import Rules
 from brinell.rl.school import Lessons, teach
 
 DOMAIN = Domain(kind="image", shape=(2, 6, 6))

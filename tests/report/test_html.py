@@ -49,7 +49,7 @@ def make(synthetic, tmp_path):
                 fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "fooled")]
                 arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
                 if arrays:
-                    run._save_arrays(f"part-{cell}-0000", arrays)
+                    run._save_arrays(f"part-{cell}-0000", {str(sample): array for sample, array in arrays.items()})
         return run.path
 
     return make

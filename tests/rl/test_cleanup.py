@@ -11,13 +11,13 @@ from brinell.core.filtering import variants
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.target import Access
-from brinell.rl.cleanup import CleanUp, clean_up
+from brinell.rl.cleanup import CleanUp, Reached, clean_up
 from brinell.rl.goals import Goal
 
 GRAY = 0.5
 
 
-def case(weight, bias, standing, *, eps=torch.inf, value=None, queries=None, severity=4, settings=None, goal=None):
+def case(weight, bias, standing, *, eps=torch.inf, value=None, queries=None, severity=4, settings=None, goal=None, slots=64):
     """Clean up samples on which severity 4 (a quarter more) stands on the patches of `standing` (n, patches) bool."""
     standing = torch.as_tensor(standing).bool()
     n = len(standing)
@@ -26,14 +26,25 @@ def case(weight, bias, standing, *, eps=torch.inf, value=None, queries=None, sev
     batch = batch_of(torch.full((n, 1, 16), GRAY), torch.zeros(n, dtype=torch.int64))
     threat = threat_of(eps, "l2", SIGNAL, n=n)
     ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries)
-    bank = Bank(batch.x, SIGNAL, variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids))
-    assignment = Assignment(GRID, bank)
-    every = torch.arange(len(GRID)).expand(n, -1)
-    assignment.edit(torch.arange(n), every, torch.where(standing, 0, CLEAN))
+    chosen, rng = variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids)
     value = torch.zeros(n, len(GRID)) if value is None else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
     settings = settings or CleanUp(eliminations=40, halvings=0)
-    strength = clean_up(ledger.desk(), batch, threat, assignment, threat.eps, value, goal or Goal(), settings)
-    return assignment, strength, ledger, target
+    reached = Reached(torch.where(standing, 0, CLEAN), threat.eps, value)
+    cleaned = clean_up(
+        ledger.desk(),
+        batch,
+        threat,
+        rng,
+        reached,
+        grid=GRID,
+        variants=chosen,
+        goal=goal or Goal(),
+        settings=settings,
+        slots=slots,
+    )
+    assignment = Assignment(GRID, Bank(batch.x, SIGNAL, chosen, rng))
+    assignment.edit(torch.arange(n), torch.arange(len(GRID)).expand(n, -1), cleaned.variant)
+    return assignment, cleaned.strength, ledger, target
 
 
 @pytest.mark.parametrize("needed", [0, 3, 7])
@@ -118,3 +129,17 @@ def test_another_goal_than_the_error():
     assert int((assignment.variant != CLEAN).sum()) == 2
     alone, *_ = case(weight, -24.0, torch.ones(1, 8))
     assert int((alone.variant != CLEAN).sum()) == 1
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_slots_change_no_answer_and_stay_full(slots):
+    """Seven samples of which each needs another number of tries: the same is left, and no slot waits while there is work."""
+    weight, value = [0.0, 0, 0, 10, 1, 1, 1, 1], [3.0, 1, 2, 8, 4, 7, 5, 6]
+    standing = torch.tensor([[number < count or number == 3 for number in range(8)] for count in (1, 8, 2, 7, 3, 6, 8)])
+    few, strength, ledger, target = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
+    many, same, other, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
+    assert torch.equal(few.variant, many.variant) and torch.equal(strength, same)
+    assert ledger.forwards.tolist() == other.forwards.tolist()
+    sizes = [len(call) for call in target.calls]
+    assert max(sizes) == slots and sum(sizes) == int(ledger.forwards.sum())
+    assert sizes == sorted(sizes, reverse=True), "a batch is short only when nobody waits any more"

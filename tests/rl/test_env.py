@@ -21,10 +21,11 @@ from brinell.filters.gaussian_noise import GaussianNoise
 from brinell.filters.signed_patch import SignedPatch
 from brinell.rl.cleanup import CleanUp
 from brinell.rl.controls import Greedy
-from brinell.rl.env import Placement, Rules
+from brinell.rl.env import Placement
 from brinell.rl.goals import Goal
 from brinell.rl.play import play
 from brinell.rl.policies import Random
+from brinell.rl.rules import Rules
 
 GRAY = torch.full((1, 1, 16), 0.5)
 ALL = Rules(p_init=1.0, steps=20)
@@ -398,3 +399,48 @@ def test_a_grid_that_overlaps_keeps_budget_and_bounds():
         assert turn.features["patch"].isfinite().all() and turn.features["whole"].isfinite().all()
     size = max(float((call - GRAY).norm()) for call in made.target.calls)
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
+
+
+def both_of_two(x):
+    """Patches 0 and 1: each alone takes a step back, both together are a mistake."""
+    one, two = ((x[:, 0, at : at + 2] > 0.55).all(1).float() for at in (0, 2))
+    z = -1 - (one + two) + 4 * one * two
+    return torch.stack([-z, z], 1)
+
+
+def all_of_them(x):
+    z = (x.flatten(1).amin(1) > 0.55).float() * 2 - 1
+    return torch.stack([-z, z], 1)
+
+
+def searched(target, x, eps, **rules):
+    """A search by chance, one patch a step."""
+    made = world(Recorder(target, SIGNAL), x, eps=eps, rules=Rules(p_init=0.125, removals=0.0, steps=400, **rules))
+    turn, policy = made.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(picks=made.env.picks)
+    while made.env.alive.any():
+        turn = made.env.step(policy.act(turn, made.env.streams)).turn
+    return made
+
+
+def test_who_is_stuck_steps_back_and_gets_on():
+    """No single step gains, so that without patience's end the search stands still."""
+    x = GRAY.expand(8, 1, 16)
+    stuck, free = (searched(both_of_two, x, 0.4, patience=patience) for patience in (0, 10))
+    assert not stuck.env.found.reached.any() and free.env.found.reached.all()
+    assert free.ledger.fooled.all() and (free.ledger.forwards <= 401).all()
+    for made in (stuck, free):
+        assert made.target.seen == int(made.ledger.forwards.sum())
+
+
+def test_who_is_stuck_asks_about_the_wholly_filtered_input():
+    """Only all eight patches together do it: 1 look, 10 steps in vain, 1 leap, and everything stands."""
+    made = searched(all_of_them, GRAY.expand(3, 1, 16), torch.inf, patience=10)
+    assert made.ledger.first_success.tolist() == [12] * 3 and (made.env.found.variant != CLEAN).all()
+    assert not searched(all_of_them, GRAY, torch.inf, patience=0).env.found.reached.any()
+
+
+def test_no_leap_beyond_the_budget():
+    """All patches are sqrt(16) / 8 = 0.5 away, which a budget of 0.45 does not allow whole, so it is not asked about."""
+    made = searched(all_of_them, GRAY, 0.45, patience=10)
+    changed = torch.cat(made.target.calls) != 0.5
+    assert not changed.flatten(1).all(1)[:12].any()

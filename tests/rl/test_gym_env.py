@@ -9,8 +9,8 @@ from _helpers import batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
 from brinell.core.errors import RequestError
 from brinell.core.filtering import variants
-from brinell.rl.env import Rules
 from brinell.rl.gym_env import PlacementEnv
+from brinell.rl.rules import Rules
 
 RULES = Rules(p_init=0.5, steps=30)
 NONE = len(GRID)

@@ -11,9 +11,10 @@ from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.filters.signed_patch import SignedPatch
 from brinell.rl.controls import Greedy
-from brinell.rl.env import Placement, Rules
+from brinell.rl.env import Placement
 from brinell.rl.found import nothing_found
 from brinell.rl.monitors import Sign, breadth, monitors, seen_in
+from brinell.rl.rules import Rules
 
 GRAY = torch.full((1, 1, 16), 0.5)
 

@@ -4,14 +4,15 @@ Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision p
 `rl.env`; what follows an episode that succeeded is `rl.cleanup`.
 """
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
 
 import torch
 
 from brinell.core.batch import Batch
-from brinell.core.contracts import Family, Filter, Remark
+from brinell.core.contracts import Extras, Family, Filter, Remark
 from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.filtering import SEVERITIES, Variant, variants, vet
@@ -23,11 +24,13 @@ from brinell.core.threat import Threat
 from brinell.filters.gaussian_noise import GaussianNoise
 from brinell.rl.agent import DEFAULT, fingerprint, named
 from brinell.rl.cleanup import CleanUp
-from brinell.rl.env import Placement, Rules, families
+from brinell.rl.env import Placement
 from brinell.rl.found import Found
 from brinell.rl.goals import MISTAKE, Goal
+from brinell.rl.kinds import families
 from brinell.rl.monitors import monitors
 from brinell.rl.play import Played, play
+from brinell.rl.rules import Rules
 
 __all__ = ["RLAB"]
 
@@ -85,9 +88,8 @@ class RLAB:
         strange = [one for one in self.filters if not all(hasattr(one, name) for name in ("access", "domains", "draws"))]
         if strange:
             raise ValueError(f"{type(strange[0]).__name__} is no filter: it must have access, domains and draws")
-        blind = [type(one).__name__ for one in self.filters if one.access > Access.SCORES]
-        if blind:
-            raise ValueError(f"filter {blind[0]} looks into the model, which this attack does not: leave it out")
+        if any(one.access == Access.GRADIENTS for one in self.filters):
+            object.__setattr__(self, "access", Access.GRADIENTS)  # of this one alone: the class asks for scores
         self._rules()
 
     def _rules(self, goal: Goal = MISTAKE) -> Rules:
@@ -117,7 +119,8 @@ class RLAB:
         placed = self.variants(domain)
         one = Streams.of(0, torch.zeros(1, dtype=torch.int64))
         low, high = domain.bounds()
-        vet(placed, domain.clamp(low + (high - low) * one.uniform(*domain.shape)), one.fold("filters"), domain=domain)
+        x, slope = domain.clamp(low + (high - low) * one.uniform(*domain.shape)), one.fold("slope").normal(*domain.shape)
+        vet(placed, x, one.fold("filters"), domain=domain, gradient=slope)
         network, options = named(self.policy).network, families(placed)
         if network is not None and self.policy != DEFAULT and network.families not in (1, options):
             raise RequestError(
@@ -130,9 +133,10 @@ class RLAB:
         return fingerprint(self.policy)
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One look at the clean input, the steps, the refinement, and what clean-up may spend."""
+        """One look at the clean input, the steps, the refinement, what clean-up may spend; a gradient where filters need it."""
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
-        return 1 + self.steps + self.refine + clean, 0
+        looks = int(self.access == Access.GRADIENTS)
+        return 1 + self.steps + self.refine + clean + looks, looks
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
         """What may stand on a patch of such inputs.
@@ -142,15 +146,34 @@ class RLAB:
         """
         return variants(self.filters, domain, self.severities, self.draws)
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> list[Remark]:
-        """Play all samples, `slots` at a time; what the monitors say of it."""
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> Extras:
+        """Play all samples, `slots` at a time; what stands where, the sensitivity map, and what the monitors say of it.
+
+        The extras, for each sample:
+        - `patches` (patches,) int16: what stands on each patch of the closest input that was found, -1 for nothing, else its
+          number among the legend's `variants` (filter, severity, draw). -1 everywhere where none was found.
+        - `length` float32: distance of what stands there before it was fitted to a budget and scaled down.
+        - `map` (patches, filters) float32: the sensitivity map (`rl.mapping`); NaN where the sample was not played.
+        """
         remarks: list[Remark] = []
 
         def watch(found: Found) -> None:
             remarks.extend(Remark(str(one.sign), one.text) for one in monitors(found, threat.eps) if one.seen)
 
-        self.play(ledger, batch, threat, rng, ended=watch)
-        return remarks
+        played = self.play(ledger, batch, threat, rng, ended=watch)
+        return Extras(remarks=remarks, **self._told(batch, threat, rng, played))
+
+    def _told(self, batch: Batch, threat: Threat, rng: Streams, played: Played) -> dict[str, Any]:
+        grid, placed = self.grid(threat.domain), self.variants(threat.domain)
+        names = _names(self.filters)
+        legend = {
+            "kind": "patches",
+            "grid": {"shape": list(grid.shape), "patch": list(grid.patch), "stride": list(grid.steps)},
+            "filters": list(names.values()),
+            "variants": [[names[id(one.filter)], one.severity, one.draw] for one in placed],
+        }
+        arrays = {"patches": played.closest, "length": played.length, "map": played.map}
+        return {"arrays": arrays, "legend": legend}
 
     def play(
         self,
@@ -179,6 +202,17 @@ class RLAB:
             slots=self.slots,
             ended=ended,
         )
+
+
+def _names(filters: tuple[Filter, ...]) -> dict[int, str]:
+    """By identity, the class of each filter in plain words; of those of one class with what tells them apart."""
+    words = ["-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", type(one).__name__)).lower() for one in filters]
+    settings = [", ".join(f"{key}={value}" for key, value in asdict(one).items()) for one in filters]  # type: ignore[call-overload]
+    shared = {word for word in words if words.count(word) > 1}
+    return {
+        id(one): f"{word}({told})" if word in shared and told else word
+        for one, word, told in zip(filters, words, settings, strict=True)
+    }
 
 
 ALONG = {1: 64, 2: 16, 3: 8}

@@ -173,6 +173,10 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, targ
     ids = np.array([sample for sample in range(n) if sample not in lost], dtype=np.int64)
     domain = dataset.domain.free
     grid, variants = attack.grid(domain), attack.variants(domain)
+    if attack.access > Access.SCORES:
+        raise RequestError(
+            "a benchmark set is made from scores alone: leave out filters that look into the model, as gradient-sign"
+        )
     first = Streams.of(request.seed, torch.zeros(1, dtype=torch.int64))
     vet(variants, dataset.domain.part(dataset.load(ids[:1].tolist())), first, domain=domain)
     target = opener_of(request.model, dataset)() if target is None else target

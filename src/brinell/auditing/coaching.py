@@ -16,7 +16,7 @@ from brinell.core.filtering import variants
 from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.rl.agent import Agent
-from brinell.rl.env import Rules
+from brinell.rl.rules import Rules
 from brinell.rl.school import Lessons, Report, correct, teach
 
 
@@ -58,6 +58,8 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
     if name != "rlab":
         raise RequestError(f"attack {coaching.attack!r} learns nothing: agents are trained for rlab, with its options")
     attack = plugins.build("attack", name, options)
+    if attack.access > Access.SCORES:
+        raise RequestError("an agent learns from scores alone: leave out filters that look into the model, as gradient-sign does")
     device, dataset = choose_device(coaching.device), open_data(coaching.data)
     domain = dataset.domain.free
     attack.check(domain)

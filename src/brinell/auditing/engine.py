@@ -7,7 +7,7 @@ answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -33,7 +33,7 @@ from brinell.core.streams import Streams
 from brinell.core.target import Access, Target
 from brinell.core.version import VERSION
 from brinell.store import tables
-from brinell.store.run import Run, closest_units
+from brinell.store.run import Run, closest_units, telling_units
 
 Array = np.ndarray[Any, Any]
 ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
@@ -331,8 +331,10 @@ class ModelAudit:
             if new.any():
                 group = self._group(at[new], state, level[new])
                 result = failures.attack(setting, group, partial(self._fail, stage.name))
-                self._note(stage.name, result.remarks)
-                name = self.run.save_unit(key, _unit_key(group.sample_id, group.level), result.records, result.arrays)
+                self._note(stage.name, result.remarks, result.legend)
+                name = self.run.save_unit(
+                    key, _unit_key(group.sample_id, group.level), result.records, result.arrays, result.extras
+                )
                 units[name] = result.records
                 known |= self._known({name: result.records})
             answers = [known[one] for one in zip(at.tolist(), level.tolist(), strict=True)]
@@ -341,10 +343,15 @@ class ModelAudit:
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
         failed = failures.failed_levels(units, plan.ids, plan.levels)
         done = [*units.values(), self._implied(stage, state, broken, spared, failed)]
-        self.run.save_part(key, _sorted(done), closest_units(units))
+        holders = telling_units if self.run.legend(self.source.name, stage.name) else closest_units
+        self.run.save_part(key, _sorted(done), holders(units))
 
-    def _note(self, of: str, remarks: Sequence[Remark]) -> None:
+    def _note(self, of: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
         """Keep what an attack, or the model, says of how it went, the first time of each; what a stopped run kept stays."""
+        legends = self.run.manifest.setdefault("extras", {}).setdefault(self.source.name, {})
+        if legend and of not in legends:
+            legends[of] = dict(legend)
+            self.run.save_manifest()
         if not remarks:
             return
         kept = self.run.manifest.setdefault("remarks", {}).setdefault(self.source.name, {}).setdefault(of, {})

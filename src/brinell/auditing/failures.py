@@ -62,11 +62,13 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
         return Result(records=records, arrays={}, remarks=())
 
     parts = divided(lambda at: run_unit(setting, group.select(at)), np.arange(len(group.x)), fail)
-    arrays: dict[int, Array] = {}
-    for part in parts:
-        arrays |= part.arrays
-    remarks = tuple(one for part in parts for one in part.remarks)
-    return Result(records=tables.concatenate([part.records for part in parts]), arrays=arrays, remarks=remarks)
+    return Result(
+        records=tables.concatenate([part.records for part in parts]),
+        arrays={sample: array for part in parts for sample, array in part.arrays.items()},
+        remarks=tuple(one for part in parts for one in part.remarks),
+        extras={sample: named for part in parts for sample, named in part.extras.items()},
+        legend=next((part.legend for part in parts if part.legend), {}),
+    )
 
 
 def failed_levels(units: Mapping[str, Records], ids: Array, levels: Array) -> Array:

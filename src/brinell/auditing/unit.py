@@ -1,9 +1,9 @@
 """One unit of work: one attack on one group of samples, each at its own eps, from the desk to the rows."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from brinell.auditing.cascade import Stage
 from brinell.core import losses, norms
 from brinell.core.asking import Looks, Precision
 from brinell.core.batch import Batch
-from brinell.core.contracts import Remark
+from brinell.core.contracts import Extras, Remark
 from brinell.core.domain import Domain
+from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
@@ -79,6 +80,10 @@ class Result:
     """Adversarial inputs by sample id."""
     remarks: tuple[Remark, ...]
     """What the attack says of how it went."""
+    extras: dict[int, dict[str, Array]] = field(default_factory=dict)
+    """What it says of each sample, by sample id and name."""
+    legend: Mapping[str, Any] = field(default_factory=dict)
+    """What the numbers in the extras stand for."""
 
 
 def run_unit(setting: Setting, group: Group) -> Result:
@@ -105,7 +110,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
     )
     ids = torch.as_tensor(group.sample_id, device=device)
     rng = Streams.of(setting.seed, ids).fold(setting.stage.name)
-    remarks = setting.stage.attack(ledger.desk(), ledger.batch, ledger.threat, rng)
+    told = setting.stage.attack(ledger.desk(), ledger.batch, ledger.threat, rng) or Extras()
     if not minimal:
         _shrink(ledger, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
@@ -119,7 +124,28 @@ def run_unit(setting: Setting, group: Group) -> Result:
     records = _write(setting, group, broken, survived, found, costs, margin)
     closest = ledger.closest.cpu().numpy()
     arrays = {int(group.sample_id[row]): closest[row] for row in np.flatnonzero(fooled)}
-    return Result(records=records, arrays=arrays, remarks=tuple(remarks or ()))
+    return Result(
+        records=records,
+        arrays=arrays,
+        remarks=tuple(told.remarks),
+        extras=_by_sample(group, told),
+        legend=told.legend,
+    )
+
+
+def _by_sample(group: Group, told: Extras) -> dict[int, dict[str, Array]]:
+    """The rows of the extras, each with its sample.
+
+    Raises:
+        ContractError: an array without a row for each sample, or arrays without a legend.
+    """
+    if told.arrays and not told.legend:
+        raise ContractError("the attack's extras have no legend, so that nobody could read them")
+    for name, rows_ in told.arrays.items():
+        if len(rows_) != len(group.x):
+            raise ContractError(f"the attack's extras {name!r} have {len(rows_)} rows for {len(group.x)} samples")
+    arrays = {name: column.cpu().numpy() for name, column in told.arrays.items()}
+    return {int(sample): {name: column[row] for name, column in arrays.items()} for row, sample in enumerate(group.sample_id)}
 
 
 def _at(levels: Tensor, level: Tensor) -> Tensor:

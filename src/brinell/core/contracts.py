@@ -1,7 +1,7 @@
 """The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -26,6 +26,17 @@ class Remark(NamedTuple):
     """One line."""
 
 
+class Extras(NamedTuple):
+    """What an attack knows besides the inputs that it asked about, kept in the run folder beside them."""
+
+    remarks: Sequence[Remark] = ()
+    """What a reader should know of how it went."""
+    arrays: Mapping[str, Tensor] = {}
+    """By name, one row for each sample of the batch, those included that stood."""
+    legend: Mapping[str, Any] = {}
+    """What the numbers in these arrays stand for, as JSON; the same for every batch of a run."""
+
+
 @runtime_checkable
 class Attack(Protocol):
     """Proposes inputs to the ledger's desk until nothing stands or its own patience ends. It never grades itself."""
@@ -35,10 +46,10 @@ class Attack(Protocol):
     domains: ClassVar[frozenset[Kind]]
     family: ClassVar[Family]
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> Sequence[Remark] | None:
+    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> Extras | None:
         """Attack every sample of `batch`, all of them correctly classified, within `threat`.
 
-        A minimal attack reads `threat.eps` as the largest distance of interest. Most attacks have nothing to remark.
+        A minimal attack reads `threat.eps` as the largest distance of interest. Most attacks have nothing to say besides: None.
         """
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -168,4 +179,16 @@ class HasGaps(Protocol):
         """Which of these samples cannot be loaded, and why in one line; it may read them all."""
 
 
-__all__ = ["Attack", "ChoosesData", "Dataset", "Family", "Filter", "GradientFilter", "Remark"]
+__all__ = [
+    "Attack",
+    "ChoosesData",
+    "Dataset",
+    "Detector",
+    "Extras",
+    "Family",
+    "Filter",
+    "GradientFilter",
+    "HasGaps",
+    "Remark",
+    "Suspicion",
+]

@@ -4,7 +4,7 @@ import base64
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
 from brinell.report.filmstrip import film, most_changed, weight
+from brinell.report.masks import masks
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
@@ -51,6 +52,8 @@ class Example:
     adversarial: Markup
     touched: str = ""
     """How much of a signal was touched; then the adversarial picture holds the clean signal too."""
+    mask: Markup = Markup()
+    """Which distortion stands where, of attacks that place them on patches."""
 
 
 def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[Example]:
@@ -79,7 +82,8 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
         sample, attack = int(records.sample_id[row]), str(records.attack[row])
         if sample in found[attack]:
             examples.append(_example(run.manifest, records, row, clean[sample], found[attack][sample]))
-    return examples
+    shown = masks(run, records, model, chosen, clean)
+    return [replace(one, mask=shown.get(one.sample_id, Markup())) for one in examples]
 
 
 def _closest(records: Records, model: str, distance: str) -> dict[int, int]:

@@ -13,17 +13,20 @@ Deviations from the papers:
 - The sensitivity map is the linear model's and not a list of probes.
 - Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so an episode never leaves it: the hard projection
   of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
-- A step that does not bring the goal nearer is undone, which costs nothing, since its state is known.
+- A step that does not bring the goal nearer is undone, which costs nothing, since its state is known. After many of them in a
+  row (`Rules.patience`) wholly filtered inputs are asked about, where the budget allows them; then one step is kept whatever it
+  brings, and the pace begins anew.
 - Which variant stands on a patch is drawn from what the model foretells (Thompson sampling) among a random choice of them; the
   agent may name filter and severity, and need not.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from brinell.core import losses, norms
+from brinell.core import norms
 from brinell.core.assignment import Assignment
 from brinell.core.bank import CLEAN, Bank
 from brinell.core.batch import Batch
@@ -36,15 +39,16 @@ from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.rl.content import FEATURES, describe
 from brinell.rl.found import Found, nothing_found
-from brinell.rl.goals import Goal
+from brinell.rl.gradients import Gradients
 from brinell.rl.interface import Action, Step, Turn
-from brinell.rl.prior import Prior
-from brinell.rl.rewards import REWARDS, Before, RewardName
+from brinell.rl.kinds import numbers_of_families, wholes
+from brinell.rl.mapping import looked_at, sensitivity
+from brinell.rl.prior import Prior, to_places
+from brinell.rl.rewards import REWARDS, Before
+from brinell.rl.rules import USUAL, Rules
 
 ADD, REMOVE, FILTER = 0, 1, 2
 """The branches of an action."""
-PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-"""Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
 NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
 MEMORY = 2**30
@@ -61,41 +65,6 @@ WHOLE_FEATURES = 6
 """Numbers for each input."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """How an episode goes."""
-
-    steps: int = 1000
-    """Queries after the first one until an episode is given up."""
-    p_init: float = 0.25
-    """Share of the patches that the first steps change."""
-    removals: float = 0.5
-    """How many patches a step may clear, as a share of those it changes; 0 only adds."""
-    temperature: float = 0.3
-    """How far chance moves the choice of a variant, in deviations of what is not known about it."""
-    offers: int = 32
-    """Variants that are compared for a patch in one step."""
-    refine: int = 0
-    """Queries after the goal was reached that look for it at a smaller distance."""
-    reward: RewardName = "margin"
-    """What a step pays: margin, dilution or projected (`rl.rewards`)."""
-    goal: Goal = Goal()
-    """When an episode has succeeded."""
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.offers < 1 or self.refine < 0:
-            raise ValueError(f"steps is {self.steps}, offers {self.offers}, refine {self.refine}: at least 1, 1 and 0")
-        if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
-            raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
-        if self.reward not in REWARDS:
-            raise ValueError(f"reward is {self.reward!r}, not one of {', '.join(REWARDS)}")
-
-    def changes(self, age: Tensor, patches: int) -> Tensor:
-        """(n,): how many patches a step changes at most, after `age` (n,) steps."""
-        halvings = (age[:, None] > self.steps * torch.tensor(PACE, device=age.device)).sum(1)
-        return (self.p_init * patches * 0.5**halvings).round().long().clamp_min(1)
-
-
 class Placement:
     """Episodes on the samples of one batch, each sample once, in the order of the batch.
 
@@ -109,6 +78,8 @@ class Placement:
         rules: how an episode goes.
         prior: what is known beforehand about the sensitivity of patches; None for nothing.
         slots: how many episodes run at once.
+        gradients: where filters that look into the model get theirs from; None asks anew.
+        maps: keep the sensitivity map of each episode when it ends.
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
 
     Raises:
@@ -125,9 +96,11 @@ class Placement:
         variants: tuple[Variant, ...],
         rng: Streams,
         *,
-        rules: Rules = Rules(),
+        rules: Rules = USUAL,
         prior: Prior | None = None,
         slots: int = 64,
+        gradients: Gradients | None = None,
+        maps: bool = False,
         cycle: bool = False,
     ) -> None:
         rules.goal.check(desk.classes)
@@ -139,6 +112,7 @@ class Placement:
         self.rules, self.grid, self.variants = rules, grid, variants
         first = torch.arange(n, device=device)
         looks = any(variant.filter.access == Access.GRADIENTS for variant in variants)
+        self._gradients = (gradients or Gradients(desk, batch, rules.goal)) if looks else None
         self._sample = first.clone()
         self.bank = Bank(
             batch.x[first],
@@ -153,21 +127,21 @@ class Placement:
         covariance = self._prior.covariance_for(grid.channels)
         self.belief = Belief(n, grid.channels, grid.places, covariance=covariance, device=device)
         self._members, self._inside = grid.members.to(device), grid.inside.to(device)
-        self._families = _families(variants, device)
-        self._cycle = cycle
+        self._families = numbers_of_families(variants, device)
+        self._cycle, self._maps = cycle, maps
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
         patches = len(grid)
         self._x = batch.x[first].clone()
         self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._logits = torch.zeros(n, desk.classes, device=device)
-        self._age, self._left = torch.zeros(2, n, dtype=torch.int64, device=device)
-        self._asked = torch.zeros(n, dtype=torch.int64, device=device)
-        self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
+        self._age, self._since, self._idle, self._left, self._asked = torch.zeros(5, n, dtype=torch.int64, device=device)
+        self._wholes, self._leapt = wholes(variants, device), torch.zeros(n, dtype=torch.int64, device=device)
+        self._fresh, self._pending, self._refining, self._leaping = torch.zeros(4, n, dtype=torch.bool, device=device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
         self._streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
-        self._found = nothing_found(threat.eps, grid)
+        self._found = nothing_found(threat.eps, grid, len(looked_at(variants)))
 
     @property
     def picks(self) -> tuple[int, int, int]:
@@ -191,8 +165,8 @@ class Placement:
         return self._streams
 
     def _gradient(self, rows: Tensor) -> Tensor:
-        sample = self._sample[rows]
-        return self._desk.gradient(self._batch.ids[sample], self._batch.x[sample], losses.margin).grad
+        assert self._gradients is not None
+        return self._gradients(self._sample[rows])
 
     def reset(self, mask: Tensor) -> Turn:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
@@ -215,17 +189,20 @@ class Placement:
         self.assignment.clear(rows)
         self._content[rows] = describe(x, self.grid)
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
-        self.belief.forget(rows, _to_places(energy, self.grid))
+        self.belief.forget(rows, to_places(energy, self.grid))
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
-        self._asked[rows] = 0
-        self._age[rows], self._left[rows] = 0, self.rules.refine
+        self._age[rows] = self._since[rows] = self._idle[rows] = self._asked[rows] = self._leapt[rows] = 0
+        self._left[rows] = self.rules.refine
         self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
         self._logits[rows], self._height[rows], self._start[rows] = 0, -1, -1
         keys = self._streams.keys.clone()
         keys[rows] = rng.fold("steps").keys
         self._streams = Streams(keys)
-        self.alive[rows] = self._desk.standing(self._batch.ids[sample])
+        self.alive[rows] = standing = self._desk.standing(self._batch.ids[sample])
+        if self._gradients is not None and bool(standing.any()):
+            self._gradients(sample[standing])
+            self.alive[rows] = self._desk.standing(self._batch.ids[sample])
 
     def step(self, action: Action) -> Step:
         """Carry out a dual action in every slot. Picks beyond a slot's pace, or of no effect, are struck out in place (-1)."""
@@ -245,10 +222,16 @@ class Placement:
             over = self._over(rows) | (reached & ~self._refining[rows])
             won = self._found.reached[self._sample[rows]]
             terminated[rows], truncated[rows] = over & won, over & ~won
-            self.alive[rows[over]] = False
-            moved = self._x[rows[over]] - self.bank.x[rows[over]]
-            self._found.size[self._sample[rows[over]]] = self._threat.distance.size(moved)
+            if bool(over.any()):
+                self._end(rows[over])
         return Step(self._turn(), reward, terminated, truncated)
+
+    def _end(self, rows: Tensor) -> None:
+        """Episodes of these slots are over."""
+        self.alive[rows] = False
+        self._found.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.bank.x[rows])
+        if self._maps:
+            self._found.map[self._sample[rows]] = sensitivity(self.bank, self.grid, self.belief, rows)
 
     def _over(self, rows: Tensor) -> Tensor:
         """(m,) bool: whose patience or budget is spent."""
@@ -259,7 +242,7 @@ class Placement:
 
     def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
-        count = self.rules.changes(self._age[rows], len(self.grid))
+        count = self.rules.changes(self._since[rows], len(self.grid))
         return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
@@ -278,6 +261,15 @@ class Placement:
         add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
+        leaps = self._leaps(rows)
+        if bool((leaps != CLEAN).any()):
+            chosen = functional.pad(chosen, (0, max(0, patches - chosen.shape[1])), value=-1)
+            variants = functional.pad(variants, (0, chosen.shape[1] - variants.shape[1]), value=CLEAN)
+            leaping = (leaps != CLEAN).nonzero()[:, 0]
+            numbers = torch.arange(chosen.shape[1], device=chosen.device)
+            chosen[leaping] = torch.where(numbers < patches, numbers, -1)
+            variants[leaping] = leaps[leaping, None].expand(-1, chosen.shape[1])
+            action[ADD][rows[leaping]] = action[REMOVE][rows[leaping]] = -1
         return torch.where(chosen < 0, patches, chosen), torch.where(chosen < 0, CLEAN, variants)
 
     def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
@@ -305,7 +297,8 @@ class Placement:
         self._mark(rows, patches, effect)
         before = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
         reward = REWARDS[self.rules.reward](before, x, logits, height, y, self.bank.x[rows])
-        better = (effect > 0) | pending
+        better = (effect > 0) | pending | (self._stuck(rows) & ~self._leaping[rows])
+        self._wait(rows[~fresh], better[~fresh])
         self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
         kept = rows[better]
         stood = self.assignment.variant[kept] != CLEAN
@@ -320,6 +313,34 @@ class Placement:
         self._found.reached[sample[reached & fresh]] = True
         self._note(rows[reached & ~fresh])
         return torch.where(self._refining[rows] & ~reached | pending, 0, reward), reached
+
+    def _stuck(self, rows: Tensor) -> Tensor:
+        """(m,) bool: where nothing has helped for so long that whatever is asked next is kept."""
+        patience = self.rules.patience
+        stuck: Tensor = (self._idle[rows] >= patience) & ~self._refining[rows] & ~self._pending[rows]
+        return stuck & (patience > 0)
+
+    def _wait(self, rows: Tensor, better: Tensor) -> None:
+        """Count queries without a gain; where they are too many the pace begins anew, since only large changes lead out."""
+        self._idle[rows] = torch.where(better, 0, self._idle[rows] + 1)
+        lost = self._idle[rows] == self.rules.patience
+        self._since[rows] = torch.where(lost, 0, self._since[rows] + 1)
+
+    def _leaps(self, rows: Tensor) -> Tensor:
+        """(m,): the variant that a stuck slot asks about on all patches, where the budget allows it whole, CLEAN for none.
+
+        Each in its turn: what a filter can do to the whole input is found out before the search goes on by chance.
+        """
+        count = len(self._wholes)
+        leaps = torch.full_like(rows, CLEAN)
+        at = (self._stuck(rows) & (self._leapt[rows] < count)).nonzero()[:, 0]
+        if len(at):
+            number = self._wholes[self._leapt[rows[at]]]
+            self._leapt[rows[at]] += 1
+            size = self._threat.distance.size(self.bank.inputs(rows[at], number) - self.bank.x[rows[at]])
+            leaps[at] = torch.where(size <= self._radius[rows[at]], number, CLEAN)
+        self._leaping[rows] = leaps != CLEAN
+        return leaps
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
         """Count visits, and keep what a patch's last change brought, shared among those changed together."""
@@ -341,6 +362,7 @@ class Placement:
         self._found.reached[sample] = True
         self._found.variant[sample] = self.assignment.variant[rows].to(torch.int16)
         self._found.eps[sample] = torch.minimum(size, self._radius[rows])
+        self._found.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.bank.x[rows])
         self._found.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
         self._found.slope[sample] = self.belief.mean[rows]
         if self.rules.refine:
@@ -475,24 +497,4 @@ def _squash(values: Tensor) -> Tensor:
     return values / (1 + values.abs())
 
 
-def _families(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
-    """(variants,): numbers from 1 for each filter at each severity; a single one is 0, since there is nothing to choose."""
-    names = list(dict.fromkeys((id(variant.filter), variant.severity) for variant in variants))
-    offset = 0 if len(names) == 1 else 1
-    return torch.tensor([names.index((id(v.filter), v.severity)) + offset for v in variants], device=device)
-
-
-def families(variants: tuple[Variant, ...]) -> int:
-    """Options of the filter branch: any, and each filter at each severity; 1 where there is nothing to choose."""
-    return int(_families(variants, torch.device("cpu")).max()) + 1
-
-
-def _to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
-    """(n, patches) to (n, places): the mean over the patches that cover a place."""
-    covers = grid.covers.to(energy.device)
-    real = covers < len(grid)
-    padded = torch.cat([energy, torch.zeros_like(energy[:, :1])], 1)
-    return padded[:, covers].sum(2) / real.sum(1)
-
-
-__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement", "Rules", "families"]
+__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement"]

@@ -19,8 +19,9 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.target import Access, Target
 from brinell.core.threat import Threat
-from brinell.rl.env import ADD, FILTER, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, Placement, Rules
+from brinell.rl.env import ADD, FILTER, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, Placement
 from brinell.rl.prior import Prior
+from brinell.rl.rules import Rules
 
 Array = np.ndarray[Any, Any]
 DEFAULT = Rules()

@@ -6,19 +6,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.assignment import Assignment
-from brinell.core.bank import CLEAN, Bank
+from brinell.core.bank import CLEAN
 from brinell.core.batch import Batch
 from brinell.core.filtering import Variant
 from brinell.core.ledger import Desk
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rl.cleanup import CleanUp, clean_up
-from brinell.rl.env import Placement, Rules
+from brinell.rl.cleanup import CleanUp, Reached, clean_up
+from brinell.rl.env import Placement
 from brinell.rl.found import Found
+from brinell.rl.gradients import Gradients
 from brinell.rl.interface import Policy
 from brinell.rl.prior import Prior
+from brinell.rl.rules import Rules
 
 
 class Played(NamedTuple):
@@ -38,6 +39,12 @@ class Played(NamedTuple):
     """(n, patches): what each patch was foretold to bring, in shares of the way to the goal."""
     slope: Tensor
     """(n, channels, places): the linear model's gradient, from which what further distortions would bring follows."""
+    closest: Tensor
+    """(n, patches) int16: what stands in the closest of all inputs that reached the goal, which need not be the cleanest."""
+    length: Tensor
+    """(n,): distance of that before it is fitted and scaled; NaN for none."""
+    map: Tensor
+    """(n, patches, filters): the sensitivity map (`rl.mapping`), NaN for samples that were not played."""
 
     def select(self, rows: Tensor) -> "Played":
         """The same of the chosen samples."""
@@ -75,7 +82,10 @@ def play(
         slots: samples that advance together.
         ended: called once with what the environment counted, before clean-up.
     """
-    environment = Placement(desk, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots)
+    gradients = Gradients(desk, batch, rules.goal)
+    environment = Placement(
+        desk, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, gradients=gradients, maps=True
+    )
     turn = environment.reset(torch.ones_like(environment.alive))
     while bool(environment.alive.any()):
         step = environment.step(policy.act(turn, environment.streams))
@@ -84,28 +94,28 @@ def play(
     found, together = environment.found, len(environment.alive)
     del environment  # its filtered inputs would lie in memory beside those of the clean-up
     ended(found)
-    strength = torch.ones_like(found.eps)
-    played = Played(found.reached, found.variant, found.eps, strength, found.steps, found.value, found.slope)
-    if clean is not None:
-        standing = ((found.variant != CLEAN).any(1) & found.reached).nonzero()[:, 0]
-        for rows in torch.split(standing, together):
-            if len(rows):  # nothing splits into one empty part
-                assignment = _standing(batch.x[rows], threat, grid, variants, rng.select(rows), found.variant[rows].long())
-                part, at, value = batch.select(rows), threat.select(rows), found.value[rows]
-                played.strength[rows] = clean_up(desk, part, at, assignment, found.eps[rows], value, rules.goal, clean)
-                played.variant[rows] = assignment.variant.to(torch.int16)
-                del assignment
+    strength, closest = torch.ones_like(found.eps), found.variant.clone()
+    played = Played(
+        found.reached, found.variant, found.eps, strength, found.steps, found.value, found.slope, closest, found.length, found.map
+    )
+    rows = ((found.variant != CLEAN).any(1) & found.reached).nonzero()[:, 0]
+    if clean is not None and len(rows):
+        cleaned = clean_up(
+            desk,
+            batch.select(rows),
+            threat.select(rows),
+            rng.select(rows),
+            Reached(found.variant[rows].long(), found.eps[rows], found.value[rows]),
+            grid=grid,
+            variants=variants,
+            goal=rules.goal,
+            settings=clean,
+            slots=together,
+            gradient=lambda of: gradients(rows[of]),
+        )
+        played.strength[rows], played.length[rows] = cleaned.strength, cleaned.length
+        played.variant[rows], played.closest[rows] = (one.to(torch.int16) for one in (cleaned.variant, cleaned.closest))
     return played
-
-
-def _standing(
-    x: Tensor, threat: Threat, grid: PatchGrid, variants: tuple[Variant, ...], rng: Streams, variant: Tensor
-) -> Assignment:
-    """The state in which these variants (m, patches) stand on the inputs (m, *shape)."""
-    assignment = Assignment(grid, Bank(x, threat.domain, variants, rng.fold("filters")))
-    everywhere = torch.arange(len(grid), device=x.device).expand(len(x), -1)
-    assignment.edit(torch.arange(len(x), device=x.device), everywhere, variant)
-    return assignment
 
 
 __all__ = ["Played", "play"]

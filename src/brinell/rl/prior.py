@@ -8,6 +8,7 @@ together.
 import torch
 from torch import Tensor, nn
 
+from brinell.core.patches import PatchGrid
 from brinell.rl.content import FEATURES
 from brinell.rl.layers import linear, seeded
 
@@ -57,4 +58,12 @@ class Prior(nn.Module):
         return (1 - LEAST) * self.channel_covariance() + LEAST * torch.eye(channels, device=self.root.device)
 
 
-__all__ = ["Prior"]
+def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, patches) to (n, places): the mean over the patches that cover a place."""
+    covers = grid.covers.to(energy.device)
+    real = covers < len(grid)
+    padded = torch.cat([energy, torch.zeros_like(energy[:, :1])], 1)
+    return padded[:, covers].sum(2) / real.sum(1)
+
+
+__all__ = ["Prior", "to_places"]

@@ -21,12 +21,14 @@ from brinell.core.threat import Threat
 from brinell.rl.a2c import A2C, A2CSettings
 from brinell.rl.agent import Agent
 from brinell.rl.dqn import DQN, DQNSettings
-from brinell.rl.env import Placement, Rules, families
+from brinell.rl.env import Placement
+from brinell.rl.kinds import families
 from brinell.rl.layers import seeded
 from brinell.rl.network import PatchNetwork
 from brinell.rl.ppo import PPO, PPOSettings
 from brinell.rl.prior import Prior
 from brinell.rl.probing import Probes, fit, likelihood, probe
+from brinell.rl.rules import Rules
 from brinell.rl.training import Trainer, train
 
 Algorithm = Literal["dqn", "ppo", "a2c", "none"]

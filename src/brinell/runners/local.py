@@ -117,6 +117,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         "checks": before.get("checks", {}) if before.get("brinell") == VERSION else {},
         "looks": before.get("looks", {}) if before.get("brinell") == VERSION else {},
         "remarks": before.get("remarks", {}),
+        "extras": before.get("extras", {}),
         "failed": before.get("failed", {}),
         "traffic": before.get("traffic", {}),
         "versions": facts.versions(),

@@ -3,7 +3,7 @@
 import fcntl
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,21 +98,43 @@ class Run:
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
+        found: dict[int, Array] = {}
+        for path, samples in self._holding(model, attack, ids, closest_units):
+            found |= _read_arrays([path], samples)
+        return found
+
+    def extras(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, dict[str, Array]]:
+        """What a stage says of each of `ids` besides, by name: of every sample that it attacked, if it says anything at all.
+
+        Where a sample was fooled they belong to the input that `adversarial` answers. What they mean stands in `legend`.
+        """
+        found: dict[int, dict[str, Array]] = {}
+        if self.legend(model, attack):
+            for path, samples in self._holding(model, attack, ids, telling_units):
+                for name, array in _read_named([path], samples, inputs=False).items():
+                    sample, _, what = name.partition("/")
+                    found.setdefault(int(sample), {})[what] = array
+        return found
+
+    def legend(self, model: str, attack: str) -> dict[str, Any]:
+        """What the numbers in the extras of a stage stand for; empty where there are none."""
+        return dict(self.manifest.get("extras", {}).get(model, {}).get(attack, {}))
+
+    def _holding(
+        self, model: str, attack: str, ids: Sequence[int], of_units: Callable[[Mapping[str, Records]], dict[int, str]]
+    ) -> Iterator[tuple[Path, list[int]]]:
+        """The files of a stage, each with those of `ids` that may be in it; of an unfinished one as `of_units` says."""
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         if not cells or cells[0] is None:
-            return {}
+            return
+        samples = [int(sample) for sample in ids]
         parts = self._files("arrays", f"part-{cells[0]}-*")
-        if parts:
-            return _read_arrays(parts, ids)
-        nearest = closest_units(self.units(cells[0]))
-        wanted: dict[str, list[int]] = {}
-        for sample in ids:
-            if int(sample) in nearest:
-                wanted.setdefault(nearest[int(sample)], []).append(int(sample))
-        found: dict[int, Array] = {}
-        for unit, samples in wanted.items():
-            found |= _read_arrays([self.path / "arrays" / f"{unit}.safetensors"], samples)
-        return found
+        for path in parts:
+            yield path, samples
+        holder = {} if parts else of_units(self.units(cells[0]))
+        for unit in sorted({holder[sample] for sample in samples if sample in holder}):
+            path = self.path / "arrays" / f"{unit}.safetensors"
+            yield path, [sample for sample in samples if holder.get(sample) == unit]
 
     def clean(self, ids: Sequence[int]) -> dict[int, Array]:
         """The clean inputs that the run keeps for its gallery, for those of `ids` that are among them."""
@@ -123,35 +145,51 @@ class Run:
 
     # Writing
 
-    def save_unit(self, cell: str, key: str, records: Records, arrays: Mapping[int, Array]) -> str:
-        """Write one unit, arrays first, so that rows never point at an input that is not there. Returns its name."""
+    def save_unit(
+        self,
+        cell: str,
+        key: str,
+        records: Records,
+        arrays: Mapping[int, Array],
+        extras: Mapping[int, Mapping[str, Array]] | None = None,
+    ) -> str:
+        """Write one unit, arrays first, so that rows never point at an input that is not there. Returns its name.
+
+        Args:
+            cell: the stage's cell.
+            key: what the unit is known by within it.
+            records: its rows.
+            arrays: adversarial inputs by sample.
+            extras: what the attack says of samples besides, by sample and name.
+        """
         name = f"unit-{cell}-{key}"
-        if arrays:
-            self._save_arrays(name, arrays)
+        besides = {f"{sample}/{what}": array for sample, named in (extras or {}).items() for what, array in named.items()}
+        if arrays or besides:
+            self._save_arrays(name, {str(sample): array for sample, array in arrays.items()} | besides)
         write_atomically(self.path / "records" / f"{name}.parquet", lambda path: tables.write(path, records, cell))
         return name
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
         """Keep some clean inputs for the gallery."""
-        self._save_arrays(f"clean-{cell}", arrays)
+        self._save_arrays(f"clean-{cell}", {str(sample): array for sample, array in arrays.items()})
 
     def save_part(self, cell: str, records: Records, units: Mapping[int, str]) -> None:
-        """Complete a stage: all its rows in one file, the closest input of each fooled sample, and no units any more.
+        """Complete a stage: all its rows in one file, what its arrays say of each sample, and no units any more.
 
         Args:
             cell: the stage's cell.
             records: all rows of the stage.
-            units: for each sample that has an adversarial input, the unit that holds it.
+            units: for each sample of which an array is kept, the unit that holds it.
         """
         samples = sorted(units)
         size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
         per_part = max(1, PART_BYTES // size)
         for number, start in enumerate(range(0, len(samples), per_part)):
             group = samples[start : start + per_part]
-            arrays: dict[int, Array] = {}
+            arrays: dict[str, Array] = {}
             for unit in sorted({units[sample] for sample in group}):
                 wanted = [sample for sample in group if units[sample] == unit]
-                arrays |= _read_arrays([self.path / "arrays" / f"{unit}.safetensors"], wanted)
+                arrays |= _read_named([self.path / "arrays" / f"{unit}.safetensors"], wanted)
             self._save_arrays(f"part-{cell}-{number:04d}", arrays)
         write_atomically(self.path / "records" / f"part-{cell}.parquet", lambda path: tables.write(path, records, cell))
         self.drop_units(cell)
@@ -161,8 +199,8 @@ class Run:
         for path in self._files("records", f"unit-{cell}-*") + self._files("arrays", f"unit-{cell}-*"):
             path.unlink()
 
-    def _save_arrays(self, name: str, arrays: Mapping[int, Array]) -> None:
-        tensors = {str(sample): np.ascontiguousarray(array) for sample, array in arrays.items()}
+    def _save_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
+        tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         write_atomically(self.path / "arrays" / f"{name}.safetensors", lambda path: path.write_bytes(save(tensors)))
 
     def digests(self) -> dict[str, str]:
@@ -204,13 +242,29 @@ def closest_units(units: Mapping[str, Records]) -> dict[int, str]:
     return {sample: name for sample, (_, name) in best.items()}
 
 
+def telling_units(units: Mapping[str, Records]) -> dict[int, str]:
+    """For each sample the unit whose arrays speak of it: that of its closest input, and where it stood the first one."""
+    told: dict[int, str] = {}
+    for name in sorted(units):
+        for sample in np.unique(units[name].sample_id).tolist():
+            told.setdefault(int(sample), name)
+    return told | closest_units(units)
+
+
 def _read_arrays(paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
+    return {int(name): array for name, array in _read_named(paths, ids, extras=False).items()}
+
+
+def _read_named(paths: Iterable[Path], ids: Sequence[int], *, inputs: bool = True, extras: bool = True) -> dict[str, Array]:
+    """What files hold of samples by name: `7` is an input, `7/patches` what an attack says of it besides."""
     wanted = {str(int(sample)) for sample in ids}
-    found: dict[int, Array] = {}
+    found: dict[str, Array] = {}
     for path in paths:
         try:
             with safetensors.safe_open(path, "np") as file:
-                found |= {int(name): file.get_tensor(name) for name in wanted & set(file.keys())}
+                names = [(name, *name.partition("/")) for name in file.keys()]
+                chosen = [name for name, of, slash, _ in names if of in wanted and (extras if slash else inputs)]
+                found |= {name: file.get_tensor(name) for name in chosen}
         except (OSError, safetensors.SafetensorError) as error:
             raise RequestError(f"{path} is damaged or missing ({error}): the run's inputs cannot be read") from None
     return found

@@ -1,0 +1,123 @@
+"""What an attack that places distortions on patches left in a run: which filter stands where, and the sensitivity map.
+
+run = Run.open("runs/mine")
+placed(run, "resnet20", "rlab", [7])[7].share("gaussian-noise")
+sensitivity(run, "resnet20", "rlab", [7])[7].max(axis=-1)    # the most sensitive patches, whichever filter
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from brinell.store.run import Run
+
+Array = np.ndarray[Any, Any]
+CLEAN = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice:
+    """The patches of a run over the last axes of its inputs: numbered flat, the last axis running fastest."""
+
+    lengths: tuple[int, ...]
+    """Of the axes that the patches divide."""
+    patch: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Patches along each axis."""
+        sides = zip(self.lengths, self.patch, self.stride, strict=True)
+        return tuple(1 + math.ceil((length - side) / step) for length, side, step in sides)
+
+    def slices(self) -> list[tuple[slice, ...]]:
+        """Where each patch lies."""
+        along = [
+            [slice(i * step, min(i * step + side, length)) for i in range(count)]
+            for count, length, side, step in zip(self.shape, self.lengths, self.patch, self.stride, strict=True)
+        ]
+        return list(itertools.product(*along))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What stands on a patch."""
+
+    patch: int
+    filter: str
+    severity: int
+    draw: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """What stands on the closest adversarial input of a sample."""
+
+    lattice: Lattice
+    standing: tuple[Standing, ...]
+    """By patch, ascending."""
+    length: float
+    """Distance of what stands there at its full strength, before it was scaled down as a whole or clipped to a budget."""
+
+    def mask(self) -> Array:
+        """(*lengths) int64: at each place the position in `standing` of what stands there, -1 for nothing.
+
+        Where patches overlap, the lowest number hides the others, as it did for the model.
+        """
+        found = np.full(self.lattice.lengths, -1, dtype=np.int64)
+        slices = self.lattice.slices()
+        for at in reversed(range(len(self.standing))):
+            found[slices[self.standing[at].patch]] = at
+        return found
+
+    def share(self, filter: str | None = None) -> float:
+        """Share of the places under patches that bear this filter, or any."""
+        mask = self.mask()
+        chosen = [at for at, one in enumerate(self.standing) if filter in (None, one.filter)]
+        return float(np.isin(mask, chosen).mean())
+
+
+def placed(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Placed]:
+    """What stands where, for those of `ids` that the attack fooled by something on patches; nothing of other attacks."""
+    legend = run.legend(model, attack)
+    if legend.get("kind") != "patches":
+        return {}
+    lattice, names = _lattice(legend), legend["variants"]
+    found = {}
+    for sample, extras in run.extras(model, attack, ids).items():
+        bearing = np.flatnonzero(extras["patches"] != CLEAN)
+        standing = tuple(
+            Standing(patch=patch, filter=name, severity=severity, draw=draw)
+            for patch, (name, severity, draw) in ((int(at), names[int(extras["patches"][at])]) for at in bearing)
+        )
+        if standing:
+            found[sample] = Placed(lattice=lattice, standing=standing, length=extras["length"].item())
+    return found
+
+
+def sensitivity(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
+    """The sensitivity map of every sample of `ids` that the attack played, fooled or not.
+
+    Each is (*patches along each axis, filters) float32: by how many logits a filter on a patch alone is expected to move the lead
+    of the true class, whichever way. `filters` are those of the run's legend, in its order. The figures are what the attack's
+    linear model says after its last query, what it knew beforehand included; how good they are stands in docs/rlab.md.
+    """
+    legend = run.legend(model, attack)
+    if legend.get("kind") != "patches":
+        return {}
+    shape = (*_lattice(legend).shape, len(legend["filters"]))
+    maps = {sample: extras["map"].reshape(shape) for sample, extras in run.extras(model, attack, ids).items()}
+    return {sample: one for sample, one in maps.items() if not np.isnan(one).any()}
+
+
+def _lattice(legend: Mapping[str, Any]) -> Lattice:
+    grid = legend["grid"]
+    patch = tuple(grid["patch"])
+    return Lattice(lengths=tuple(grid["shape"][-len(patch) :]), patch=patch, stride=tuple(grid["stride"]))
+
+
+__all__ = ["Lattice", "Placed", "Standing", "placed", "sensitivity"]

@@ -1,0 +1,139 @@
+"""Where the distortions of an example stand: a mask over the clean input, a colour for each filter, denser where more severe."""
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+from PIL import Image
+
+from brinell.analysis.masks import Placed, placed
+from brinell.core.record import Records
+from brinell.report.words import NBSP, count, norm, percent, short
+from brinell.store.run import Run
+
+Array = np.ndarray[Any, Any]
+
+COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
+"""Of the filters, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""
+FADED = 0.45
+"""Contrast that is left to the clean picture below the mask."""
+DENSITY = (0.45, 0.55, 0.65, 0.75, 0.85)
+"""Of the colour at severities 1 to 5."""
+JOINED = "\u2060–\u2060"
+"""A dash at which no line breaks."""
+Colours = dict[str, tuple[int, int, int]]
+SIDE = 224
+"""Longest side of a mask in pixels; coarser inputs are enlarged by the page, finer ones shown smaller."""
+
+
+def masks(run: Run, records: Records, model: str, rows: Sequence[int], clean: dict[int, Array]) -> dict[int, Markup]:
+    """The masks of those finds (rows of the records) that an attack on patches made, by sample.
+
+    Args:
+        run: the run.
+        records: its rows.
+        model: name of the model.
+        rows: the finds that are shown.
+        clean: clean inputs by sample.
+    """
+    found: dict[int, Markup] = {}
+    for attack in {str(records.attack[row]) for row in rows}:
+        mine = {int(records.sample_id[row]): row for row in rows if records.attack[row] == attack}
+        names = run.legend(model, attack).get("filters", [])
+        colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
+        for sample, one in placed(run, model, attack, list(mine)).items():
+            found[sample] = _figure(run, records, mine[sample], one, clean[sample], colours)
+    return found
+
+
+def _figure(run: Run, records: Records, row: int, one: Placed, clean: Array, colours: Colours) -> Markup:
+    filters: dict[str, list[int]] = {}
+    for standing in one.standing:
+        filters.setdefault(standing.filter, []).append(standing.severity)
+    order = sorted(filters, key=lambda name: (-len(filters[name]), name))
+    domain = run.manifest["data"]["domain"]
+    low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
+    picture = _picture(one, np.asarray(clean, np.float64), colours, low, high)
+    keys = "".join(
+        f'<li><i style="background:rgb{colours[name]}"></i><b>{escape(name)}</b> '
+        f"on {count(len(filters[name]))}, {_severities(filters[name])}</li>"
+        for name in order
+    )
+    return Markup(f'<div class="mask">{picture}<div><ul>{keys}</ul><p>{_cost(run, records, row, one)}</p></div></div>')
+
+
+def _severities(all_: list[int]) -> str:
+    least, most = min(all_), max(all_)
+    return f"severity{NBSP}{least}" if least == most else f"severity{NBSP}{least}{JOINED}{most}"
+
+
+def _cost(run: Run, records: Records, row: int, one: Placed) -> str:
+    """What it took: patches, how far what stands there was scaled down, L2 and queries."""
+    parts = [f"{count(len(one.standing))} of {count(math.prod(one.lattice.shape))} patches, {percent(one.share())} of the input"]
+    l2, distance = float(records.l2[row]), str(run.manifest["distance"])
+    if distance == "l2" and one.length > 0 and l2 < 0.995 * one.length:
+        parts.append(f"at {percent(l2 / one.length, 0)} of its strength")
+    if distance != "l2":
+        parts.append(f"{norm('l2')}{NBSP}{short(l2)}")
+    asked = records.queries_to_success[row]
+    if not np.ma.is_masked(asked):
+        parts.append(f"{count(int(asked))} quer{'ies' if asked != 1 else 'y'} to the first success")
+    return escape("; ".join(parts))
+
+
+def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: float) -> str:
+    mask = one.mask()
+    if mask.ndim == 1:
+        return _spans(one, clean, mask, colours, low, high)
+    title = f"where distortions stand, {len(one.standing)} patches"
+    if mask.ndim == 3:  # of a video the frame that bears most
+        frame = int((mask >= 0).sum((1, 2)).argmax())
+        mask, clean = mask[frame], clean[:, frame]
+        title += f", frame {frame + 1}"
+    grey = (np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1).mean(0) - 0.5) * FADED + 0.62
+    pixels = np.repeat(np.clip(grey, 0, 1)[..., None] * 255, 3, axis=2)
+    for at, standing in enumerate(one.standing):
+        here = mask == at
+        density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
+        pixels[here] = (1 - density) * pixels[here] + density * np.array(colours[standing.filter])
+    image = Image.fromarray(np.rint(pixels).astype(np.uint8))
+    if max(image.size) > SIDE:
+        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    tiny = " tiny" if max(image.size) < 64 else ""
+    return f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="data:image/png;base64,{data}">'
+
+
+def _spans(one: Placed, clean: Array, mask: Array, colours: Colours, low: float, high: float) -> str:
+    """Signals and vectors: the first line of the clean input with what stands on it as shaded spans."""
+    width, height = 180, 90
+    lines = clean.reshape(-1, clean.shape[-1])
+    ends = np.flatnonzero(np.diff(mask)) + 1
+    parts = []
+    for start, stop in zip([0, *ends], [*ends, len(mask)], strict=True):
+        if mask[start] >= 0:
+            standing = one.standing[int(mask[start])]
+            x, wide = width * start / len(mask), width * (stop - start) / len(mask)
+            density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
+            tip = f"{standing.filter}, severity {standing.severity}"
+            parts.append(
+                f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{height}" fill="rgb{colours[standing.filter]}" '
+                f'fill-opacity="{density / 2:.2f}"><title>{escape(tip)}</title></rect>'
+            )
+    shown = lines[0][:: max(1, len(lines[0]) // 240)]
+    levels = np.clip((shown - low) / ((high - low) or 1.0), 0, 1)
+    points = " ".join(
+        f"{width * at / max(1, len(shown) - 1):.1f},{4 + (height - 8) * (1 - level):.1f}" for at, level in enumerate(levels)
+    )
+    title = f"where distortions stand, {len(one.standing)} patches"
+    head = f'<svg class="figure trace" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
+    return head + "".join(parts) + f'<polyline class="line s0" points="{points}"/></svg>'
+
+
+__all__ = ["masks"]
