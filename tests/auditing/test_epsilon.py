@@ -8,6 +8,7 @@ import torch
 
 import brinell
 from _helpers import Recorder, audited, plan_of, threshold
+from brinell.analysis.compare import Side, compare
 from brinell.analysis.epsilon import summarise, surprises
 from brinell.api import epsilon
 from brinell.auditing.plan import Request, make_plan
@@ -15,6 +16,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import ArrayDataset
+from brinell.report import html
 from brinell.store.epsilon import load_folder
 
 LINE = Domain(kind="vector", shape=(2,))
@@ -120,6 +122,12 @@ def test_each_sample_is_attacked_within_its_own_budget(tmp_path):
     result = brinell.analysis.robust_accuracy.summarise(run.manifest, records, "run").models[0]
     assert [rate.k for rate in result.robust_accuracy] == [4, 4, 3, 3, 3] and result.complete
     assert brinell.verify(run.path, target, data).passed is True
+    page = html.render(run.path)
+    assert "multiples of the eps that each sample was advised" in page and "For 2 samples no eps is sound" in page
+    plain = audited(tmp_path / "plain", target, x, y, eps="0.25,1", attack=("pgd",))
+    sides = [Side(run="", manifest=one.manifest, records=one.records(), model="recorder") for one in (run, plain)]
+    with pytest.raises(RequestError, match="the same budget"):
+        compare(*sides)
 
 
 def test_what_was_advised_for_other_data_is_refused(tmp_path):

@@ -254,7 +254,7 @@ def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) ->
 def _fares(facts: Mapping[str, Any], found: Mapping[str, Array], norm: str, advice: Advice) -> list[Fares]:
     looked = {one["text"]: one for one in facts["usual"].get(norm, [])}
     budgets = {text: one["eps"] for text, one in looked.items()}
-    for eps, text in ((advice.eps, "advised"), (advice.seen, "if it may be seen")):
+    for eps, text in ((advice.eps, "advised"), (advice.seen, "may be seen")):
         if eps and all(not math.isclose(eps, other) for other in budgets.values()):
             budgets[f"{eps:g} ({text})"] = eps
     rows = []

@@ -141,9 +141,27 @@ def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
     checked = {check.code for m in result.models for check in m.checks}
     others = [w for w in result.warnings if w.code not in checked]
     found += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in others]
+    found += [("note", text) for text in _own_budgets(run)]
     for m in result.models:
         found += [("note", f"{m.model}: {s.attack} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
     return found + [("note", text) for text in _small_classes(result)]
+
+
+def _own_budgets(run: Run) -> list[str]:
+    """What the budgets are multiples of, where each sample has its own."""
+    advised = run.manifest.get("advised")
+    if not advised:
+        return []
+    least, median, most = (words.short(advised[name]) for name in ("least", "median", "most"))
+    judged = ", ".join(advised["conditions"])
+    text = (
+        f"Budgets are multiples of the eps that each sample was advised, by {advised['by']} ({judged}): from "
+        f"{least} to {most}, median {median}. The column radius of the records is each sample's budget in the units of the data."
+    )
+    if advised["without"]:
+        without = words.samples(advised["without"])
+        text = f"{text} For {without} no eps is sound; not attacked, they count as right or wrong untouched."
+    return [text]
 
 
 def _caveat(model: ModelResult, many: bool) -> tuple[str, str]:

@@ -71,6 +71,8 @@ def _check_same(folder: Run, plan: Plan) -> None:
     if changed:
         words = ", ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
         raise RequestError(f"{folder.path} holds another run ({words}): choose another --out")
+    if (folder.manifest.get("advised") or {}).get("digest") != (plan.advised or {}).get("digest"):
+        raise RequestError(f"other budgets are advised now than when {folder.path} began: choose another --out")
     was = folder.manifest["data"]["digest"], {model["name"]: model["digest"] for model in folder.manifest["models"]}
     if was != (plan.data_digest, {model.name: model.facts["digest"] for model in plan.models}):
         raise RequestError(f"the data or the weights have changed since {folder.path} began: choose another --out")
