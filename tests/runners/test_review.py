@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-import brinell
+import brinell.cli
 from brinell.analysis.review import summarise
 from brinell.auditing.plan import open_data
 from brinell.auditing.reviewing import ReviewRequest, make_review
@@ -250,3 +250,38 @@ def test_in_a_browser(tmp_path):
     said = [(answer.trial, answer.differs, answer.named) for answer in review.answers()]
     assert said == [(0, True, 3), (1, False, None), (2, False, 7), (3, True, 0)]
     shutil.rmtree(tmp_path / "r")
+
+
+# The command line
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "r"
+
+    def judge(text, say=brinell.cli.say):
+        say(text)
+        threading.Thread(target=lambda: person(text.split()[1], Review.open(out), 0.06)).start()
+
+    monkeypatch.setattr("brinell.cli.say", judge)
+    words = ["epsilon", "digits", "--review", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
+    assert brinell.cli.run(words) == 0
+    shown = capsys.readouterr()
+    assert "24 of 24 pairs judged" in shown.out and "all classes" in shown.out and "review.html" in shown.out
+    assert brinell.cli.run([*words, "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["answered"] == 24
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trials", "20"], "--trials is for a person's verdict: add --review"),
+        (["--review", "--norm", "linf", "--norm", "l2"], "give --norm once"),
+        (["--review", "--norm", "l1"], "norm is 'l1'"),
+        (["--review", "--resume"], "--resume needs --out"),
+        (["--review", "--trials", "1"], "trials is 1"),
+    ],
+)
+def test_bad_words(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert brinell.cli.run(["epsilon", "digits", *words]) == 2
+    assert message in capsys.readouterr().err

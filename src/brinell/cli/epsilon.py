@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from brinell.cli.options import Json, show, show_json
+from brinell.core.errors import RequestError
 
 
 def epsilon(
@@ -37,6 +38,17 @@ def epsilon(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random number. Default: 0.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder. Default: a fresh one under runs/.")] = None,
+    review: Annotated[
+        bool, typer.Option("--review", help="Have a person judge pairs of pictures in a browser on this machine instead.")
+    ] = False,
+    eps: Annotated[str | None, typer.Option(help="Review: sizes of the changes. Default: 0.01 to 0.32.")] = None,
+    change: Annotated[
+        str | None, typer.Option(help="Review: crafted (towards another class, the default), noise, or run:FOLDER of an audit.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Review: pairs. Default: 120.")] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Review: whose answers these are.")] = None,
+    port: Annotated[int | None, typer.Option(help="Review: port on loopback. Default: a free one.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Review: go on with the one in --out.")] = False,
     json: Json = False,
 ) -> int:
     """Measure how far the samples of each class are apart, and advise an eps for the data, each class and each sample.
@@ -46,8 +58,15 @@ def epsilon(
     from brinell import api
     from brinell.auditing.epsilon import EpsilonRequest
     from brinell.cli import say
+    from brinell.cli.review import OPTIONS, judge
 
-    given = {key: value for key, value in locals().items() if key in EpsilonRequest.model_fields and value is not None}
+    asked = {key: value for key, value in locals().items() if value is not None and value is not False}
+    of_review = {key: asked[key] for key in OPTIONS if key in asked}
+    if review:
+        return judge(data, norm, out, of_review | ({"seed": seed} if seed is not None else {}), as_json=json)
+    if of_review:
+        raise RequestError(f"--{next(iter(of_review))} is for a person's verdict: add --review")
+    given = {key: value for key, value in asked.items() if key in EpsilonRequest.model_fields}
     given |= {key: tuple(given[key]) for key in ("norm", "conditions") if key in given}
 
     class Telling:
