@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from brinell.analysis.detection import DetectionResult
 from brinell.analysis.epsilon import EpsilonResult
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
+from brinell.analysis.review import ReviewResult
 from brinell.analysis.unrestricted import UnrestrictedResult
 from brinell.auditing.verify import VerifyResult
 
@@ -117,11 +118,12 @@ SCHEMAS: dict[str, Any] = {
     "plan": PlanAnswer,
     "plugins": PluginsAnswer,
     "report": ReportAnswer,
+    "review": ReviewResult,
     "train-generator": GeneratorAnswer,
     "unrestricted": UnrestrictedResult,
     "verify": VerifyResult,
 }
-"""Verb to what it prints; `plan` is `audit --dry-run`."""
+"""Verb to what it prints; `plan` is `audit --dry-run`, `review` is `epsilon --review`."""
 
 
 def schema(verb: str) -> dict[str, Any]:
