@@ -10,6 +10,7 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -255,7 +256,7 @@ def test_in_a_browser(tmp_path):
 # The command line
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(tmp_path, capsys, monkeypatch, root):
     out = tmp_path / "r"
 
     def judge(text, say=brinell.cli.say):
@@ -268,7 +269,9 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     shown = capsys.readouterr()
     assert "24 of 24 pairs judged" in shown.out and "all classes" in shown.out and "review.html" in shown.out
     assert brinell.cli.run([*words, "--resume", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["answered"] == 24
+    answer = json.loads(capsys.readouterr().out)
+    jsonschema.validate(answer, json.loads((root / "docs/schema/review.json").read_text()))
+    assert answer["answered"] == 24
 
 
 @pytest.mark.parametrize(
