@@ -45,7 +45,7 @@ format: $(READY) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_READY) ## Compare with bare passes, separate runs and other libraries (ARGS=--write for docs/performance.md)
+bench: $(BENCH_READY) ## Compare with bare passes, separate runs and other libraries (ARGS="--only passes", see benchmarks/run.py)
 	$(BENCH_BIN)/python benchmarks/run.py $(ARGS)
 
 server: $(SERVER_READY) ## Make the environment of the inference server that a test and a benchmark start
@@ -74,7 +74,7 @@ $(READY): pyproject.toml constraints.txt
 # torchattacks pins old versions of requests and its kin that break the rest; it runs well without them.
 $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(call make-environment,$(BENCH_VENV))
-	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable .
+	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[all]' onnxscript
 	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint benchmarks/constraints.txt \
 		foolbox adversarial-robustness-toolbox stable-baselines3
 	$(BENCH_BIN)/python -m pip install --quiet --constraint benchmarks/constraints.txt --no-deps torchattacks
