@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from brinell.cli.options import Json, show, show_json
+from brinell.core.errors import RequestError
 
 
 def epsilon(
@@ -36,6 +37,15 @@ def epsilon(
         str | None, typer.Option(help="Model that is asked about the counter-examples: digits-cnn, torch:...")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of every random number. Default: 0.")] = None,
+    review: Annotated[
+        bool, typer.Option("--review", help="Have a person judge pairs in a browser on this machine instead.")
+    ] = False,
+    eps: Annotated[str | None, typer.Option(help="With --review: sizes of the changes. Default: 0.01,0.02,...,0.32.")] = None,
+    change: Annotated[str | None, typer.Option(help="With --review: crafted (default), noise, or run:FOLDER.")] = None,
+    trials: Annotated[int | None, typer.Option(help="With --review: pairs. Default: 120.")] = None,
+    reviewer: Annotated[str, typer.Option(help="With --review: whose answers these are.")] = "",
+    port: Annotated[int, typer.Option(help="With --review: port on loopback; 0, the default, takes a free one.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="With --review: go on with the review in --out.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder. Default: a fresh one under runs/.")] = None,
     json: Json = False,
 ) -> int:
@@ -47,7 +57,13 @@ def epsilon(
     from brinell.auditing.epsilon import EpsilonRequest
     from brinell.cli import say
 
-    given = {key: value for key, value in locals().items() if key in EpsilonRequest.model_fields and value is not None}
+    asked = {key: value for key, value in locals().items() if value is not None}
+    if review:
+        return _review(asked, as_json=json)
+    only = ["eps", "change", "trials"] + ["resume"] * resume
+    if stray := [key for key in only if key in asked]:
+        raise RequestError(f"--{stray[0]} belongs to --review: add it, or leave --{stray[0]} out")
+    given = {key: value for key, value in asked.items() if key in EpsilonRequest.model_fields}
     given |= {key: tuple(given[key]) for key in ("norm", "conditions") if key in given}
 
     class Telling:
@@ -59,6 +75,28 @@ def epsilon(
         show_json(result.model_dump(mode="json", by_alias=True))
     else:
         _show(result)
+    return 0
+
+
+def _review(asked: dict[str, Any], *, as_json: bool) -> int:
+    """A person's verdict in place of the analysis."""
+    from brinell import api
+    from brinell.auditing.epsilon import EpsilonRequest
+    from brinell.auditing.reviewing import ReviewRequest
+    from brinell.cli import say
+
+    given = {key: value for key, value in asked.items() if key in ReviewRequest.model_fields}
+    stray = [key for key in EpsilonRequest.model_fields if key in asked and key not in given]
+    if stray or len(asked.get("norm", ())) > 1:
+        what = f"--{stray[0]}" if stray else "a second --norm"
+        raise RequestError(f"{what} does not belong to --review: leave it out")
+    given |= {"norm": asked["norm"][0]} if "norm" in asked else {}
+    more = {key: asked[key] for key in ("out", "resume", "reviewer", "port") if key in asked}
+    result = api.review(given.pop("data"), tell=say, **more, **given)
+    if as_json:
+        show_json(result.model_dump(mode="json", by_alias=True))
+    else:
+        show(f"{result.answered} of {result.trials} pairs judged; report: {Path(result.folder) / 'review.html'}")
     return 0
 
 
