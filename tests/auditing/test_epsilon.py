@@ -183,6 +183,27 @@ def test_pictures_end_to_end(tmp_path, capsys):
     assert run(["epsilon", "digits", "--out", str(folder)]) == 2, "a folder is never written over"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--eps", "0.1"], "--eps is for a person's verdict: add --review"),
+        (["--resume"], "--resume is for a person's verdict: add --review"),
+        (["--review", "--fraction", "0.3"], "--fraction does not belong to --review"),
+        (["--review", "--norm", "l2", "--norm", "linf"], "a second --norm"),
+        (["--norm", "l3"], "norm.0 is 'l3'"),
+        (["--samples", "1"], "samples is 1"),
+        (["--conditions", "luck"], "conditions.0 is 'luck'"),
+        (["--norm", "l2", "--norm", "l2"], "each can be named once"),
+    ],
+)
+def test_requests_that_cannot_be_carried_out(arguments, said, tmp_path, capsys):
+    from brinell.cli import run
+
+    assert run(["epsilon", "digits", "--out", str(tmp_path / "a"), *arguments]) == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1
+
+
 @pytest.mark.shared
 def test_mnist_digits_2_and_8_are_nearer_to_1_than_to_themselves(tmp_path, shared):
     # The differences are some 0.03 of 9.4: it takes 1,000 samples a class to see them.

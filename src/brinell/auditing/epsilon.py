@@ -233,6 +233,9 @@ def _remarks(points: Points, distinct: Array, back: Array) -> list[dict[str, str
             f"{int(clash.sum())} samples are equal to one of another label: they make every eps unsound, and no "
             f"classifier can be right on all of them; mend their labels first (such as positions {shown})",
         )
+    fixed = sum(column.fixed for column in points.domain.columns)
+    if fixed:
+        _note(notes, "fixed", f"{fixed} columns are fixed; distances count them too, so that budgets are on the safe side")
     twins = len(points) - len(distinct)
     if twins:
         _note(
