@@ -62,6 +62,9 @@ def epsilon(
 
     asked = {key: value for key, value in locals().items() if value is not None and value is not False}
     of_review = {key: asked[key] for key in OPTIONS if key in asked}
+    of_advice = [key for key in EpsilonRequest.model_fields if key in asked and key not in ("data", "norm", "seed")]
+    if review and of_advice:
+        raise RequestError(f"--{of_advice[0]} does not belong to --review: leave one of them out")
     if review:
         return judge(data, norm, out, of_review | ({"seed": seed} if seed is not None else {}), as_json=json)
     if of_review:
