@@ -100,14 +100,14 @@ def test_training_data_counts_as_neighbours_but_not_what_stands_in_both(tmp_path
 
 def test_each_sample_is_attacked_within_its_own_budget(tmp_path):
     # The model errs beyond 0.35. Own budgets: 0.19 to each other, 0.15 half the way to another class, 0 for twins of two labels.
-    x = np.array([[0.1, 0.5], [0.29, 0.5], [0.8, 0.5], [0.9, 0.2], [0.9, 0.2]], np.float32)
-    y = np.array([0, 0, 1, 1, 0])
+    x = np.array([[0.8, 0.5], [0.1, 0.5], [0.29, 0.5], [0.9, 0.2], [0.9, 0.2]], np.float32)
+    y = np.array([1, 0, 0, 1, 0])
     target = Recorder(threshold(0.35), LINE)
     data = ArrayDataset(x, y, domain=LINE)
     epsilon(data, out=tmp_path / "advice", norm="linf")
     eps = f"advised:{tmp_path / 'advice'}"
     run = audited(tmp_path / "run", target, x, y, eps=eps, attack=("pgd",))
-    records, own = run.records(), np.array([0.19, 0.19, 0.15, 0.0, 0.0])
+    records, own = run.records(), np.array([0.15, 0.19, 0.19, 0.0, 0.0])
     np.testing.assert_allclose(records.radius, records.eps * own[records.sample_id], rtol=1e-5)
     attacked = records.attack != CLEAN
     assert set(records.eps[attacked]) == {0.25, 0.5, 0.75, 1.0}
@@ -115,9 +115,11 @@ def test_each_sample_is_attacked_within_its_own_budget(tmp_path):
         (i, e): o for i, e, o in zip(records.sample_id[attacked], records.eps[attacked], records.outcome[attacked], strict=True)
     }
     fooled = {Outcome.FOOLED, Outcome.FOOLED_BELOW}
-    assert [got[1, e] in fooled for e in (0.25, 0.5, 0.75, 1.0)] == [False, True, True, True], "the margin is 0.06 of 0.19"
-    assert all(got[0, e] not in fooled for e in (0.25, 0.5, 0.75, 1.0)), "the margin is 0.25 and the budget 0.19"
+    assert [got[2, e] in fooled for e in (0.25, 0.5, 0.75, 1.0)] == [False, True, True, True], "the margin is 0.06 of 0.19"
+    assert all(got[1, e] not in fooled for e in (0.25, 0.5, 0.75, 1.0)), "the margin is 0.25 and the budget 0.19"
     assert all(got[3, e] == Outcome.SPARED for e in (0.25, 1.0)), "no eps is sound for a twin of another label"
+    find = records.outcome == Outcome.FOOLED
+    assert records.linf[find].tolist() == pytest.approx([0.095], rel=1e-4), "shrunk to its own second budget, not another's"
     assert run.manifest["advised"]["without"] == 2
     result = brinell.analysis.robust_accuracy.summarise(run.manifest, records, "run").models[0]
     assert [rate.k for rate in result.robust_accuracy] == [4, 4, 3, 3, 3] and result.complete
