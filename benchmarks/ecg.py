@@ -96,10 +96,11 @@ def train_where_missing(options: argparse.Namespace) -> None:
     if Path(options.weights).exists():
         return
     found, own = data("train_ds1"), recipe()
-    kept = torch.from_numpy(own.patients(found) != "201")
+    whose = own.patients(found)
+    kept = whose != "201"
     x, y = found.load(range(len(found)))[kept], torch.from_numpy(found.labels())[kept]
     Path(options.weights).parent.mkdir(parents=True, exist_ok=True)
-    net = own.train(x, y, len(found.classes), epochs=own.EPOCHS)
+    net = own.train(x, y, len(found.classes), whose=whose[kept], epochs=own.EPOCHS)
     save_file({name: value.contiguous() for name, value in net.state_dict().items()}, options.weights)
 
 
