@@ -1,6 +1,6 @@
 """What RLAB's parts are worth: each study takes one of them away or puts something else in its place.
 
-    python benchmarks/rlab.py --study patch|dual|agents|filters|map|probes|free [--samples 40] [--seeds 0 1 2]
+    python benchmarks/rlab.py --study patch|dual|agents|filters|map|probes|fill|free|reach [--samples 40] [--seeds 0 1 2]
 
     patch    patch size and overlap
     dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
@@ -8,7 +8,9 @@
     filters  policies that learned on one filter, used with another
     map      the sensitivity map beside every single-patch distortion there is
     probes   beside the published loop, which probes every patch, one image at a time
+    fill     how full the batches are that the network is shown
     free     each filter alone without a limit on the distance
+    reach    what a filter on patches can do at all, found with gradients, beside what RLAB finds without
 
 All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image
 shown to the network, the first check and clean-up included; an image that was not fooled counts as infinitely many for a
@@ -30,7 +32,8 @@ import numpy as np
 import torch
 from black_box import Bench
 from rlab_common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
-from rlab_truth import free, map_, probes
+from rlab_reach import reach
+from rlab_truth import fill, free, map_, probes
 from torch import Tensor
 
 from brinell.core.patches import PatchGrid
@@ -253,7 +256,9 @@ STUDIES = {
     "filters": Study(filters, 32, (0,)),
     "map": Study(map_, 40, (0,)),
     "probes": Study(probes, 120, (0,)),
+    "fill": Study(fill, 120, (0,)),
     "free": Study(free, 50, (0,)),
+    "reach": Study(reach, 30, (0,)),
     "load": Study(load, 40, (0,)),
 }
 

@@ -27,7 +27,9 @@ from brinell.datasets.image_folder import ImageFolder
 from brinell.rl.agent import named
 from brinell.rl.content import describe
 from brinell.rl.env import Placement
+from brinell.rl.found import Found
 from brinell.rl.goals import MISTAKE
+from brinell.rl.mapping import sensitivity
 from brinell.rl.prior import Prior
 from brinell.rl.rules import Rules
 from brinell.rl.search import published
@@ -72,6 +74,8 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
             turn = world.step(policy.act(turn, world.streams)).turn
             if step in (50, 200, rules.steps):
                 yield name, step, *truth.of_gradient(world.belief.mean)
+                stored = sensitivity(world.bank, grid, world.belief, torch.arange(len(batch)))[:, :, 0]
+                yield f"{name}, as stored", step, *truth.agreement(stored), ""
         yield f"{name}: what stands", "at the end", *_standing(desk, batch, threat, world), ""
     with torch.enable_grad():
         x = batch.x.clone().requires_grad_()
@@ -185,7 +189,6 @@ def probes(options: argparse.Namespace) -> None:
             f"{base.seconds / max(1, int(base.queries.isfinite().sum())) / each:.1f}",
             f"{one.of_fooled(one.l2):.2f}",
         )
-    _filled(options, bench, eps)
 
 
 def _until(one: Outcome, share: float) -> float:
@@ -193,24 +196,33 @@ def _until(one: Outcome, share: float) -> float:
     return float(one.queries.sort().values[max(0, math.ceil(share * len(one.queries) - 1e-6) - 1)])
 
 
-def _filled(options: argparse.Namespace, bench: Bench, eps: float) -> None:
+def fill(options: argparse.Namespace) -> None:
+    """How full the batches are: while images wait for their first query, then of clean-up alone and of the whole run."""
+    bench, eps = bench_of("resnet20", options.samples), 2.0
     title = f"How full batches are: {bench.subject.name}, {options.samples} images, 1000 queries"
-    note = "Inputs over calls times slots, while images still wait for a slot; then over the whole run, clean-up included."
-    out = table(options, title, "slots, filled while some wait, calls then, filled in all, calls in all", note)
+    note = "Inputs over calls times slots: while images still wait for a slot, in clean-up while some wait for theirs, in all."
+    out = table(options, title, "slots, while some wait, calls, clean-up while some wait, calls, in all, calls", note)
     for slots in (8, 16, 32):
         attack = plugins.build("attack", "rlab", {"patch": "2", "slots": str(slots)})
         ledger, batch, threat = bench.open("l2", eps, 999)
-        sizes: list[tuple[int, bool]] = []
+        calls: list[tuple[int, bool, bool]] = []
+        begun = torch.zeros(0)
 
-        def note_size(_: nn.Module, inputs: tuple[Tensor, ...], ledger: Ledger = ledger, sizes: list = sizes) -> None:
-            sizes.append((len(inputs[0]), bool((ledger.forwards == 0).any())))
+        def note_size(_: nn.Module, inputs: tuple[Tensor, ...], ledger: Ledger = ledger, calls: list = calls) -> None:
+            cleaning = len(begun) > 0  # noqa: B023
+            waiting = (ledger.forwards == begun) & ledger.fooled if cleaning else ledger.forwards == 0  # noqa: B023
+            calls.append((len(inputs[0]), bool(waiting.any()), cleaning))
+
+        def ended(_: Found, ledger: Ledger = ledger) -> None:
+            nonlocal begun
+            begun = ledger.forwards.clone()
 
         handle = bench.module.register_forward_pre_hook(note_size)
-        attack(ledger.desk(), batch, threat, Streams.of(options.seeds[0], batch.ids))
+        attack.play(ledger.desk(), batch, threat, Streams.of(options.seeds[0], batch.ids), ended=ended)
         handle.remove()
-        while_waiting = [size for size, waits in sizes if waits]
-        shares = [statistics.fmean(part) / slots for part in (while_waiting, [size for size, _ in sizes])]
-        out.add(slots, f"{shares[0]:.2f}", len(while_waiting), f"{shares[1]:.2f}", len(sizes))
+        parts = [[size for size, waits, cleaning in calls if waits and cleaning == phase] for phase in (False, True)]
+        parts.append([size for size, *_ in calls])
+        out.add(slots, *(cell for part in parts for cell in (f"{statistics.fmean(part) / slots:.2f}", len(part))))
 
 
 # --- without a limit on the distance ---------------------------------------------------------------------------------

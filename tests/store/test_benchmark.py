@@ -507,7 +507,7 @@ def test_in_words(work, tmp_path, capsys):
         (["--eps", "0:1:3"], "one cap on the L2 distance"),
         (["--samples", "13"], "samples is 13, and data has 12"),
         (["--policy", "no.safetensors"], "is no policy"),
-        (["--filters", "gradient-sign"], "looks into the model"),
+        (["--filters", "gradient-sign"], "leave out filters that look into the model"),
         (["--filters", "FILE:Random"], "gave two answers to the same input and streams"),
         (["--filters", "FILE:Flat"], "it must keep shape and type"),
         (["--filters", "FILE:Nan"], "answered NaN or infinity"),

@@ -332,9 +332,8 @@ class ModelAudit:
                 group = self._group(at[new], state, level[new])
                 result = failures.attack(setting, group, partial(self._fail, stage.name))
                 self._note(stage.name, result.remarks, result.legend)
-                name = self.run.save_unit(
-                    key, _unit_key(group.sample_id, group.level), result.records, result.arrays, result.extras
-                )
+                unit = _unit_key(group.sample_id, group.level)
+                name = self.run.save_unit(key, unit, result.records, result.arrays, result.extras)
                 units[name] = result.records
                 known |= self._known({name: result.records})
             answers = [known[one] for one in zip(at.tolist(), level.tolist(), strict=True)]
@@ -348,9 +347,8 @@ class ModelAudit:
 
     def _note(self, of: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
         """Keep what an attack, or the model, says of how it went, the first time of each; what a stopped run kept stays."""
-        legends = self.run.manifest.setdefault("extras", {}).setdefault(self.source.name, {})
-        if legend and of not in legends:
-            legends[of] = dict(legend)
+        if legend and not self.run.legend(self.source.name, of):
+            self.run.manifest.setdefault("extras", {}).setdefault(self.source.name, {})[of] = dict(legend)
             self.run.save_manifest()
         if not remarks:
             return

@@ -63,7 +63,8 @@ def _figure(run: Run, records: Records, row: int, one: Placed, clean: Array, col
         f"on {count(len(filters[name]))}, {_severities(filters[name])}</li>"
         for name in order
     )
-    return Markup(f'<div class="mask">{picture}<div><ul>{keys}</ul><p>{_cost(run, records, row, one)}</p></div></div>')
+    kind, cost = "mask" if picture else "mask bare", _cost(run, records, row, one)
+    return Markup(f'<div class="{kind}">{picture}<div><ul>{keys}</ul><p>{cost}</p></div></div>')
 
 
 def _severities(all_: list[int]) -> str:
@@ -87,8 +88,10 @@ def _cost(run: Run, records: Records, row: int, one: Placed) -> str:
 
 def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: float) -> str:
     mask = one.mask()
+    if clean.ndim == 1:  # the columns that changed stand in words beside it
+        return ""
     if mask.ndim == 1:
-        return _spans(one, clean, mask, colours, low, high)
+        return _spans(one, clean, mask, colours)
     title = f"where distortions stand, {len(one.standing)} patches"
     if mask.ndim == 3:  # of a video the frame that bears most
         frame = int((mask >= 0).sum((1, 2)).argmax())
@@ -110,10 +113,11 @@ def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: floa
     return f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="data:image/png;base64,{data}">'
 
 
-def _spans(one: Placed, clean: Array, mask: Array, colours: Colours, low: float, high: float) -> str:
-    """Signals and vectors: the first line of the clean input with what stands on it as shaded spans."""
+def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
+    """Signals: the first channel of the clean input, as high as it is, with what stands on it as shaded spans."""
     width, height = 180, 90
-    lines = clean.reshape(-1, clean.shape[-1])
+    line = clean.reshape(-1, clean.shape[-1])[0]
+    low, high = float(line.min()), float(line.max())
     ends = np.flatnonzero(np.diff(mask)) + 1
     parts = []
     for start, stop in zip([0, *ends], [*ends, len(mask)], strict=True):
@@ -126,7 +130,7 @@ def _spans(one: Placed, clean: Array, mask: Array, colours: Colours, low: float,
                 f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{height}" fill="rgb{colours[standing.filter]}" '
                 f'fill-opacity="{density / 2:.2f}"><title>{escape(tip)}</title></rect>'
             )
-    shown = lines[0][:: max(1, len(lines[0]) // 240)]
+    shown = line[:: max(1, len(line) // 240)]
     levels = np.clip((shown - low) / ((high - low) or 1.0), 0, 1)
     points = " ".join(
         f"{width * at / max(1, len(shown) - 1):.1f},{4 + (height - 8) * (1 - level):.1f}" for at, level in enumerate(levels)

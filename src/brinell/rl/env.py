@@ -13,9 +13,8 @@ Deviations from the papers:
 - The sensitivity map is the linear model's and not a list of probes.
 - Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so an episode never leaves it: the hard projection
   of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
-- A step that does not bring the goal nearer is undone, which costs nothing, since its state is known. After many of them in a
-  row (`Rules.patience`) wholly filtered inputs are asked about, where the budget allows them; then one step is kept whatever it
-  brings, and the pace begins anew.
+- A step that does not bring the goal nearer is undone, which costs nothing, since its state is known; after too many
+  (`Rules.patience`) wholly filtered inputs are tried where the budget allows them, then one step is kept whatever it brings.
 - Which variant stands on a patch is drawn from what the model foretells (Thompson sampling) among a random choice of them; the
   agent may name filter and severity, and need not.
 """
@@ -316,12 +315,11 @@ class Placement:
 
     def _stuck(self, rows: Tensor) -> Tensor:
         """(m,) bool: where nothing has helped for so long that whatever is asked next is kept."""
-        patience = self.rules.patience
-        stuck: Tensor = (self._idle[rows] >= patience) & ~self._refining[rows] & ~self._pending[rows]
-        return stuck & (patience > 0)
+        stuck: Tensor = (self._idle[rows] >= self.rules.patience) & ~self._refining[rows] & ~self._pending[rows]
+        return stuck & (self.rules.patience > 0)
 
     def _wait(self, rows: Tensor, better: Tensor) -> None:
-        """Count queries without a gain; where they are too many the pace begins anew, since only large changes lead out."""
+        """Count queries without a gain; after too many the pace begins anew, since only large changes lead out."""
         self._idle[rows] = torch.where(better, 0, self._idle[rows] + 1)
         lost = self._idle[rows] == self.rules.patience
         self._since[rows] = torch.where(lost, 0, self._since[rows] + 1)

@@ -243,10 +243,11 @@ def closest_units(units: Mapping[str, Records]) -> dict[int, str]:
 
 
 def telling_units(units: Mapping[str, Records]) -> dict[int, str]:
-    """For each sample the unit whose arrays speak of it: that of its closest input, and where it stood the first one."""
+    """For each attacked sample the unit whose arrays speak of it: that of its closest input, and where it stood the first one."""
     told: dict[int, str] = {}
     for name in sorted(units):
-        for sample in np.unique(units[name].sample_id).tolist():
+        records = units[name]
+        for sample in np.unique(records.sample_id[records.outcome != Outcome.FAILED]).tolist():
             told.setdefault(int(sample), name)
     return told | closest_units(units)
 
