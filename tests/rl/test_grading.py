@@ -49,6 +49,9 @@ def paths(x, standing, *, strength=1.0, slope=None, eps=100.0, patch=1, stride=N
         steps=torch.ones(n, dtype=torch.int64),
         value=torch.zeros(n, len(grid)),
         slope=torch.zeros(n, 1, grid.places) if slope is None else torch.tensor(slope).view(n, 1, -1),
+        closest=standing,
+        length=torch.full((n,), torch.nan),
+        map=torch.full((n, len(grid), 1), torch.nan),
     )
     threat = threat_of(eps, "l2", domain, n)
     chosen = variants((Lift(),), domain, severities)

@@ -25,7 +25,7 @@ def signs(found, budget=None):
 
 
 def nothing(n=1):
-    return nothing_found(torch.full((n,), torch.inf), GRID)
+    return nothing_found(torch.full((n,), torch.inf), GRID, filters=1)
 
 
 def test_what_is_counted_by_hand():

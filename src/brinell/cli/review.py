@@ -23,8 +23,9 @@ def judge(data: str, norm: Sequence[str] | None, out: Path | None, settings: Map
         raise RequestError("--resume needs --out: the folder of the review to go on with")
     folder = out or api.default_out(data, "review")
     again = f"brinell epsilon {shlex.quote(data)} --review --resume --out {shlex.quote(str(folder))}"
+    given: dict[str, Any] = dict(settings) | ({"norm": norm[0]} if norm else {})
     try:
-        result = api.review(data, out=folder, tell=say, **settings, **({"norm": norm[0]} if norm else {}))
+        result = api.review(data, out=folder, tell=say, **given)
     except KeyboardInterrupt:
         say(f"interrupted; the answers are kept: go on with {again} and the same options")
         return 130
