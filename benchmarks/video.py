@@ -38,7 +38,7 @@ from brinell.core.losses import margin
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rl.env import PACE
+from brinell.rl.rules import PACE
 
 START = 0.25
 """Share of the patches that the first windows hold."""
