@@ -1,6 +1,6 @@
 """What RLAB's parts are worth: each study takes one of them away or puts something else in its place.
 
-    python benchmarks/rlab.py --study patch|dual|agents|filters|map|probes|fill|free|reach [--samples 40] [--seeds 0 1 2]
+    python benchmarks/rlab.py --study patch|dual|agents|filters|map|probes|fill|free|equal|reach [--samples 40] [--seeds 0 1 2]
 
     patch    patch size and overlap
     dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
@@ -10,6 +10,7 @@
     probes   beside the published loop, which probes every patch, one image at a time
     fill     how full the batches are that the network is shown
     free     each filter alone without a limit on the distance
+    equal    the same patches and filtered values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
     reach    what a filter on patches can do at all, found with gradients, beside what RLAB finds without
 
 All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image
@@ -32,6 +33,7 @@ import numpy as np
 import torch
 from black_box import Bench
 from rlab_common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
+from rlab_controls import Sparse, restricted
 from rlab_reach import reach
 from rlab_truth import fill, free, map_, probes
 from torch import Tensor
@@ -238,6 +240,35 @@ def filters(options: argparse.Namespace) -> None:
         out.add(name, *cells)
 
 
+# --- equal filter, equal budget --------------------------------------------------------------------------------------
+
+
+def equal(options: argparse.Namespace) -> None:
+    """Who places the same values best."""
+    for name, eps, settings in (
+        ("resnet20", 1.0, "filters=gaussian-noise&patch=2"),
+        ("lenet5_clean", 3.0, "filters=signed-patch(factor=4)&patch=2"),
+    ):
+        bench, spec = bench_of(name, options.samples), f"rlab?{settings}&clean_up=false"
+        ways: dict[str, Callable[[int], Outcome]] = {
+            policy: lambda seed, policy=policy: fight(bench, f"{spec}&policy={policy}", eps, 1000, seed)  # noqa: B023
+            for policy in ("default", "greedy", "random")
+        }
+        ways["Square's search"] = lambda seed: restricted(bench, spec, eps, 1000, seed)  # noqa: B023
+        ways["Sparse-RS's search"] = lambda seed: restricted(bench, spec, eps, 1000, seed, Sparse)  # noqa: B023
+        title = f"The same values placed by others: {bench.subject.name}, {settings}, L2 {eps:g}, {options.samples} images"
+        out = table(options, title, "way, @100, @250, @500, @1000, median queries, L2 of the fooled, s per image")
+        for way, run in ways.items():
+            ends = [run(seed) for seed in options.seeds]
+            out.add(
+                way,
+                *(over_seeds(ends, lambda one, at=at: one.rate(at), 2) for at in (100, 250, 500, 1000)),
+                over_seeds(ends, Outcome.median, 0),
+                over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
+                over_seeds(ends, lambda one: one.seconds / len(bench.y), 2),  # noqa: B023
+            )
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +289,7 @@ STUDIES = {
     "probes": Study(probes, 120, (0,)),
     "fill": Study(fill, 120, (0,)),
     "free": Study(free, 50, (0,)),
+    "equal": Study(equal, 40, (0, 1, 2)),
     "reach": Study(reach, 30, (0,)),
     "load": Study(load, 40, (0,)),
 }

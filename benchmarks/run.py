@@ -26,7 +26,10 @@ GROUPS: dict[str, tuple[tuple[str, ...], ...]] = {
     "reference": (("autoattack", "--reference", "{reference}"), ("ensembles", "--reference", "{reference}"), ("masked",)),
     "agents": (
         ("black_box", "--attacks", "rlab?patch=2", "square"),
-        *(("rlab", "--study", study) for study in ("patch", "dual", "agents", "filters", "map", "probes", "free")),
+        *(
+            ("rlab", "--study", study)
+            for study in ("patch", "dual", "agents", "filters", "map", "probes", "fill", "free", "equal", "reach")
+        ),
         ("agents",),
     ),
     "kinds": (

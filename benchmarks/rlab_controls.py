@@ -1,0 +1,132 @@
+"""Random searches that place the very patches and filtered values that RLAB places: the controls at equal filter and budget.
+
+Square (Andriushchenko et al. 2020, section 3): a window of patches takes one version of one filter; windows shrink on its
+schedule. Sparse-RS (Croce et al. 2022, section 3): a share of the patches is swapped for others of random versions, falling alike.
+Both keep what lowers the margin, begin with the budget filled at random, and clear patches at random where it would be exceeded.
+"""
+
+import time
+from typing import Any
+
+import torch
+from black_box import Bench
+from rlab_common import Outcome, outcome
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core.assignment import Assignment
+from brinell.core.bank import CLEAN, Bank
+from brinell.core.batch import Batch
+from brinell.core.ledger import Desk
+from brinell.core.losses import margin
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.rl.rules import PACE
+
+START = 0.25
+"""Share of the patches that the first windows hold."""
+SWAPPED = 0.3
+"""Share of what stands that Sparse-RS swaps at first."""
+
+
+class Restricted:
+    """Square's random search over which patches carry filtered values, within an L2 budget: windows, smaller and smaller ones."""
+
+    name = "square"
+
+    def __init__(self, desk: Desk, batch: Batch, threat: Threat, rng: Streams, attack: Any, steps: int) -> None:
+        self.desk, self.batch, self.threat, self.steps = desk, batch, threat, steps
+        self.grid: PatchGrid = attack.grid(threat.domain)
+        self.variants = attack.variants(threat.domain)
+        self.state = Assignment(self.grid, Bank(batch.x, threat.domain, self.variants, rng.fold("bank")))
+        # One generator for each clip, so that clips do not depend on their company.
+        self.chance = [torch.Generator().manual_seed(int(key) & (2**62 - 1)) for key in rng.fold("control").keys]
+        self.squares = torch.zeros(len(batch), len(self.grid))
+        self.best = torch.full((len(batch),), torch.inf)
+
+    def __call__(self) -> None:
+        """Until every clip is fooled or the steps are spent."""
+        rows = torch.arange(len(self.batch))
+        for step in range(self.steps):
+            rows = rows[self.desk.standing(self.batch.ids[rows])]
+            if not len(rows):
+                return
+            halvings = sum(step > self.steps * at for at in PACE)
+            plans = [self._plan(row, halvings, first=step == 0) for row in rows.tolist()]
+            most = max(len(patches) for patches, _ in plans)
+            patches = torch.full((len(rows), most), len(self.grid))
+            chosen = torch.full((len(rows), most), CLEAN)
+            for at, (numbers, versions) in enumerate(plans):
+                patches[at, : len(numbers)], chosen[at, : len(numbers)] = numbers, versions
+            x = self.state.candidates(rows, patches, chosen)
+            lead = -margin(self.desk.scores(self.batch.ids[rows], x), self.batch.y[rows])
+            better = lead < self.best[rows]
+            self.best[rows[better]] = lead[better]
+            self.state.edit(rows[better], patches[better], chosen[better])
+            for at in better.nonzero().flatten().tolist():
+                numbers, versions = plans[at]
+                self.squares[rows[at], numbers] = self._cost(int(rows[at]), numbers, versions)
+
+    def _plan(self, row: int, halvings: int, *, first: bool) -> tuple[Tensor, Tensor]:
+        """Patches and what they are to carry: a window of one version, and whatever must go for it."""
+        rng = self.chance[row]
+        window = self._window(1.0 if first else START * 0.5**halvings, rng)
+        window = window[torch.randperm(len(window), generator=rng)]
+        return self._fitted(row, window, torch.randint(len(self.variants), (1,), generator=rng).expand(len(window)))
+
+    def _fitted(self, row: int, window: Tensor, version: Tensor) -> tuple[Tensor, Tensor]:
+        """As many of the patches, in their order, as fit into the budget, and CLEAN for whatever must go for them, at random."""
+        rng = self.chance[row]
+        cost = self._cost(row, window, version)
+        room = float(self.threat.eps[row]) ** 2 * (1 - 1e-5)
+        fits = cost.cumsum(0) <= room
+        window, version, cost = window[fits], version[fits], cost[fits]
+        others = self.squares[row].clone()
+        others[window] = 0
+        order = others.nonzero().flatten()
+        order = order[torch.randperm(len(order), generator=rng)]
+        kept = others[order].cumsum(0) <= room - float(cost.sum())
+        gone = order[~kept]
+        return torch.cat([window, gone]), torch.cat([version, torch.full((len(gone),), CLEAN)])
+
+    def _window(self, share: float, rng: torch.Generator) -> Tensor:
+        """About this share of all patches: a block of the lattice, anywhere."""
+        lattice = self.grid.lattice
+        side = share ** (1 / len(lattice))
+        inside = torch.ones(lattice, dtype=torch.bool)
+        for axis, count in enumerate(lattice):
+            length = max(1, round(side * count))
+            first = int(torch.randint(count - length + 1, (1,), generator=rng))
+            within = (torch.arange(count) >= first) & (torch.arange(count) < first + length)
+            inside &= within.reshape([-1 if other == axis else 1 for other in range(len(lattice))])
+        return inside.flatten().nonzero().flatten()
+
+    def _cost(self, row: int, patches: Tensor, versions: Tensor) -> Tensor:
+        """Squared L2 of each; patches do not overlap, so that they add up."""
+        cost = self.state.costs_alone(torch.full((len(patches),), row), patches, versions.clamp_min(0)).l2.square()
+        return torch.where(versions == CLEAN, 0.0, cost)
+
+
+class Sparse(Restricted):
+    """Sparse-RS's random search over the same: a share of what stands is given up, and others are drawn in its place."""
+
+    name = "sparse-rs"
+
+    def _plan(self, row: int, halvings: int, *, first: bool) -> tuple[Tensor, Tensor]:
+        """As many new patches as stand, times a share that falls; they take the room of others at random."""
+        rng, count = self.chance[row], len(self.grid)
+        standing = int((self.squares[row] > 0).sum())
+        swapped = count if first else max(1, round(SWAPPED * 0.5**halvings * standing))
+        free = (self.squares[row] == 0).nonzero().flatten()
+        new = free[torch.randperm(len(free), generator=rng)[:swapped]]
+        return self._fitted(row, new, torch.randint(len(self.variants), (len(new),), generator=rng))
+
+
+def restricted(bench: Bench, spec: str, eps: float, queries: int, seed: int, control: type[Restricted] = Restricted) -> Outcome:
+    """A control with the patches and versions of the RLAB that `spec` names."""
+    attack = plugins.build("attack", "rlab", plugins.parse(spec).options)
+    ledger, batch, threat = bench.open("l2", eps, queries - 1)
+    began = time.process_time()
+    control(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold(control.name), attack, queries - 1)()
+    return outcome(ledger, bench.x, time.process_time() - began)
