@@ -1,7 +1,7 @@
 """Random searches that place the very patches and filtered values that RLAB places: the controls at equal filter and budget.
 
 Square (Andriushchenko et al. 2020, section 3): a window of patches takes one version of one filter; windows shrink on its
-schedule. Sparse-RS (Croce et al. 2022, section 3): a share of the patches is swapped for others of random versions, falling alike.
+schedule. Sparse-RS (Croce et al. 2022, section 3): a share of the patches is swapped for others of random versions, likewise.
 Both keep what lowers the margin, begin with the budget filled at random, and clear patches at random where it would be exceeded.
 """
 
