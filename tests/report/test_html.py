@@ -105,10 +105,7 @@ class Page(HTMLParser):
 def check(text: str) -> Page:
     """What holds for every page."""
     page = Page(text)
-    assert all(
-        value.startswith(("data:image/png;base64,", "data:image/webp;base64,", "#"))
-        for value in page.fetched
-    )
+    assert all(value.startswith(("data:image/png;base64,", "data:image/webp;base64,", "#")) for value in page.fetched)
     assert not re.search(r"url\(|@import|<script|https?://", text)
     assert len(re.sub(r"data:image/png;base64,[^\"]*", "", text)) < 2**20
     assert all(header.get("scope") in {"col", "row", "rowgroup"} for header in page.headers)

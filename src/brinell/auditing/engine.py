@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from brinell.auditing.cascade import Stage
 from brinell.auditing.checks import MASKING, SAMPLES, Looked, check_answers, look
 from brinell.auditing.hashing import cell
 from brinell.auditing.plan import GROUP_BYTES, ModelSource, Plan
+from brinell.auditing.state import State
 from brinell.auditing.unit import Group, Setting, predict
 from brinell.core import losses
 from brinell.core.batch import Batch
@@ -61,26 +62,6 @@ class Progress(Protocol):
 
     def message(self, text: str) -> None:
         """Something to say in passing."""
-
-
-@dataclass
-class State:
-    """Where each sample of a model stands; arrays of length n, in the order of the plan's ids."""
-
-    clean_pred: Array
-    clean_confidence: Array
-    correct: Array
-    failed: Array
-    """Which samples could not be judged in the first check."""
-    broken: Array
-    """Index of the smallest level that any attack so far broke the sample at; the number of levels for none."""
-    clean_margin: Array
-    """Lead of the true class on the clean input, in logits."""
-    nearest: Array
-    """Largest lead of a wrong class that the attacks came to which failed at the budget now open; minus the clean margin before
-    the first."""
-    last: Array
-    """The same of the stage just before; minus infinity where it did not attack, or did not fail."""
 
 
 class ModelAudit:
