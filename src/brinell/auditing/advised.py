@@ -1,4 +1,4 @@
-"""Budgets that are each sample's own: `advised`, or `advised:FOLDER` of `brinell epsilon` (design/0012-epsilon.md).
+"""Budgets that are each sample's own: `advised`, or `advised:FOLDER` of `brinell epsilon` (design/0013-epsilon.md).
 
 Options: `by=sample` (the default), `class` or `set`; `conditions=label+interpolation` keeps those alone; the budgets of a run are
 `points` even multiples of a sample's advised eps from 0 to `to` (0, 0.25, 0.5, 0.75 and 1 where nobody says otherwise).
