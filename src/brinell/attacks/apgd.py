@@ -57,7 +57,7 @@ class APGD:
     """How many of the most likely other classes are attacked, each in a run of its own; 0 attacks untargeted."""
 
     access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "embedding"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
 

@@ -42,7 +42,7 @@ class PGD:
     """Loss to raise: ce (cross-entropy), dlr (difference of logits ratio) or margin."""
 
     access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "embedding"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
 

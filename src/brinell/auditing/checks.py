@@ -22,7 +22,7 @@ from brinell.core.intervals import wilson
 from brinell.core.ledger import Desk, Gradient, Ledger
 from brinell.core.streams import Streams
 from brinell.core.target import Access, Target
-from brinell.core.threat import Distance, Threat
+from brinell.core.threat import Distance, Threat, extent
 
 SAMPLES = 64
 """On how many samples the looks are made."""
@@ -115,8 +115,7 @@ def look(
     Raises:
         TargetError: the model fails on inputs that it has answered before.
     """
-    low, high = target.domain.bounds(batch.x)
-    whole = distance.size((high - low).expand(1, *target.domain.shape)).expand(len(batch)).clone()
+    whole = torch.full((len(batch),), extent(distance, target.domain), device=batch.x.device)
     threat = Threat(distance=distance, eps=whole, domain=target.domain)
     # Two ledgers, so that an input that fools the model by chance in one look is not taken for a success in the other.
     ledgers = [

@@ -26,7 +26,7 @@ from brinell.auditing.unit import Group, Setting, predict
 from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.codes import Code
-from brinell.core.contracts import Remark
+from brinell.core.contracts import Filed, Remark
 from brinell.core.errors import SampleError
 from brinell.core.intervals import wilson
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
@@ -468,7 +468,7 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
         plan,
         source,
         stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
-        distance=plan.distance.name,
+        distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
         eps=plan.levels.tolist(),
         units=None if plan.advised is None else plan.units.tolist(),
         seed=plan.request.seed,

@@ -139,10 +139,12 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     stages = build_stages(request.attack)
     for stage in stages:
         _check_queries(stage, request)
-    distance: Distance = plugins.build("distance", request.norm, {})
+    distance = open_distance(request.norm)
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
     request = request.model_copy(update={"eps": request.eps or usual_eps(dataset.domain, distance.name)})
+    if isinstance(distance, ChoosesData):
+        distance.check(dataset.domain)
     for stage in stages:
         if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
             stage.attack.check(dataset.domain.free)
@@ -199,6 +201,13 @@ def usual_eps(domain: Domain, distance: str) -> str:
     if distance == "l2":
         return "0:1:9"
     return "0:8/255:9" if domain.levels == 256 else "0:0.2:9"
+
+
+def open_distance(spec: str) -> Distance:
+    """The distance that a spec names, such as l2 or embedding:FILE."""
+    name, path, options = plugins.parse(spec)
+    distance: Distance = plugins.build("distance", name, options | ({"path": path} if path else {}))
+    return distance
 
 
 def open_data(spec: str) -> Dataset:

@@ -22,7 +22,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.target import Target
-from brinell.core.threat import Distance, Threat, tolerance
+from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.store import tables
 
 Array = np.ndarray[Any, Any]
@@ -153,9 +153,9 @@ def _at(levels: Tensor, level: Tensor) -> Tensor:
     return levels.gather(1, level[:, None])[:, 0]
 
 
-def _level_of(size: Tensor, levels: Tensor, threat: Threat) -> Tensor:
+def _level_of(reach: Tensor, levels: Tensor, threat: Threat) -> Tensor:
     """(n,) index of the smallest of its levels (n, levels) that each distance fits into; the number of levels where none does."""
-    return (size[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
+    return (reach[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
 
 
 def _shrink(ledger: Ledger, levels: Tensor) -> None:
@@ -201,7 +201,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "l1": norms.l1(x - x0),
         "l0": norms.l0(x - x0),
         "stored_pred": stored_pred,
-        "stored_within": setting.distance.size(stored - x0) <= limit + tolerance(limit, setting.distance, setting.domain)
+        "stored_within": size(setting.distance, stored, x0) <= limit + tolerance(limit, setting.distance, setting.domain)
         if len(y)
         else pred > 0,
         "best_margin": ledger.best_margin[at],

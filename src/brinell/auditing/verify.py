@@ -18,7 +18,7 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import ROUNDING
 from brinell.core.record import Outcome, Records
 from brinell.core.target import Target
-from brinell.core.threat import tolerance
+from brinell.core.threat import size, tolerance
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
@@ -199,9 +199,8 @@ class Verification:
         inside = (x >= low - domain.slack) & (x <= high + domain.slack)
         claim(inside.flatten(1).all(1), "the stored input leaves the bounds of the data")
         eps = torch.as_tensor(records.radius[rows], dtype=torch.float32, device=x.device)
-        size = self.plan.distance.size(x - x0)
         limit = eps + tolerance(eps, self.plan.distance, domain)
-        claim(size <= limit, f"the stored input is farther than eps in {self.plan.distance.name}")
+        claim(size(self.plan.distance, x, x0) <= limit, f"the stored input is farther than eps in {self.plan.distance.name}")
         for name in ("linf", "l2", "l1", "l0"):
             measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
             close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=domain.slack)

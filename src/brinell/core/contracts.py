@@ -69,6 +69,14 @@ class ChoosesData(Protocol):
         """
 
 
+@runtime_checkable
+class Filed(Protocol):
+    """A plugin that reads files of its own, whose content decides results."""
+
+    def digest(self) -> str:
+        """A hash of what the files hold."""
+
+
 class Filter(Protocol):
     """A distortion of whole inputs. Which patches of what it makes are used is decided elsewhere.
 

@@ -25,6 +25,7 @@ from brinell.core.batch import Batch
 from brinell.core.errors import ContractError, TargetError
 from brinell.core.target import Access, Target
 from brinell.core.threat import Threat
+from brinell.core.threat import size as size_of
 
 ROUNDING = 1e-5
 """A lead smaller than this share of the largest logit may be an accident of the kernel that computed it."""
@@ -315,7 +316,7 @@ class Ledger:
     ) -> None:
         """Count a batch that the model answered, and the rows (n,) bool that it answered again, and note the successes."""
         ids = view.ids[part]
-        size = self._threat.distance.size(x - view.x0[part])
+        size = size_of(self._threat.distance, x, view.x0[part])
         legal = size <= view.limit[part]
         lead = losses.margin(logits, view.y[part])
         largest = logits.abs().amax(1)  # NaN and infinity come through

@@ -1,7 +1,9 @@
-"""Norms of perturbations, one value per sample. All take (n, *shape) and return (n,)."""
+"""Norms of perturbations (n, *shape), one value per sample; and what L2 draws and climbs by."""
 
 import torch
 from torch import Tensor
+
+from brinell.core.streams import Streams
 
 
 def linf(delta: Tensor) -> Tensor:
@@ -30,3 +32,23 @@ def l0(delta: Tensor) -> Tensor:
 def per_sample(values: Tensor, like: Tensor) -> Tensor:
     """A (n,) tensor reshaped to broadcast against `like` (n, *shape)."""
     return values.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def steepest_l2(grad: Tensor) -> Tensor:
+    """The gradient (n, *shape) scaled to length 1; 0 where it is 0."""
+    # Scaled by its largest value first: squares of gradients below 1e-19 vanish in float32.
+    scaled = grad / per_sample(linf(grad).clamp_min(1e-38), grad)
+    return scaled.div_(per_sample(l2(scaled).clamp_min(1e-12), grad))
+
+
+def sphere_l2(rng: Streams, shape: tuple[int, ...]) -> Tensor:
+    """(n, *shape): uniform on the unit sphere."""
+    delta = rng.normal(*shape)
+    return delta.div_(per_sample(l2(delta), delta))
+
+
+def ball_l2(rng: Streams, shape: tuple[int, ...]) -> Tensor:
+    """(n, *shape): uniform in the unit ball."""
+    delta = sphere_l2(rng, shape)
+    radius = rng.fold("radius").uniform(1)[:, 0] ** (1 / delta[0].numel())
+    return delta.mul_(per_sample(radius, delta))

@@ -34,6 +34,20 @@ class Distance(Protocol):
         """(n, *shape): perturbations of size exactly 1, as APGD starts from."""
 
 
+@runtime_checkable
+class Relative(Protocol):
+    """A distance that is no norm of the change but depends on the clean input too, as one between embeddings does.
+
+    It is a `Distance` besides: what that says of changes alone serves to measure out steps, and nothing is judged by it.
+    """
+
+    def between(self, x: Tensor, x0: Tensor) -> Tensor:
+        """(n,): how far each of `x` (n, *shape) is from its clean input in `x0`."""
+
+    def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:
+        """`x` moved within eps (n,) of `x0` and into the bounds, both at once. Neither argument is written into."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Threat:
     """The set of inputs that count: within `eps[i]` of clean input i, and inside the domain's bounds."""
@@ -50,13 +64,28 @@ class Threat:
     def project(self, x: Tensor, x0: Tensor) -> Tensor:
         """`x` moved into the set around `x0`.
 
-        First onto the ball, then into the box; since x0 lies in the box the second step never leaves the ball.
+        First onto the ball, then into the box; since x0 lies in the box the second step never leaves the ball of a norm.
         """
+        if isinstance(self.distance, Relative):
+            return self.distance.into(x, x0, self.eps, self.domain)
         return self.domain.clamp(self.distance.project(x - x0, self.eps).add_(x0))
 
     def tolerance(self) -> Tensor:
         """(n,): by how much float32 rounding may make a legal input look too far away."""
         return tolerance(self.eps, self.distance, self.domain)
+
+
+def size(distance: Distance, x: Tensor, x0: Tensor) -> Tensor:
+    """(n,): how far each of `x` (n, *shape) is from its clean input in `x0`."""
+    return distance.between(x, x0) if isinstance(distance, Relative) else distance.size(x - x0)
+
+
+def extent(distance: Distance, domain: Domain) -> float:
+    """A distance that no two inputs within the bounds exceed; infinite where it depends on more than the change."""
+    if isinstance(distance, Relative):
+        return float("inf")
+    low, high = domain.bounds()
+    return float(distance.size((high - low).expand(1, *domain.shape)))
 
 
 def tolerance(eps: Tensor, distance: Distance, domain: Domain) -> Tensor:

@@ -29,17 +29,12 @@ class L2:
 
     def ascent(self, grad: Tensor) -> Tensor:
         """The gradient scaled to length 1."""
-        # Scaled by its largest value first: squares of gradients below 1e-19 vanish in float32.
-        scaled = grad / norms.per_sample(norms.linf(grad).clamp_min(1e-38), grad)
-        return scaled.div_(norms.per_sample(norms.l2(scaled).clamp_min(1e-12), grad))
+        return norms.steepest_l2(grad)
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """Uniform in the unit ball."""
-        delta = self.direction(rng, shape)
-        radius = rng.fold("radius").uniform(1)[:, 0] ** (1 / delta[0].numel())
-        return delta.mul_(norms.per_sample(radius, delta))
+        return norms.ball_l2(rng, shape)
 
     def direction(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """Uniform on the unit sphere."""
-        delta = rng.normal(*shape)
-        return delta.div_(norms.per_sample(norms.l2(delta), delta))
+        return norms.sphere_l2(rng, shape)

@@ -12,10 +12,11 @@ from brinell.core.streams import Streams
 from brinell.core.target import Access
 
 SHAPES: dict[Kind, tuple[int, ...]] = {"image": (3, 6, 6), "signal": (2, 30), "video": (1, 4, 5, 5), "vector": (40,)}
-DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf, "l0": torch.inf}
+DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf, "l0": torch.inf, "embedding": 2.0}
 """The order of the norm that is dual to each distance; in L0 that by which the gaps of the samples are measured out."""
-LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5}
-"""The largest margin of the samples; in L0, where it is a number of values, some two to four of them."""
+LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5, "embedding": 0.1}
+"""The largest margin of the samples; in L0, where it is a number of values, some two to four of them. An embedding without a
+file is the input itself."""
 
 
 class LinearTarget:

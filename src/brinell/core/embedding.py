@@ -1,0 +1,114 @@
+"""Networks that map inputs to points, written as a list of layers, so that a file can say what it holds and no code is loaded."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core.domain import Domain
+
+Layers = Sequence[Sequence[Any]]
+"""Each layer as its name and its numbers: ["centre", mean, spread], ["conv2d", in, out, kernel, stride], ["linear", in, out],
+["relu"], ["flatten"], ["unit"]. No layer at all is the input itself, flattened."""
+DIMENSIONS = 64
+"""Values of an embedding."""
+CHANNELS = (16, 32)
+"""Channels of the first convolution, and of the others."""
+KERNEL = {1: 5, 2: 5, 3: 3}
+"""Values of a convolution's kernel along each axis, by the number of axes."""
+SMALLEST = {1: 16, 2: 7, 3: 4}
+"""Convolutions halve the sides until none is longer than this, by the number of axes."""
+HIDDEN = 128
+"""Width of the network for vectors, less where many values would make its first layer large."""
+WEIGHTS = 120_000
+"""Weights of its first layer at most, if it is to have any width at all."""
+
+
+class Centre(nn.Module):
+    """(x - mean) / spread."""
+
+    def __init__(self, mean: float, spread: float) -> None:
+        super().__init__()
+        if not spread > 0:
+            raise ValueError(f"the spread is {spread}; it must be above 0")
+        self.mean, self.spread = float(mean), float(spread)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, *shape) to the same shape."""
+        return (x - self.mean) / self.spread
+
+
+class Unit(nn.Module):
+    """Points moved onto the unit sphere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, d) to (n, d)."""
+        return nn.functional.normalize(x, dim=1)
+
+
+def _convolution(kind: type[nn.Module]) -> Callable[..., nn.Module]:
+    return lambda into, out, kernel, stride: kind(into, out, kernel, stride, kernel // 2)
+
+
+_MAKE: dict[str, Callable[..., nn.Module]] = {
+    "centre": Centre,
+    "conv1d": _convolution(nn.Conv1d),
+    "conv2d": _convolution(nn.Conv2d),
+    "conv3d": _convolution(nn.Conv3d),
+    "linear": nn.Linear,
+    "relu": nn.ReLU,
+    "flatten": nn.Flatten,
+    "unit": Unit,
+}
+
+
+def build(layers: Layers) -> nn.Sequential:
+    """The network, without weights (on the meta device).
+
+    Raises:
+        ValueError: a layer that there is not, or numbers that make none.
+    """
+    made = []
+    with torch.device("meta"):
+        for name, *numbers in layers:
+            if name not in _MAKE:
+                raise ValueError(f"there is no layer {name!r}; there are {', '.join(_MAKE)}")
+            try:
+                made.append(_MAKE[name](*numbers))
+            except (TypeError, RuntimeError) as error:
+                raise ValueError(f"layer {name} cannot be made of {numbers}: {' '.join(str(error).split())}") from None
+    return nn.Sequential(*made)
+
+
+def initial(network: nn.Module, rng: torch.Generator) -> None:
+    """Give a network its first weights, on the CPU: those of layers by He et al. 2015, biases 0."""
+    network.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in network.parameters():
+            if tensor.ndim > 1:
+                nn.init.kaiming_uniform_(tensor, nonlinearity="relu", generator=rng)
+            else:
+                tensor.zero_()
+
+
+def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
+    """A small network for inputs of this kind: convolutions along the axes of signals, images and videos, none for vectors.
+
+    Args:
+        domain: where inputs live.
+        mean: of all values, which is taken off.
+        spread: their standard deviation, by which they are divided.
+    """
+    layers: list[list[Any]] = [["centre", mean, spread]]
+    if domain.kind == "vector":
+        values = domain.shape[0]
+        width = max(4, min(HIDDEN, WEIGHTS // values))
+        layers += [["linear", values, width], ["relu"], ["linear", width, HIDDEN], ["relu"], ["linear", HIDDEN, DIMENSIONS]]
+        return [*layers, ["unit"]]
+    into, *sides = domain.shape
+    axes, out = len(sides), CHANNELS[0]
+    while max(sides) > SMALLEST[axes] or len(layers) == 1:
+        layers += [[f"conv{axes}d", into, out, KERNEL[axes], 2], ["relu"]]
+        sides, into, out = [-(-side // 2) for side in sides], out, CHANNELS[1]
+    return [*layers, ["flatten"], ["linear", into * int(torch.Size(sides).numel()), DIMENSIONS], ["unit"]]

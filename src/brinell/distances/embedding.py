@@ -1,0 +1,215 @@
+"""Embedding: the distance between what a network makes of two inputs (`embedding:FILE`, written by `brinell train-metric`).
+
+The distance is the Euclidean one between the embeddings of an input and of its clean version, and eps is measured in it. Such a
+ball has no closed form: in pixels it may reach far along changes that the network does not see, and only the bounds of the data
+end it there. It is for attacks by gradient, which ask for a way into the ball and for nothing else of it.
+
+Deviations from a projection:
+- A point outside the ball takes up to four Newton steps along the gradient of its distance; in an embedding that is a scaled copy
+  of the input one of them ends at the nearest point of the ball. Bounds are kept after each. Whatever is outside still is drawn
+  back on the segment to its clean input, by bisection: what comes out is in ball and bounds, but not always the nearest point.
+- Random starts are drawn in L2 at the scale of the file (the usual ratio of both distances) and then taken into the ball; the
+  steepest step, too, is that of L2 at this scale. Attacks choose their steps from eps, so this is how long they are in pixels.
+- The ball is kept a ten-thousandth smaller than eps, since a network in float32 answers a little differently in another batch.
+
+Passes of the embedding are no queries: the attacker has the file. They cost time, and records count those of the model alone.
+"""
+
+import hashlib
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core import embedding, norms, projections
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.norms import per_sample
+from brinell.core.streams import Streams
+
+__all__ = ["Embedding"]
+
+FORMAT = 1
+NEWTON = 4
+BISECTIONS = 12
+INSIDE = 1e-4
+"""The share of eps that is kept clear."""
+ROUNDING = 4e-6
+"""The share of an embedding's length that float32 may be off."""
+CHUNK = 128
+"""Rows that the network sees at once."""
+
+
+class _Loaded(NamedTuple):
+    network: nn.Module
+    scale: float
+    shape: tuple[int, ...] | None
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """L2 distance in a learned embedding, for pgd and apgd."""
+
+    path: str = ""
+    """The file of the network; none is the input itself, and the distance then L2."""
+
+    @property
+    def name(self) -> str:
+        """`embedding`."""
+        return "embedding"
+
+    @cached_property
+    def _loaded(self) -> _Loaded:
+        return _load(Path(self.path)) if self.path else _Loaded(embedding.build([["flatten"]]), 1.0, None, "identity")
+
+    @property
+    def scale(self) -> float:
+        """Usual L2 distance of two inputs whose embeddings are 1 apart."""
+        return self._loaded.scale
+
+    def check(self, domain: Domain) -> None:
+        """Refuse data that the file is not for.
+
+        Raises:
+            RequestError: no file, a damaged one, inputs of another shape, or columns that may not change.
+        """
+        if not self.path:
+            raise RequestError("the norm embedding names no file: write embedding:FILE, as brinell train-metric wrote it")
+        if domain.movable is not None:
+            raise RequestError("an embedding sees whole inputs, and some columns of this table are fixed: choose another norm")
+        if self._loaded.shape != domain.shape:
+            raise RequestError(
+                f"{self.path} embeds inputs of shape {self._loaded.shape}, and these are {domain.shape}: train one on such data"
+            )
+
+    def digest(self) -> str:
+        """A hash of the file."""
+        return self._loaded.digest
+
+    def embed(self, x: Tensor) -> Tensor:
+        """(n, *shape) to (n, dimensions), without gradients."""
+        with torch.no_grad(), _exact(x):
+            return torch.cat([self._points(part) for part in torch.split(x, CHUNK)])
+
+    def _points(self, x: Tensor) -> Tensor:
+        points: Tensor = self._loaded.network.to(x.device)(x)
+        return points.flatten(1)
+
+    def between(self, x: Tensor, x0: Tensor) -> Tensor:
+        """(n,): distance of the embeddings."""
+        return norms.l2(self.embed(x) - self.embed(x0))
+
+    def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:
+        """Newton steps towards the ball, then bisection on the way to the clean input; see the module."""
+        goal = self.embed(x0)
+        aim = (eps - torch.maximum(INSIDE * eps, ROUNDING * norms.l2(goal))).clamp_min(0)
+        x, rows = x.clone(), torch.arange(len(x), device=x.device)
+        for _ in range(NEWTON):
+            here = x[rows]
+            size, slope = self._slope(here, goal[rows])
+            over = (size - aim[rows]).clamp_min(0)
+            steep = norms.l2(slope).clamp_min(1e-12)
+            # No step longer than the way to the clean input: where the slope is flat, Newton's would lead anywhere.
+            length = torch.minimum(over / steep, norms.l2(here - x0[rows]))
+            moved = domain.clamp(here - slope * per_sample(length / steep, slope))
+            x[rows] = moved
+            rows = rows[(moved != here).flatten(1).any(1)]
+            if not len(rows):
+                return x
+        self._draw_back(x, x0, goal, aim, rows)
+        return x
+
+    def _draw_back(self, x: Tensor, x0: Tensor, goal: Tensor, aim: Tensor, rows: Tensor) -> None:
+        """Move those of `rows` that are outside of the ball towards their clean inputs until they are within; `x` changes."""
+        rows = rows[norms.l2(self.embed(x[rows]) - goal[rows]) > aim[rows]]
+        if not len(rows):
+            return
+        clean, change = x0[rows], x[rows] - x0[rows]
+        low, high = torch.zeros(len(rows), device=x.device), torch.ones(len(rows), device=x.device)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            within = norms.l2(self.embed(clean + per_sample(middle, change) * change) - goal[rows]) <= aim[rows]
+            low, high = torch.where(within, middle, low), torch.where(within, high, middle)
+        x[rows] = clean + per_sample(low, change) * change
+
+    def _slope(self, x: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) distances from `goal` (n, dimensions), and their gradients (n, *shape) to `x`; 0 at distance 0."""
+        sizes, slopes = [], []
+        with torch.enable_grad(), _exact(x):
+            for part, there in zip(torch.split(x, CHUNK), torch.split(goal, CHUNK), strict=True):
+                leaf = part.detach().requires_grad_()
+                points = self._points(leaf)
+                gap = (points - there).detach()
+                size = norms.l2(gap)
+                (slope,) = torch.autograd.grad((points * gap / size.clamp_min(1e-30)[:, None]).sum(), leaf)
+                sizes.append(size)
+                slopes.append(slope)
+        return torch.cat(sizes), torch.cat(slopes)
+
+    # What a change alone says: the lengths of steps.
+
+    def size(self, delta: Tensor) -> Tensor:
+        """(n,): L2 over the scale, which is how far a change of that length usually leads; nothing is judged by it."""
+        return norms.l2(delta) / self.scale
+
+    def project(self, delta: Tensor, eps: Tensor) -> Tensor:
+        """Scaled back to that size where longer; `delta` is overwritten."""
+        return projections.project_l2(delta, eps * self.scale, out=delta)
+
+    def ascent(self, grad: Tensor) -> Tensor:
+        """The gradient at that size 1."""
+        return norms.steepest_l2(grad).mul_(self.scale)
+
+    def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """Uniform in L2, up to that size 1."""
+        return norms.ball_l2(rng, shape).mul_(self.scale)
+
+    def direction(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
+        """Uniform on the sphere of that size 1."""
+        return norms.sphere_l2(rng, shape).mul_(self.scale)
+
+
+def _exact(x: Tensor) -> Any:
+    """On a GPU no TF32, whose three digits depend on the company that a sample is in."""
+    return torch.backends.cudnn.flags(enabled=True, allow_tf32=False) if x.is_cuda else nullcontext()
+
+
+def _load(file: Path) -> _Loaded:
+    """The network in a file.
+
+    Raises:
+        RequestError: no such file, damaged, or none of `brinell train-metric`.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    if not file.is_file():
+        raise RequestError(f"there is no file {file}: make it with brinell train-metric --out {file}")
+    content = file.read_bytes()
+    try:
+        state = load(content)
+        # The header says how long it is in its first eight bytes.
+        head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {}).get("brinell")
+        facts = json.loads(head) if head else {}
+    except (SafetensorError, ValueError, OSError) as error:
+        raise RequestError(f"{file} is damaged or no safetensors file ({' '.join(str(error).split())}): make it anew") from None
+    if facts.get("format") != FORMAT or facts.get("kind") != "embedding":
+        raise RequestError(f"{file} holds no embedding of this version: make it with brinell train-metric")
+    try:
+        network = embedding.build(facts["layers"])
+        network.load_state_dict(state, strict=True, assign=True)
+        shape, scale = tuple(facts["domain"]["shape"]), float(facts["scale"])
+        if not 0 < scale < float("inf") or not all(bool(torch.isfinite(one).all()) for one in state.values()):
+            raise ValueError("its numbers are not finite")
+        with torch.no_grad():
+            network(torch.zeros(1, *shape))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise RequestError(f"{file} holds another network than it says ({' '.join(str(error).split())}): make it anew") from None
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    return _Loaded(network.eval().requires_grad_(False), scale, shape, digest)
