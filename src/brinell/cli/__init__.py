@@ -17,6 +17,7 @@ from brinell.cli import (
     report,
     train_agent,
     train_generator,
+    train_metric,
     unrestricted,
     verify,
 )
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("audit")(audit.audit)
 app.command("epsilon")(epsilon.epsilon)
 app.command("train-agent")(train_agent.train_agent)
+app.command("train-metric")(train_metric.train_metric)
 app.command("benchmark")(benchmark.benchmark)
 app.command("detect")(detect.detect)
 app.command("train-generator")(train_generator.train_generator)

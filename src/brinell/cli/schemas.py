@@ -9,6 +9,7 @@ from brinell.analysis.epsilon import EpsilonResult
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
 from brinell.analysis.review import ReviewResult
 from brinell.analysis.unrestricted import UnrestrictedResult
+from brinell.auditing.metric import MetricAnswer
 from brinell.auditing.verify import VerifyResult
 
 
@@ -115,6 +116,7 @@ SCHEMAS: dict[str, Any] = {
     "epsilon": EpsilonResult,
     "gate": GateResult,
     "train-agent": AgentAnswer,
+    "train-metric": MetricAnswer,
     "plan": PlanAnswer,
     "plugins": PluginsAnswer,
     "report": ReportAnswer,

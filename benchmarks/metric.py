@@ -1,0 +1,132 @@
+"""Attacks within a ball of a learned embedding beside attacks within balls of pixels, judged by the same conditions.
+
+    brinell train-metric --data npz:mnist_train.npz --test npz:mnist_test.npz --samples 10000 --steps 1000 --out mnist.safetensors
+    python benchmarks/metric.py --embedding mnist.safetensors [--models lenet5_clean cnn4_pgd] [--samples 200] [--steps 20]
+
+A ball called `half` gives each sample half of its own distance to the nearest training sample of another class, in the ball's own
+distance. Each find is then judged in all three distances: `label`, it is no farther from its clean input than that half;
+`same`, it is nearer than the nearest training sample of its own class. Shares are of the finds.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from measure import ROOT, SHARED
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core import norms, separation
+from brinell.core.batch import Batch
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance, Threat, size
+from brinell.datasets.npz import Npz
+from brinell.distances import embedding
+from brinell.distances.embedding import Embedding
+from brinell.targets.torch import TorchModule
+
+SPACES = ("linf", "l2", "embedding")
+FACTORIES = {"lenet5_clean": "lenet5", "lenet5_advtrained": "lenet5", "cnn4_pgd": "cnn4"}
+COMMON = {"linf": 0.3, "l2": 2.0}
+
+
+class Limit(NamedTuple):
+    """What a distance allows each sample, (n,)."""
+
+    label: Tensor
+    same: Tensor
+
+
+def limits(
+    x: Tensor, y: np.ndarray[Any, Any], x_train: Tensor, y_train: np.ndarray[Any, Any], learned: Embedding
+) -> dict[str, Limit]:
+    """By the nearest training samples, in each space."""
+    found = {}
+    for space in SPACES:
+        if space == "linf":
+            gap = torch.cdist(x.flatten(1), x_train.flatten(1), p=torch.inf)
+            alike = torch.from_numpy(y)[:, None] == torch.from_numpy(y_train)[None, :]
+            own, other = gap.masked_fill(~alike, torch.inf).amin(1), gap.masked_fill(alike, torch.inf).amin(1)
+        else:
+            points = [one.flatten(1) if space == "l2" else learned.embed(one) for one in (x, x_train)]
+            own, other = (torch.from_numpy(one) for one in separation.nearest(points[0], y, points[1], y_train))
+        found[space] = Limit(other / 2, own)
+    return found
+
+
+def balls(known: dict[str, Limit], steps: int) -> Iterator[tuple[str, str, str, Tensor]]:
+    """Name, space, attack and budgets (n,) of each line."""
+    for space, eps in COMMON.items():
+        yield f"{space} {eps:g}", space, f"pgd?steps={steps}", torch.full_like(known[space].label, eps)
+    for space in SPACES:
+        yield f"{space} half", space, f"pgd?steps={steps}", known[space].label
+    yield "embedding half", "embedding", f"apgd?steps={steps}", known["embedding"].label
+    yield "embedding quarter", "embedding", f"pgd?steps={steps}", known["embedding"].label / 2
+
+
+def line(
+    model: str, ball: str, attack: str, target: Any, batch: Batch, distance: Distance, eps: Tensor, known: dict[str, Limit],
+    learned: Embedding, seed: int,
+) -> str:  # fmt: skip
+    """One attack on one model."""
+    threat = Threat(distance=distance, eps=eps, domain=target.domain)
+    ledger = Ledger(target, batch, threat)
+    name, _, options = plugins.parse(attack)
+    begun = time.process_time()
+    plugins.build("attack", name, options)(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold("metric"))
+    seconds = time.process_time() - begun
+    at = ledger.fooled.nonzero()[:, 0]
+    x, x0, n = ledger.closest[at], batch.x[at], len(at)
+    reach = {"linf": norms.linf(x - x0), "l2": norms.l2(x - x0), "embedding": size(learned, x, x0)} if n else {}
+    keeps = {space: (reach[space] <= known[space].label[at] * 1.0001, reach[space] < known[space].same[at]) for space in reach}
+    shares = [f"{100 * float(one.float().mean()):.0f}" for space in keeps for one in keeps[space]]
+    pixels = torch.stack([one for space in ("linf", "l2") for one in keeps[space]]).all(0) if n else torch.zeros(0)
+    middle = [f"{float(reach[space].median()):.2f}" for space in reach]
+    cost = f"{float((ledger.forwards + ledger.backwards).float().mean()):.1f}"
+    cells = [model, ball, attack.split("?")[0], f"{float(eps.median()):.2f}", f"{n}/{len(batch)}", *shares,
+             f"{100 * float(pixels.float().mean()):.0f}" if n else "-", *middle, cost, f"{seconds:.0f}"]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--embedding", required=True)
+    parser.add_argument("--models", nargs="+", default=["lenet5_clean", "cnn4_pgd"], choices=sorted(FACTORIES))
+    parser.add_argument("--samples", type=int, default=200)
+    parser.add_argument("--reference", type=int, default=10000, help="training samples among which neighbours are looked for")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--newton", type=int, default=embedding.NEWTON, help="Newton steps into a ball; 0: the segment alone")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    embedding.NEWTON = options.newton
+    test, train = (Npz(path=str(SHARED / "mnist" / f"mnist_{part}.npz"))() for part in ("test", "train"))
+    learned = Embedding(path=options.embedding)
+    learned.check(test.domain)
+    x, y = test.load(range(options.samples)), np.asarray(test.labels()[: options.samples])
+    known = limits(x, y, train.load(range(options.reference)), np.asarray(train.labels()[: options.reference]), learned)
+    for space, limit in known.items():
+        print(f"{space}: half to another class {float(limit.label.median()):.3f}, least {float(limit.label.min()):.3f}; "
+              f"same class {float(limit.same.median()):.3f}, least {float(limit.same.min()):.3f}; "
+              f"same nearer than half {100 * float((limit.same < limit.label).float().mean()):.0f} %")  # fmt: skip
+    columns = ["model", "ball", "attack", "eps, median", "fooled", *(f"{s} {c}" for s in SPACES for c in ("label", "same")),
+               "all in pixels", *(f"median {s}" for s in SPACES), "passes", "cpu s"]  # fmt: skip
+    print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
+    for model in options.models:
+        factory = f"{ROOT / 'examples' / 'models' / 'mnist.py'}:{FACTORIES[model]}"
+        target = TorchModule(path=factory, weights=str(SHARED / "mnist_weights" / f"{model}.safetensors"))(test.domain)
+        with torch.no_grad():
+            right = target.predict(x).argmax(1) == torch.from_numpy(y)
+        batch = Batch(ids=torch.arange(int(right.sum())), x=x[right], y=torch.from_numpy(y)[right])
+        kept = {space: Limit(*(one[right] for one in limit)) for space, limit in known.items()}
+        for ball, space, attack, eps in balls(kept, options.steps):
+            distance = learned if space == "embedding" else plugins.build("distance", space, {})
+            print(line(model, ball, attack, target, batch, distance, eps, kept, learned, options.seed), flush=True)
+
+
+if __name__ == "__main__":
+    main()
