@@ -1,7 +1,8 @@
 """Attacks within a ball of a learned embedding beside attacks within balls of pixels, judged by the same conditions.
 
-    brinell train-metric --data npz:mnist_train.npz --test npz:mnist_test.npz --samples 10000 --steps 1000 --out mnist.safetensors
-    python benchmarks/metric.py --embedding mnist.safetensors [--models lenet5_clean cnn4_pgd] [--samples 200] [--steps 20]
+    python benchmarks/metric.py [--embedding FILE] [--models lenet5_clean cnn4_pgd] [--samples 200] [--steps 20]
+
+Without a file the embedding is trained first, on 10,000 training images of MNIST, and judged on the 10,000 test images.
 
 A ball called `half` gives each sample half of its own distance to the nearest training sample of another class, in the ball's own
 distance. Each find is then judged in all three distances: `label`, it is no farther from its clean input than that half;
@@ -19,9 +20,11 @@ from measure import ROOT, SHARED
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core import norms, separation
+from brinell.auditing.metric import MetricRequest, train_metric
+from brinell.core import conditions, norms, pairs
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
+from brinell.core.nearest import nearest
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size
 from brinell.datasets.npz import Npz
@@ -29,6 +32,7 @@ from brinell.distances import embedding
 from brinell.distances.embedding import Embedding
 from brinell.targets.torch import TorchModule
 
+Array = np.ndarray[Any, Any]
 SPACES = ("linf", "l2", "embedding")
 FACTORIES = {"lenet5_clean": "lenet5", "lenet5_advtrained": "lenet5", "cnn4_pgd": "cnn4"}
 COMMON = {"linf": 0.3, "l2": 2.0}
@@ -41,21 +45,17 @@ class Limit(NamedTuple):
     same: Tensor
 
 
-def limits(
-    x: Tensor, y: np.ndarray[Any, Any], x_train: Tensor, y_train: np.ndarray[Any, Any], learned: Embedding
-) -> dict[str, Limit]:
+def limits(x: Tensor, y: Array, x_train: Tensor, y_train: Array, learned: Embedding) -> dict[str, Limit]:
     """By the nearest training samples, in each space."""
-    found = {}
-    for space in SPACES:
-        if space == "linf":
-            gap = torch.cdist(x.flatten(1), x_train.flatten(1), p=torch.inf)
-            alike = torch.from_numpy(y)[:, None] == torch.from_numpy(y_train)[None, :]
-            own, other = gap.masked_fill(~alike, torch.inf).amin(1), gap.masked_fill(alike, torch.inf).amin(1)
-        else:
-            points = [one.flatten(1) if space == "l2" else learned.embed(one) for one in (x, x_train)]
-            own, other = (torch.from_numpy(one) for one in separation.nearest(points[0], y, points[1], y_train))
-        found[space] = Limit(other / 2, own)
-    return found
+    near = {
+        "l2": pairs.l2_to(x.flatten(1), y, x_train.flatten(1), y_train),
+        "embedding": pairs.l2_to(learned.embed(x), y, learned.embed(x_train), y_train),
+    }
+    flat = x.flatten(1).numpy(), y, x_train.flatten(1).numpy(), y_train
+    near["linf"] = nearest("linf", *flat, near["l2"], own=False)
+    found = {space: conditions.limits(other=near[space].other, same=near[space].same) for space in SPACES}
+    both = conditions.LABEL, conditions.INTERPOLATION
+    return {space: Limit(*(torch.from_numpy(found[space][one]).float() for one in both)) for space in SPACES}
 
 
 def balls(known: dict[str, Limit], steps: int) -> Iterator[tuple[str, str, str, Tensor]]:
@@ -92,10 +92,19 @@ def line(
     return "| " + " | ".join(cells) + " |"
 
 
+def trained(seed: int) -> str:
+    """A new embedding of MNIST; what it is worth is printed."""
+    out = ROOT / "runs" / "mnist-metric.safetensors"
+    train, test = (f"npz:{SHARED / 'mnist' / f'mnist_{part}.npz'}" for part in ("train", "test"))
+    request = MetricRequest(data=train, test=test, samples=10000, steps=1000, seed=seed)
+    print(train_metric(request, out, lambda text: None).model_dump_json(indent=1))
+    return str(out)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--embedding", required=True)
+    parser.add_argument("--embedding", help="a file of brinell train-metric for MNIST")
     parser.add_argument("--models", nargs="+", default=["lenet5_clean", "cnn4_pgd"], choices=sorted(FACTORIES))
     parser.add_argument("--samples", type=int, default=200)
     parser.add_argument("--reference", type=int, default=10000, help="training samples among which neighbours are looked for")
@@ -105,7 +114,7 @@ def main() -> None:
     options = parser.parse_args()
     embedding.NEWTON = options.newton
     test, train = (Npz(path=str(SHARED / "mnist" / f"mnist_{part}.npz"))() for part in ("test", "train"))
-    learned = Embedding(path=options.embedding)
+    learned = Embedding(path=options.embedding or trained(options.seed))
     learned.check(test.domain)
     x, y = test.load(range(options.samples)), np.asarray(test.labels()[: options.samples])
     known = limits(x, y, train.load(range(options.reference)), np.asarray(train.labels()[: options.reference]), learned)

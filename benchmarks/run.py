@@ -7,7 +7,7 @@
     reference  our cascades beside the reference AutoAttack and other ensembles; needs --reference
     agents     RLAB, its peers and its agents
     kinds      ONNX, photographs, heartbeats, clips, a model behind a server
-    epsilon    distances between all samples
+    epsilon    distances between all samples; a learned distance
 
 All of them take hours on two cores. docs/ holds gathered figures, each with its own command; --out keeps those of this run.
 """
@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[tuple[str, ...], ...]] = {
         *(("video", "--study", study) for study in ("free", "equal")),
         ("http_server",),
     ),
-    "epsilon": (("distances",),),
+    "epsilon": (("distances",), ("metric",)),
 }
 """Group to the benchmarks in it, each with its arguments."""
 CLIPS = (

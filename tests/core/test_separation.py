@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from brinell.core.separation import auc, gain, nearest, votes
+from brinell.core.separation import auc, gain, votes
 
 
 def test_auc_by_hand():
@@ -60,8 +60,3 @@ def test_votes_and_their_ties():
     more, _ = spread(2, 80)
     theirs = KNeighborsClassifier(1).fit(points, labels).predict(more)
     assert votes(more, points, labels, 3, 1).tolist() == theirs.tolist()
-
-
-def test_nearest_by_hand():
-    own, other = nearest(torch.tensor([[0.0], [1.0]]), np.array([0, 2]), torch.tensor([[0.5], [3.0]]), np.array([0, 1]))
-    assert own.tolist() == [0.5, np.inf] and other.tolist() == [3.0, 0.5]

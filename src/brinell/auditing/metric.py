@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from brinell.auditing.plan import open_data
-from brinell.core import embedding, separation
+from brinell.core import conditions, embedding, pairs, separation
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.intervals import wilson
@@ -229,8 +229,8 @@ def _batches(y: Array, request: MetricRequest) -> Iterator[Tensor]:
     for _ in range(request.steps):
         classes = torch.randperm(len(rows), generator=rng)[:chosen].tolist()
         # With many samples a few draws never meet; a whole permutation for each batch would cost more than the network.
-        drawn = [torch.randint(len(rows[c]), (each,), generator=rng).unique() for c in classes]
-        yield torch.cat([rows[c][at] for c, at in zip(classes, drawn, strict=True)])
+        drawn = [np.unique(torch.randint(len(rows[c]), (each,), generator=rng).numpy()) for c in classes]
+        yield torch.cat([rows[c][torch.from_numpy(at)] for c, at in zip(classes, drawn, strict=True)])
 
 
 def _train(
@@ -324,8 +324,9 @@ def _votes(points: Tensor, held: Tensor, y: Array, held_y: Array, k: int) -> Vot
 
 
 def _limits(points: Tensor, y: Array, held: Tensor, held_y: Array) -> Limits:
-    own, other = separation.nearest(held, held_y, points, y)
-    return Limits(label=_quantiles(other / 2), interpolation=_quantiles(own))
+    near = pairs.l2_to(held, held_y, points, y)
+    found = conditions.limits(other=near.other, same=near.same)
+    return Limits(label=_quantiles(found[conditions.LABEL]), interpolation=_quantiles(found[conditions.INTERPOLATION]))
 
 
 def _quantiles(values: Array) -> dict[str, float | None]:

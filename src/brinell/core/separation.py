@@ -106,25 +106,3 @@ def votes(points: Tensor, reference: Tensor, known: Array, classes: int, k: int)
         tally = torch.zeros(len(part), classes, dtype=torch.float64).scatter_add_(1, near, weight.expand(len(part), k))
         found.append(tally.argmax(1))
     return np.asarray(torch.cat(found).numpy())
-
-
-def nearest(points: Tensor, labels: Array, reference: Tensor, known: Array) -> tuple[Array, Array]:
-    """Distance of each sample to the nearest of its own class and to that of another one, infinite where there is none.
-
-    Args:
-        points: (n, d) float32.
-        labels: (n,) int64.
-        reference: (m, d), none of the same samples.
-        known: (m,) int64.
-
-    Returns:
-        Two arrays (n,) float32; distances come from differences, not from a product of matrices.
-    """
-    own, other = [], []
-    z = torch.from_numpy(known)
-    for part, y in zip(torch.split(points, 128), torch.split(torch.from_numpy(labels), 128), strict=True):
-        size = torch.cdist(part, reference, compute_mode="donot_use_mm_for_euclid_dist")
-        alike = y[:, None] == z[None, :]
-        own.append(size.masked_fill(~alike, torch.inf).amin(1))
-        other.append(size.masked_fill(alike, torch.inf).amin(1))
-    return np.asarray(torch.cat(own).numpy()), np.asarray(torch.cat(other).numpy())

@@ -122,6 +122,7 @@ class Embedding:
             rows = rows[(moved != here).flatten(1).any(1)]
             if not len(rows):
                 return x
+        x[rows] = domain.clamp(x[rows])  # for no Newton step at all; the segment to a clean input lies within the bounds
         self._draw_back(x, x0, goal, aim, rows)
         return x
 
