@@ -20,10 +20,12 @@ from black_box import Bench, spread
 from rlab_common import Outcome, fight, outcome
 from torch import Tensor, nn
 
+from brinell import plugins
 from brinell.auditing.plan import open_data
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.imports import import_file
+from brinell.core.streams import Streams
 from brinell.core.target import Access
 
 OPTIONS = "?kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
@@ -38,8 +40,7 @@ ATTACKS = (
     f"rlab?filters={EVERYTHING}&clean_up=false&policy=greedy",
     f"rlab?filters={EVERYTHING}&clean_up=false&policy=random",
     "rlab?clean_up=false",
-    "rlab?clean_up=false&policy=random",
-    "rlab?filters=signed-patch&clean_up=false",
+    "rlab?filters=signed-patch&clean_up=false&policy=greedy",
     "square?steps=999",
 )
 
@@ -130,8 +131,9 @@ def free(options: argparse.Namespace) -> None:
     note = "Queries of the fooled and all, distances of the fooled in mV, after the clean-up. Policy: default."
     columns = ["filters", "success", "median queries", "most queries", "median L2", "median share of values changed"]
     title = f"RLAB on {len(bench.y)} beats that it may distort freely, {options.queries} queries"
-    table = measure.Table(title, command(options, "--queries", str(options.queries)), columns, note)
-    for filters in (EVERYTHING, *SIGNALS, *GENERAL):
+    more = ["--filters", *options.filters] if options.filters else []
+    table = measure.Table(title, command(options, "--queries", str(options.queries), *more), columns, note)
+    for filters in options.filters or (EVERYTHING, *SIGNALS, *GENERAL):
         one = fight(bench, f"rlab?filters={filters}&policy=default", 1e3, options.queries, options.seeds[0])
         most = float(one.queries[one.queries.isfinite()].max()) if one.queries.isfinite().any() else math.nan
         name = "all six for signals" if filters == EVERYTHING else filters
@@ -144,7 +146,8 @@ def curves(options: argparse.Namespace) -> None:
     bench = bench_of(options)
     title = f"Success within so many queries at L2 {options.eps:g} mV, {len(bench.y)} beats"
     columns = ["attack", *(f"@{budget}" for budget in BUDGETS), "median queries"]
-    table = measure.Table(title, command(options, "--eps", f"{options.eps:g}"), columns)
+    more = ["--attacks", *(f"'{spec}'" for spec in options.attacks)] if options.attacks else []
+    table = measure.Table(title, command(options, "--eps", f"{options.eps:g}", *more), columns)
     for spec in options.attacks or ATTACKS:
         ends: list[Outcome] = []
         for seed in options.seeds:
@@ -153,9 +156,6 @@ def curves(options: argparse.Namespace) -> None:
         rates = [spread([one.rate(budget) for one in ends], 2) for budget in BUDGETS]
         table.add(f"`{spec}`".replace(EVERYTHING, "SIGNALS"), *rates, spread([one.median() for one in ends], 0))
     ledger, batch, threat = bench.open("l2", options.eps, None, access=Access.GRADIENTS)
-    from brinell import plugins
-    from brinell.core.streams import Streams
-
     attack = plugins.build("attack", "apgd", {"restarts": 3, "loss": "margin"})
     attack(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
     table.add(
@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--eps", type=float, default=CAP, help="L2 cap of `curves`, in mV")
     parser.add_argument("--queries", type=int, default=1000, help="of `free`, for a beat")
+    parser.add_argument("--filters", nargs="+", help="of `free`, where not all")
     parser.add_argument("--attacks", nargs="+", help="of `curves`, as on the command line")
     parser.add_argument("--weights", default="runs/ecg/beatnet.safetensors", help="where the network is kept")
     parser.add_argument("--threads", type=int, default=1)
