@@ -23,9 +23,10 @@ def l2(delta: Tensor) -> Tensor:
         size: Tensor = torch.linalg.vector_norm(flat, dim=1)
         return size
     whole = flat.shape[1] // BLOCK * BLOCK
-    blocks = torch.linalg.vector_norm(flat[:, :whole].unflatten(1, (-1, BLOCK)), dim=2)
+    blocks = torch.linalg.vector_norm(torch.unflatten(flat[:, :whole], 1, (-1, BLOCK)), dim=2)
     rest = torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)
-    return torch.linalg.vector_norm(torch.cat([blocks, rest], 1), dim=1)
+    length: Tensor = torch.linalg.vector_norm(torch.cat([blocks, rest], 1), dim=1)
+    return length
 
 
 def l1(delta: Tensor) -> Tensor:
