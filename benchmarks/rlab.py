@@ -1,6 +1,6 @@
 """What RLAB's parts are worth: each study takes one of them away or puts something else in its place.
 
-    python benchmarks/rlab.py --study patch|dual|agents|filters|map|probes|fill|free|equal|reach [--samples 40] [--seeds 0 1 2]
+    python benchmarks/rlab.py --study NAME [--samples 40] [--seeds 0 1 2]
 
     patch    patch size and overlap
     dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
@@ -8,6 +8,7 @@
     filters  policies that learned on one filter, used with another
     map      the sensitivity map beside every single-patch distortion there is
     probes   beside the published loop, which probes every patch, one image at a time
+    coarse   asking about blocks of patches first, from coarse to fine; refreshing what has grown stale
     fill     how full the batches are that the network is shown
     free     each filter alone without a limit on the distance
     equal    the same patches and filtered values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
@@ -240,6 +241,33 @@ def filters(options: argparse.Namespace) -> None:
         out.add(name, *cells)
 
 
+# --- coarse to fine --------------------------------------------------------------------------------------------------
+
+
+def coarse(options: argparse.Namespace) -> None:
+    """Some first queries about blocks of patches, or none; and entries that are refreshed when they are stale."""
+    for name, eps, settings in (
+        ("resnet20", 1.0, "patch=2"),
+        ("lenet5_clean", 3.0, "patch=1"),
+    ):
+        bench = bench_of(name, options.samples)
+        title = f"Coarse to fine: {bench.subject.name}, {settings}, L2 {eps:g}, {options.samples} images"
+        out = table(options, title, "policy, coarse, forget, @100, @250, median queries, s per image")
+        for policy in ("greedy", "default"):
+            for first, forget in ((0, 0), (9, 0), (17, 0), (33, 0), (0, 0.5), (0, 2)):
+                spec = f"rlab?{settings}&policy={policy}&coarse={first}&forget={forget}&clean_up=false"
+                ends = [fight(bench, spec, eps, 500, seed) for seed in options.seeds]
+                out.add(
+                    policy,
+                    first,
+                    forget,
+                    over_seeds(ends, lambda one: one.rate(100), 2),
+                    over_seeds(ends, lambda one: one.rate(250), 2),
+                    over_seeds(ends, Outcome.median, 0),
+                    over_seeds(ends, lambda one: one.seconds / options.samples, 2),
+                )
+
+
 # --- equal filter, equal budget --------------------------------------------------------------------------------------
 
 
@@ -287,6 +315,7 @@ STUDIES = {
     "filters": Study(filters, 32, (0,)),
     "map": Study(map_, 40, (0,)),
     "probes": Study(probes, 120, (0,)),
+    "coarse": Study(coarse, 20, (0,)),
     "fill": Study(fill, 120, (0,)),
     "free": Study(free, 50, (0,)),
     "equal": Study(equal, 40, (0, 1, 2)),

@@ -101,6 +101,8 @@ REFUSED = [
     ("filters=dead-pixel(value=0.5", "names no filters: write NAME\\+NAME, and options as NAME"),
     ("filters=dead-pixel(value)", "names no filters: .* options as NAME"),
     ("filters=dead-pixel(wert=0.5)", "filter dead-pixel has no option .wert.; it has: value"),
+    ("coarse=-1", "coarse -1: at least 1, 1, 0, 0 and 0"),
+    ("forget=-1", "temperature and forget at least 0"),
     ("severities=6", r"severities are \(6,\)"),
     ("severities=1+x", "option severities of attack rlab is 'x'"),
     ("policy=nowhere.safetensors", "there is no policy 'nowhere.safetensors': name greedy, random, default or a file"),
@@ -239,6 +241,17 @@ def test_gradient_sign_is_a_filter_for_white_boxes():
     assert ledger.fooled.all() and ledger.backwards.tolist() == [1, 1, 1]
     assert model.seen == int(ledger.forwards.sum())
     assert (ledger.closest[:, 1] > 0.5).all()
+
+
+@pytest.mark.parametrize("settings", [{"coarse": "9"}, {"forget": "0.2"}, {"coarse": "9", "forget": "0.2", "refine": "5"}])
+def test_coarse_and_stale_questions_are_counted_and_bounded(settings):
+    """Two samples of which one can be fooled: as many inputs were seen as the ledger says, and no more than `cost` foretells."""
+    model = Recorder(lambda x: threshold(0.7)(x.mean((1, 2))[:, None]), Domain(kind="signal", shape=(1, 8)))
+    attack = plugins.build("attack", "rlab", {"patch": "1", "steps": "60", "policy": "greedy", **settings})
+    x = np.stack([np.full((1, 8), start, dtype=np.float32) for start in (0.69, 0.0)])
+    ledger = fight(attack, model, x, np.zeros(2, dtype=np.int64), 0.5, "l2")
+    assert ledger.fooled.tolist() == [True, False]
+    assert model.seen == int(ledger.forwards.sum()) and int(ledger.forwards.max()) <= attack.cost(2)[0]
 
 
 @pytest.mark.parametrize("queries", [1, 2, 3])

@@ -66,4 +66,9 @@ def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
     return (values.flatten(1)[:, grid.members.to(values.device)] * inside).sum(2) / inside.sum(1)
 
 
-__all__ = ["FEATURES", "describe"]
+def squash(values: Tensor) -> Tensor:
+    """Into (-1, 1), the small ones nearly unchanged."""
+    return values / (1 + values.abs())
+
+
+__all__ = ["FEATURES", "describe", "squash"]

@@ -23,7 +23,6 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from brinell.core import norms
 from brinell.core.assignment import Assignment
@@ -36,7 +35,8 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.core.threat import Threat
-from brinell.rl.content import FEATURES, describe
+from brinell.rl.coarse import Blocks, lay
+from brinell.rl.content import FEATURES, describe, squash
 from brinell.rl.found import Found, nothing_found
 from brinell.rl.gradients import Gradients
 from brinell.rl.interface import Action, Step, Turn
@@ -44,7 +44,8 @@ from brinell.rl.kinds import numbers_of_families, wholes
 from brinell.rl.mapping import looked_at, sensitivity
 from brinell.rl.prior import Prior, to_places
 from brinell.rl.rewards import REWARDS, Before
-from brinell.rl.rules import USUAL, Rules
+from brinell.rl.rules import SHRINK, USUAL, Rules
+from brinell.rl.stale import Stale
 
 ADD, REMOVE, FILTER = 0, 1, 2
 """The branches of an action."""
@@ -136,6 +137,9 @@ class Placement:
         self._age, self._since, self._idle, self._left, self._asked = torch.zeros(5, n, dtype=torch.int64, device=device)
         self._wholes, self._leapt = wholes(variants, device), torch.zeros(n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining, self._leaping = torch.zeros(4, n, dtype=torch.bool, device=device)
+        self._probing = torch.zeros(n, dtype=torch.bool, device=device)
+        self._blocks = Blocks(n, rules.coarse, grid, len(variants), device)
+        self._stale = Stale(n, patches, rules.forget, device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
@@ -189,6 +193,8 @@ class Placement:
         self._content[rows] = describe(x, self.grid)
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
         self.belief.forget(rows, to_places(energy, self.grid))
+        self._blocks.forget(rows, rng.fold("blocks").uniform(len(self.variants)))
+        self._stale.clear(rows)
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
         self._age[rows] = self._since[rows] = self._idle[rows] = self._asked[rows] = self._leapt[rows] = 0
         self._left[rows] = self.rules.refine
@@ -234,10 +240,8 @@ class Placement:
 
     def _over(self, rows: Tensor) -> Tensor:
         """(m,) bool: whose patience or budget is spent."""
-        sample = self._sample[rows]
-        refining = self._refining[rows]
-        spent = torch.where(refining, self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
-        return spent | ~self._desk.affordable(self._batch.ids[sample])
+        spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
+        return spent | ~self._desk.affordable(self._batch.ids[self._sample[rows]])
 
     def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
@@ -246,8 +250,9 @@ class Placement:
 
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
-        patches = len(self.grid)
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
+        promising = (self.assignment.variant[rows] != CLEAN) | (self._gain[rows] > 0)
+        add, remove = self._stale.instead(rows, add, remove, self._energy[rows] * promising)
         count, most = self._pace(rows)
         idle = self._pending[rows, None]
         add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
@@ -256,20 +261,21 @@ class Placement:
         width = max(1, int(count.max()))
         variants = self._choose(rows, add[:, :width], family[:, 0])
         add = torch.cat([torch.where(variants == CLEAN, -1, add[:, :width]), add[:, width:]], 1)
-        action[ADD][rows], action[REMOVE][rows] = add, remove
+        action[ADD][rows], action[REMOVE][rows] = torch.where(add == action[ADD][rows], add, -1), remove
         add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
-        leaps = self._leaps(rows)
-        if bool((leaps != CLEAN).any()):
-            chosen = functional.pad(chosen, (0, max(0, patches - chosen.shape[1])), value=-1)
-            variants = functional.pad(variants, (0, chosen.shape[1] - variants.shape[1]), value=CLEAN)
-            leaping = (leaps != CLEAN).nonzero()[:, 0]
-            numbers = torch.arange(chosen.shape[1], device=chosen.device)
-            chosen[leaping] = torch.where(numbers < patches, numbers, -1)
-            variants[leaping] = leaps[leaping, None].expand(-1, chosen.shape[1])
-            action[ADD][rows[leaping]] = action[REMOVE][rows[leaping]] = -1
-        return torch.where(chosen < 0, patches, chosen), torch.where(chosen < 0, CLEAN, variants)
+        laid = self._laid(rows)
+        over = rows[(laid != CLEAN).any(1)]
+        action[ADD][over] = action[REMOVE][over] = -1
+        chosen, variants = lay(chosen, variants, laid)
+        return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
+
+    def _laid(self, rows: Tensor) -> Tensor:
+        """(m, patches): what a leap, or a block at the beginning, lays on each patch instead of the action; CLEAN for nothing."""
+        blocks = self._blocks.ask(rows, ~self._pending[rows] & ~self._refining[rows])
+        self._probing[rows] = probing = (blocks != CLEAN).any(1)
+        return torch.where(probing[:, None], blocks, self._leaps(rows)[:, None])
 
     def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
         """Inputs moved into the budgets of their slots."""
@@ -294,17 +300,22 @@ class Placement:
         asked = (real & ~fresh).nonzero()[:, 0]
         self.belief.update(rows[asked], flat[asked], effect[asked])
         self._mark(rows, patches, effect)
-        before = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
-        reward = REWARDS[self.rules.reward](before, x, logits, height, y, self.bank.x[rows])
+        last = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
+        reward = REWARDS[self.rules.reward](last, x, logits, height, y, self.bank.x[rows])
+        probing = self._probing[rows]
+        self._blocks.learn(rows[probing], effect[probing])
         better = (effect > 0) | pending | (self._stuck(rows) & ~self._leaping[rows])
-        self._wait(rows[~fresh], better[~fresh])
-        self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
+        better &= ~probing | (height > 0)  # halves are compared with the same input as the whole
+        usual = ~fresh & ~probing
+        self._wait(rows[usual], better[usual])
+        self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * usual
         kept = rows[better]
-        stood = self.assignment.variant[kept] != CLEAN
+        before = self.assignment.variant[rows]
         self.assignment.edit(kept, patches[better], variants[better])
-        stands = self.assignment.variant[kept] != CLEAN
-        self._found.given[sample[better]] += (stands & ~stood).sum(1)
-        self._found.taken[sample[better]] += (stood & ~stands).sum(1)
+        after = self.assignment.variant[rows]
+        self._found.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
+        self._found.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
+        self._stale.learn(rows[asked], patches[asked], (before != after)[asked])
         self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
         self._pending[rows] = False
         reached = (height > 0) & real
@@ -329,9 +340,8 @@ class Placement:
 
         Each in its turn: what a filter can do to the whole input is found out before the search goes on by chance.
         """
-        count = len(self._wholes)
         leaps = torch.full_like(rows, CLEAN)
-        at = (self._stuck(rows) & (self._leapt[rows] < count)).nonzero()[:, 0]
+        at = (self._stuck(rows) & (self._leapt[rows] < len(self._wholes))).nonzero()[:, 0]
         if len(at):
             number = self._wholes[self._leapt[rows[at]]]
             self._leapt[rows[at]] += 1
@@ -409,7 +419,7 @@ class Placement:
         energy = self.belief.energy[rows[:, None, None], places] * inside
         turned = torch.einsum("mckov,ce->mekov", change, self.belief.covariance)
         variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
-        doubt = (variance / (1 + self._visits[rows].gather(1, patches))[:, :, None]).sqrt()
+        doubt = (variance / (1 + self._stale.visits(rows, self._visits[rows]).gather(1, patches))[:, :, None]).sqrt()
         score = gain - price + self.rules.temperature * self.belief.unit[rows, None, None] * doubt * chance
         still = change.abs().amax((1, 4)) == 0
         best = score.masked_fill(still, -torch.inf).max(2)
@@ -460,15 +470,15 @@ class Placement:
         dynamic = [
             self._energy.log(),
             standing.float(),
-            _squash(contribution / way[:, None] * patches**0.5),
-            _squash(removal / way[:, None] * patches**0.5),
+            squash(contribution / way[:, None] * patches**0.5),
+            squash(removal / way[:, None] * patches**0.5),
             squares / total.clamp_min(1e-12)[:, None] * patches**0.5,
             self._visits.log1p(),
-            _squash(self._gain * patches**0.5),
+            squash(self._gain * patches**0.5),
         ]
         whole = torch.stack(
             [
-                _squash(self._height / way),
+                squash(self._height / way),
                 (self._age / self.rules.steps).float(),
                 (total.sqrt() / self._radius.clamp_min(1e-12)).clamp_max(2),
                 standing.float().mean(1),
@@ -484,15 +494,6 @@ class Placement:
         allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
         most = (*self._pace(rows), torch.ones_like(rows))
         return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
-
-
-SHRINK = 0.92
-"""From one distance at which the goal was reached to the next at which it is looked for."""
-
-
-def _squash(values: Tensor) -> Tensor:
-    """Into (-1, 1), the small ones nearly unchanged."""
-    return values / (1 + values.abs())
 
 
 __all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement"]
