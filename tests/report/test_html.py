@@ -279,3 +279,9 @@ def test_write_puts_page_and_tables_into_the_run(make):
 def test_no_run_is_one_clear_line(tmp_path):
     with pytest.raises(RequestError, match="no run folder"):
         html.render(tmp_path)
+
+
+def test_where_nothing_broke_nothing_is_said_of_rounding(make):
+    holds = html.render(make({"net": np.full((2, 40), 9.0)}, np.arange(40) % 2, [0.1], ["a", "b"]))
+    breaks = html.render(make({"net": random_breaks(40, 0)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"]))
+    assert "survives rounding" not in holds and "rounding" in breaks

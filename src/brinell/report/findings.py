@@ -119,7 +119,7 @@ def stored_notes(models: Sequence[ModelResult]) -> list[str]:
                 f"the find is rounded to the levels in which inputs are stored; as stored, {rate} hold. No attack aimed at "
                 "rounded inputs, so this is no bound."
             )
-        else:
+        elif found:
             kept.append(m)
     if kept:
         names = ", ".join(m.model for m in kept)
