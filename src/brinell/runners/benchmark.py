@@ -6,19 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from brinell.auditing import toml
-from brinell.auditing.benchmark import BenchmarkPlan, BenchmarkRequest
+from brinell.auditing.benchmark import BenchmarkPlan
 from brinell.auditing.benchmark_part import Part
 from brinell.auditing.engine import Progress
 from brinell.auditing.unit import session
 from brinell.core.errors import RequestError
 from brinell.core.version import VERSION
 from brinell.runners import facts
+from brinell.runners.same import check_same
 from brinell.store import cards
 from brinell.store.benchmark import FORMAT, REQUEST, BenchmarkSet, Outcome
 from brinell.store.files import write_text
 
 CURSORY = ("batch_size", "device", "licence")
 """Settings that change nothing in the set's rows: a run may go on with others."""
+CHANGED = "the data, the weights, the policy, a filter or brinell itself has changed since it began"
 
 
 def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> BenchmarkSet:
@@ -42,7 +44,7 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
     if before is None and out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()) and not resume:
         raise RequestError(f"{out} is not empty, and all of a benchmark set's folder is its own: choose another --out")
     with folder.lock():
-        _check_same(plan, out, before)
+        check_same(out, "benchmark set", before, plan.cell, plan.request, cursory=CURSORY, otherwise=CHANGED)
         started = time.perf_counter()
         write_text(out / REQUEST, toml.dump(plan.request, f"brinell benchmark {REQUEST}"))
         manifest = _manifest(plan, command, before)
@@ -74,17 +76,6 @@ def _parts(plan: BenchmarkPlan, folder: BenchmarkSet, progress: Progress) -> Non
             left -= len(part.samples)
             reached += sum(sample["outcome"] == Outcome.REACHED for sample in part.samples)
             progress.open(left, reached)
-
-
-def _check_same(plan: BenchmarkPlan, out: Path, before: dict[str, Any] | None) -> None:
-    """Refuse to mix two different sets in one folder."""
-    if before is None or before["cell"] == plan.cell:
-        return
-    now = plan.request.model_dump(mode="json")
-    changed = [key for key in BenchmarkRequest.model_fields if before["request"].get(key) != now[key] and key not in CURSORY]
-    words = ", ".join(f"{key} was {before['request'].get(key)!r} and is {now[key]!r}" for key in changed)
-    why = words or "the data, the weights, the policy, a filter or brinell itself has changed since it began"
-    raise RequestError(f"{out} holds another benchmark set ({why}): choose another --out")
 
 
 def _manifest(plan: BenchmarkPlan, command: str, before: dict[str, Any] | None) -> dict[str, Any]:

@@ -6,15 +6,17 @@ from typing import Any
 
 from brinell.auditing import toml
 from brinell.auditing.engine import Progress
-from brinell.auditing.unrestricted import BLOCK, Engine, UnrestrictedPlan, UnrestrictedRequest, models_of
+from brinell.auditing.unrestricted import BLOCK, Engine, UnrestrictedPlan, models_of
 from brinell.core.errors import RequestError
 from brinell.core.version import VERSION
 from brinell.runners import facts
+from brinell.runners.same import check_same
 from brinell.store.files import write_text
 from brinell.store.unrestricted import FORMAT, REQUEST, UnrestrictedRun
 
 CURSORY = ("batch_size", "device")
 """Settings that change nothing in the rows: a run may go on with others."""
+CHANGED = "the data, the generator, the weights of a model or brinell itself has changed since it began"
 
 
 def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> UnrestrictedRun:
@@ -38,7 +40,7 @@ def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str,
     if before is None and out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()) and not resume:
         raise RequestError(f"{out} is not empty, and all of the folder is to be this run's own: choose another --out")
     with folder.lock():
-        _check_same(plan, out, before)
+        check_same(out, "run", before, plan.cell, plan.request, cursory=CURSORY, otherwise=CHANGED)
         started = time.perf_counter()
         write_text(out / REQUEST, toml.dump(plan.request, f"brinell unrestricted {REQUEST}"))
         manifest = _manifest(plan, command, before)
@@ -68,17 +70,6 @@ def _blocks(plan: UnrestrictedPlan, folder: UnrestrictedRun, progress: Progress)
             left -= len({row["attempt"] for row in rows})
             broken += len({row["attempt"] for row in rows if row["outcome"] == "found"})
             progress.open(left, broken)
-
-
-def _check_same(plan: UnrestrictedPlan, out: Path, before: dict[str, Any] | None) -> None:
-    """Refuse to mix two different runs in one folder."""
-    if before is None or before["cell"] == plan.cell:
-        return
-    now = plan.request.model_dump(mode="json")
-    changed = [key for key in UnrestrictedRequest.model_fields if before["request"].get(key) != now[key] and key not in CURSORY]
-    words = ", ".join(f"{key} was {before['request'].get(key)!r} and is {now[key]!r}" for key in changed)
-    why = words or "the data, the generator, the weights of a model or brinell itself has changed since it began"
-    raise RequestError(f"{out} holds another run ({why}): choose another --out")
 
 
 def _manifest(plan: UnrestrictedPlan, command: str, before: dict[str, Any] | None) -> dict[str, Any]:
