@@ -1,8 +1,8 @@
 """An audit of a model behind MLServer beside what the server itself needs for the same requests.
 
 The audit's requests are kept, and then sent again by a client that does nothing else: bodies ready made, as many connections,
-answers read and thrown away. So the ratio says how much of an audit is not waiting for a server that always has work.
-Needs `make server`.
+answers read and thrown away. So the ratio says how much of an audit is not waiting for a server that always has work. The server
+has a core of its own, as one on another machine would, and both clients run on the others. Needs `make server`, and two cores.
 """
 
 import http.client
@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -88,6 +88,21 @@ def _chain(net: nn.Module) -> nn.Sequential:
 
 
 @contextmanager
+def apart(start: AbstractContextManager[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """What `start` yields, its processes on the first core, and this process on the others meanwhile."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        raise SystemExit("the server needs a core of its own, and there is but one")
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        with start as served:
+            os.sched_setaffinity(0, cores - {min(cores)})
+            yield served
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@contextmanager
 def clocks(pid: int) -> Iterator[list[Cost]]:
     """The cost of what is done meanwhile."""
     found: list[Cost] = []
@@ -132,7 +147,7 @@ def main() -> None:
         rows=64,
         concurrency=4,
         batch_size=512,
-        repetitions=2,
+        repetitions=3,
     )
     told = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
     columns = (
@@ -140,16 +155,16 @@ def main() -> None:
         "cpu ratio, repetitions"
     )
     note = (
-        "The audit is `brinell.audit` from the request to the report; replay is the same requests and nothing else. Beside other "
-        "work wall time says little: the cpu ratio is the processor time of the server and of what the client does while no "
-        "request is under way, together, over the server's."
+        "The audit is `brinell.audit` from the request to the report; replay is the same requests and nothing else. Server and "
+        "client have a core each. Beside other work wall time says little: the cpu ratio is the processor time of the server and "
+        "of what the client does while no request is under way, together, over the server's."
     )
     table = measure.Table("An audit over HTTP beside what the server needs", told, columns.split(", "), note)
     serve = import_file(measure.ROOT / "examples" / "served" / "serve.py")
     if not serve.MLSERVER.is_file():
         raise SystemExit("no inference server: `make server` makes its environment")
     for name, chain, data, shape, eps in networks(options.subjects):
-        with serve.serving(chain, "net", shape) as (url, pid), tempfile.TemporaryDirectory() as folder:
+        with apart(serve.serving(chain, "net", shape)) as (url, pid), tempfile.TemporaryDirectory() as folder:
             audits, replays, record = [], [], Record()
             for repetition in range(options.repetitions):
                 record = Record()

@@ -262,6 +262,18 @@ def test_a_fault_is_asked_again_and_counted_apart(fault):
     assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (40, 10, 3) and server.done[fault] == 3
 
 
+def test_a_kept_connection_that_the_server_has_closed_is_no_attempt():
+    """As many as may be kept are asked again at once, with no attempt to spare and a wait that would be noticed."""
+    server, x = InferenceServer(linear), some(4)
+    with server.running() as url:
+        target = opened(url, retries=0, backoff=600.0, concurrency=3)
+        before = server.requests
+        server.faults = lambda number: "closed" if number <= before + 3 else ""
+        assert torch.equal(target.predict(x), torch.from_numpy(linear(x.numpy())))
+    told = target.traffic()
+    assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (4, 1, 3) and server.done["closed"] == 3
+
+
 def free_port():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.auditing import failures, rows
+from brinell.auditing import failures, halves, rows
 from brinell.auditing.cascade import Stage
 from brinell.auditing.checks import MASKING, SAMPLES, Looked, check_answers, look
 from brinell.auditing.hashing import cell
@@ -311,7 +311,7 @@ class ModelAudit:
             new = np.array([one not in known for one in zip(at.tolist(), level.tolist(), strict=True)])
             if new.any():
                 group = self._group(at[new], state, level[new])
-                result = failures.attack(setting, group, partial(self._fail, stage.name))
+                result = halves.attack(setting, group, partial(self._fail, stage.name))
                 self._note(stage.name, result.remarks, result.legend)
                 unit = _unit_key(group.sample_id, group.level)
                 name = self.run.save_unit(key, unit, result.records, result.arrays, result.extras)

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from brinell.auditing import rows
-from brinell.auditing.unit import Group, Result, Setting, predict, run_unit
+from brinell.auditing.unit import Group, Result, Setting, joined, predict, run_unit
 from brinell.core.codes import Code
 from brinell.core.errors import SampleError
 from brinell.core.record import Outcome, Records
 from brinell.core.target import Target
-from brinell.store import tables
 
 Array = np.ndarray[Any, Any]
 Work = TypeVar("Work")
@@ -61,14 +60,7 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
         )
         return Result(records=records, arrays={}, remarks=())
 
-    parts = divided(lambda at: run_unit(setting, group.select(at)), np.arange(len(group.x)), fail)
-    return Result(
-        records=tables.concatenate([part.records for part in parts]),
-        arrays={sample: array for part in parts for sample, array in part.arrays.items()},
-        remarks=tuple(one for part in parts for one in part.remarks),
-        extras={sample: named for part in parts for sample, named in part.extras.items()},
-        legend=next((part.legend for part in parts if part.legend), {}),
-    )
+    return joined(divided(lambda at: run_unit(setting, group.select(at)), np.arange(len(group.x)), fail))
 
 
 def failed_levels(units: Mapping[str, Records], ids: Array, levels: Array) -> Array:

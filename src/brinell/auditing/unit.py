@@ -1,7 +1,7 @@
 """One unit of work: one attack on one group of samples, each at its own eps, from the desk to the rows."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -84,6 +84,17 @@ class Result:
     """What it says of each sample, by sample id and name."""
     legend: Mapping[str, Any] = field(default_factory=dict)
     """What the numbers in the extras stand for."""
+
+
+def joined(parts: Sequence[Result]) -> Result:
+    """What several parts of a unit found, as one."""
+    return Result(
+        records=tables.concatenate([part.records for part in parts]),
+        arrays={sample: array for part in parts for sample, array in part.arrays.items()},
+        remarks=tuple(one for part in parts for one in part.remarks),
+        extras={sample: named for part in parts for sample, named in part.extras.items()},
+        legend=next((part.legend for part in parts if part.legend), {}),
+    )
 
 
 def run_unit(setting: Setting, group: Group) -> Result:

@@ -2,7 +2,8 @@
 
 A fault is a connection that fails or breaks off, a timeout, an HTTP status that says "not now", or an answer that cannot be read.
 The wait before each further attempt doubles, or is what the server asks for (`Retry-After`), if that is longer; after an answer
-that cannot be read it stays what it was at first, since the server is there.
+that cannot be read it stays what it was at first, since the server is there. A connection that breaks off may be one that
+was kept and that the server has closed meanwhile: as many as may be kept are no attempt, and the next is asked at once.
 """
 
 import json
@@ -73,7 +74,8 @@ class Channel:
         self.who, self.patience, self._token_env = who, patience, token_env
         self.traffic: Counter[str] = Counter()
         """Requests that were answered, and attempts that were not, by what went wrong."""
-        self._lock, self._stop, self._depth = threading.Lock(), threading.Event(), 0
+        self._lock, self._depth = threading.Lock(), 0
+        self._stop, self._calls, self._mine = threading.Event(), set[threading.Event](), threading.local()
         self._client: httpx2.Client | None = None
         self._pool: ThreadPoolExecutor | None = None
 
@@ -84,21 +86,24 @@ class Channel:
         Raises:
             RequestError: httpx2 is not installed, or the token cannot be sent.
         """
-        if not self._depth:
-            self._open()
-        self._depth += 1
+        with self._lock:
+            if not self._depth:
+                self._open()
+            self._depth += 1
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
-                self._close()
+            with self._lock:
+                self._depth -= 1
+                if not self._depth:
+                    self._close()
 
     def _open(self) -> None:
         try:
             import httpx2
-        except ModuleNotFoundError:
-            raise RequestError("models behind a URL need httpx2: pip install 'brinell[http]'") from None
+            import orjson  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise RequestError(f"models behind a URL need {error.name}: pip install 'brinell[http]'") from None
         limits = httpx2.Limits(max_connections=self.patience.concurrency)
         headers = {"User-Agent": f"brinell/{VERSION}", "Accept-Encoding": "identity"} | self._authorization()
         self._client = httpx2.Client(timeout=self.patience.timeout, limits=limits, headers=headers)
@@ -106,7 +111,8 @@ class Channel:
         self._stop = threading.Event()
 
     def _close(self) -> None:
-        self._stop.set()
+        for stop in (self._stop, *self._calls):
+            stop.set()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
@@ -122,20 +128,29 @@ class Channel:
     def each(self, tasks: Sequence[Callable[[], Answer]]) -> list[Answer]:
         """The answers of all tasks, in their order; as many run together as there may be requests in flight.
 
-        Each makes its own request, so the next is written while those before it wait. The first failure ends the others.
+        Each makes its own request, so the next is written while those before it wait. The first failure ends the others, and
+        none of another thread's.
         """
         if self._pool is None or len(tasks) == 1:
             return [task() for task in tasks]
-        futures = [self._pool.submit(task) for task in tasks]
+        stop = threading.Event()
+
+        def run(task: Callable[[], Answer]) -> Answer:
+            self._mine.stop = stop
+            return task()
+
+        self._calls.add(stop)
+        futures = [self._pool.submit(run, task) for task in tasks]
         try:
             return [future.result() for future in futures]
         except BaseException as error:
             begun = [future for future in futures if not future.cancel()]
-            self._stop.set()
+            stop.set()
             if isinstance(error, Exception):
                 wait(begun)
-                self._stop = threading.Event()
             raise
+        finally:
+            self._calls.discard(stop)
 
     def ask(
         self,
@@ -179,7 +194,7 @@ class Channel:
             self._count(fault if isinstance(fault, str) else "unusable answers")
             if not left:
                 break
-            if attempt + 1 < attempts and self._stop.wait(min(pause, LONGEST_WAIT)):
+            if attempt + 1 < attempts and self._stopped().wait(min(pause, LONGEST_WAIT)):
                 break
         if isinstance(fault, AnswerError):
             raise RejectedError(f"it answers {self._safe(fault)}") from fault
@@ -215,10 +230,19 @@ class Channel:
         return str(text).replace(token, "***") if token else str(text)
 
     def _send(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
-        """One attempt, the whole of it within the timeout; OSError where the connection fails."""
+        """One attempt; OSError where the connection fails."""
+        for _ in range(self.patience.concurrency):
+            try:
+                return self._exchange(url, body, headers)
+            except ConnectionResetError as error:
+                self._count(str(error))
+        return self._exchange(url, body, headers)
+
+    def _exchange(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+        """One request over one connection, the whole of it within the timeout; ConnectionResetError where that breaks off."""
         import httpx2
 
-        if self._client is None or self._stop.is_set():
+        if self._client is None or self._stopped().is_set():
             raise InterruptedError("interrupted")
         until = time.monotonic() + self.patience.timeout
         parts, size = [], 0
@@ -237,14 +261,21 @@ class Channel:
             raise TimeoutError(self._slow()) from None
         except httpx2.DecodingError:
             raise AnswerError("what cannot be unpacked") from None
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
+            raise ConnectionResetError(_line(error)) from None
         except httpx2.RequestError as error:
             raise ConnectionError(_line(error)) from None
+
+    def _stopped(self) -> threading.Event:
+        """Set when what this thread asks about is called off."""
+        stop: threading.Event = getattr(self._mine, "stop", self._stop)
+        return stop
 
     def _slow(self) -> str:
         return f"no answer within {self.patience.timeout:g} s"
 
     def _count(self, what: str) -> None:
-        if not self._stop.is_set():  # what was called off is no fault
+        if not self._stopped().is_set():  # what was called off is no fault
             with self._lock:
                 self.traffic[what] += 1
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic_core import to_json
 
 from brinell.core.domain import Domain
 
@@ -111,9 +110,10 @@ def request(slot: Slot, x: Array, *, binary: bool, output: str = "") -> tuple[by
         head["parameters"] = {"binary_data_size": numbers.nbytes}
         text = json.dumps({"inputs": [head], "parameters": {"binary_data_output": True}} | asked).encode()
         return text + numbers.tobytes(), {LENGTH: str(len(text)), "Content-Type": "application/octet-stream"}
-    values = to_json(numbers.ravel().tolist()).decode()  # twice as fast as json.dumps
-    tail = f', "outputs": {json.dumps(asked["outputs"])}' if output else ""
-    text = (f'{{"inputs": [{json.dumps(head)[:-1]}, "data": {values}}}]{tail}}}').encode()
+    import orjson  # writes a float32 in the few digits that it needs: half as long, and three times as fast, as Python does
+
+    head["data"] = numbers.ravel()
+    text = orjson.dumps({"inputs": [head]} | asked, option=orjson.OPT_SERIALIZE_NUMPY)
     return text, {"Content-Type": "application/json"}
 
 

@@ -6,6 +6,7 @@ from an environment variable and written nowhere. One row of a request is one qu
 """
 
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -153,6 +154,7 @@ class RemoteTarget:
         """What was learned of the server, for the manifest."""
         self.notes: list[Remark] = []
         self._shown: Counter[str] = Counter()
+        self._lock = threading.Lock()
         low, high = domain.bounds()
         drawn = Streams.of(0, torch.arange(PROBES)).uniform(*domain.shape)
         self.probes = domain.round(low + (high - low) * drawn)
@@ -186,7 +188,8 @@ class RemoteTarget:
             except RejectedError as error:
                 self._suspect(error)
                 raise SampleError(f"model {self.name} fails on an input: {error}") from None
-        self._shown["inputs"] += len(x)
+        with self._lock:
+            self._shown["inputs"] += len(x)
         return torch.cat(found).to(x.device)
 
     @contextmanager
