@@ -1,12 +1,13 @@
-"""Images with their channels last in memory beside those with their channels first, on one core.
+"""How images lie in memory, and how the gradient comes back to them through the first convolution, on one core.
 
     python benchmarks/layout.py [--repetitions 7]
 
-A pass goes forward and back to the input; both layouts take turns. What a target chooses by itself is the last column.
+A pass goes forward and back to the input; both ways take turns. What a target chooses by itself is the last column.
 """
 
 import statistics
 import time
+from collections.abc import Callable
 
 import measure
 import torch
@@ -39,6 +40,27 @@ def main() -> None:
         chosen = "first" if shown[-1] == x.stride() else "last"
         both = (f"{forward_first:.1f}", f"{forward_last:.1f}")
         table.add(one.name, batch, f"{first:.1f}", f"{last:.1f}", f"{last / first:.2f}", *both, chosen)
+    columns = ("network", "batch", "torch's ms", "ours ms", "ours / torch's", "a target takes")
+    table = measure.Table("The first convolution's gradient", measure.command(options, "repetitions"), columns)
+    for name in ("cnn4_pgd", "lenet5_clean", "resnet4b", "resnet2b", "cnn_wide_kw", "resnet20"):
+        one = measure.subject(name)
+        target = TorchTarget(one.module(), one.domain)
+        chosen = "ours" if target._stem else "torch's"
+        for batch in (64, 250):
+            x = torch.rand(batch, *one.shape, generator=torch.Generator().manual_seed(0))
+            plain, fast = stems(target, x, options.repetitions)
+            table.add(one.name, batch, f"{plain:.1f}", f"{fast:.1f}", f"{fast / plain:.2f}", chosen)
+
+
+def stems(target: TorchTarget, x: torch.Tensor, repetitions: int) -> list[float]:
+    """Medians in milliseconds of the processor for a pass forward and back: by torch's gradient of the stem, and by ours."""
+    times: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(repetitions):
+        for target._stem, kept in times.items():
+            began = time.process_time()
+            passes(target.predict, x, lambda x: x, back=True)
+            kept.append(1000 * (time.process_time() - began))
+    return [statistics.median(kept) for kept in times.values()]
 
 
 def compare(module: torch.nn.Module, x: torch.Tensor, repetitions: int) -> list[float]:
@@ -53,7 +75,7 @@ def compare(module: torch.nn.Module, x: torch.Tensor, repetitions: int) -> list[
     return [statistics.median(times[number]) for number in range(len(turns))]
 
 
-def passes(module: torch.nn.Module, x: torch.Tensor, turn, back: bool) -> None:
+def passes(module: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, turn, back: bool) -> None:
     """One pass forward and, if `back`, to the input."""
     leaf = x.clone().requires_grad_(back)
     with torch.set_grad_enabled(back):

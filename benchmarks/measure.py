@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brinell.cli import heap
 from brinell.core.domain import Domain
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +27,8 @@ SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
 # oneDNN makes a kernel for every new batch size and keeps 1024. Where samples leave, that is too few, and whichever of two works
 # came first would pay for both. With all of them kept, the run that counts passes makes them before anything is timed.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")
+# Freed memory is kept, as by the command line: for us and for the peers, which share the process.
+heap.keep_freed_memory()
 
 
 class Whole(nn.Module):

@@ -27,7 +27,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.target import Access, Target
-from brinell.core.threat import Relative, Threat
+from brinell.core.threat import Threat, is_relative
 from brinell.store.detection import CLEAN, EVADING, Detection, Scores
 from brinell.store.run import Run
 
@@ -272,7 +272,7 @@ class _Examination:
         background, share = most_frequent(self.x, self.plan.dataset.domain)
         kept: dict[str, Array] = {}
         # The way into a ball that is no norm's moves any value, also those that a mask would keep.
-        masks = share >= SHARE and not isinstance(self.plan.distance, Relative)
+        masks = share >= SHARE and not is_relative(self.plan.distance)
         for name in EVADING if masks else EVADING[:1]:
             for part in np.array_split(np.flatnonzero(self.right), max(1, -(-int(self.right.sum()) // CHUNK))):
                 if not len(part):

@@ -341,7 +341,7 @@ class Ledger:
     def _count(self, view: _View, part: slice, backwards: int, again: Tensor | None) -> Tensor:
         """(n,): forwards spent on each row's sample when the row was answered, those of the rows before it included."""
         ids, looks = view.ids[part], self._looks.count
-        spent = self.forwards[ids] + looks * (view.occurrence[part] + 1)
+        spent = self.forwards[ids] + (looks * (view.occurrence[part] + 1) if view.repeats else looks)
         times: Tensor | int = looks
         if again is not None:
             spent[again] += looks * (_occurrence(ids[again]) + 1)

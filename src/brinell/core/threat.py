@@ -1,7 +1,8 @@
 """What the adversary may do: every input within `eps` of the clean one, in one distance, inside the bounds of the data."""
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -48,6 +49,16 @@ class Relative(Protocol):
         """`x` moved within eps (n,) of `x0` and into the bounds, both at once. Neither argument is written into."""
 
 
+@cache
+def _is_relative(kind: type) -> bool:
+    return issubclass(kind, Relative)
+
+
+def is_relative(distance: Distance) -> TypeGuard[Relative]:
+    """Whether a distance depends on the clean input; asked at every query, and too slow of a protocol each time."""
+    return _is_relative(type(distance))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Threat:
     """The set of inputs that count: within `eps[i]` of clean input i, and inside the domain's bounds."""
@@ -66,7 +77,7 @@ class Threat:
 
         First onto the ball, then into the box; since x0 lies in the box the second step never leaves the ball of a norm.
         """
-        if isinstance(self.distance, Relative):
+        if is_relative(self.distance):
             return self.distance.into(x, x0, self.eps, self.domain)
         return self.domain.clamp(self.distance.project(x - x0, self.eps).add_(x0))
 
@@ -77,12 +88,12 @@ class Threat:
 
 def size(distance: Distance, x: Tensor, x0: Tensor) -> Tensor:
     """(n,): how far each of `x` (n, *shape) is from its clean input in `x0`."""
-    return distance.between(x, x0) if isinstance(distance, Relative) else distance.size(x - x0)
+    return distance.between(x, x0) if is_relative(distance) else distance.size(x - x0)
 
 
 def extent(distance: Distance, domain: Domain) -> float:
     """A distance that no two inputs within the bounds exceed; infinite where it depends on more than the change."""
-    if isinstance(distance, Relative):
+    if is_relative(distance):
         return float("inf")
     low, high = domain.bounds()
     return float(distance.size((high - low).expand(1, *domain.shape)))

@@ -5,7 +5,7 @@ import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any
 
@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from brinell.core import stems
 from brinell.core.arrays import space
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.stems import FastStem
 from brinell.core.target import Access
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
@@ -67,7 +69,7 @@ class TorchTarget:
         self._scale, self._shift = affine(domain, self._preprocessing, bounds)
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._open = 0
-        self._channels_last = False
+        self._channels_last = self._stem = False
         first = next((p for p in module.parameters() if p.is_floating_point()), None)
         self._dtype = torch.float32 if first is None else first.dtype
         self.classes: int = self.probe() if classes is None else classes
@@ -99,7 +101,8 @@ class TorchTarget:
         if self._dtype != x.dtype:
             answer: Tensor = self.module(x.to(self._dtype))
             return answer.float()
-        logits: Tensor = self.module(x)
+        with FastStem() if self._stem and x.requires_grad and x.device.type == "cpu" else nullcontext():
+            logits: Tensor = self.module(x)
         return logits
 
     def features(self, x: Tensor) -> Tensor:
@@ -145,6 +148,7 @@ class TorchTarget:
             raise RequestError(
                 f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) logits"
             )
+        self._stem = calls.stem
         if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
             self._channels_last = self._takes_channels_last(device)
         return answer.shape[1]
@@ -198,16 +202,18 @@ class TorchTarget:
 
 
 class _Calls(TorchFunctionMode):
-    """Counts what a module calls by the two names that decide about the layout in memory."""
+    """Counts what a module calls by the two names that decide about the layout in memory, and looks for a stem."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv2d = self.max_pool2d = 0
+        self.stem = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         self.conv2d += name == "conv2d"
         self.max_pool2d += name == "max_pool2d"
+        self.stem = self.stem or stems.called(func, args, kwargs) is not None
         return func(*args, **(kwargs or {}))
 
 
