@@ -15,8 +15,8 @@ from functools import partial
 import measure
 import numpy as np
 import torch
-from autoattack import Verdict, first_images, ours, subject
-from measure import Table, Work, ratios, repeated, spread
+from autoattack import Verdict, first_images, ours
+from measure import Table, Work, ratios, repeated, spread, subject
 from torch import Tensor, nn
 
 CASCADES = {"apgd": ("apgd-ce", "apgd-dlr")}

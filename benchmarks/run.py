@@ -1,6 +1,6 @@
 """All benchmarks, one after another, by group; each can be run by itself, with fewer models or repetitions: see its --help.
 
-    python benchmarks/run.py [--only passes sweeps ...] [--reference CHECKOUT] [--out FILE]
+    python benchmarks/run.py [--only passes sweeps ...] [--reference CHECKOUT] [--out FILE] [--quick]
 
     passes     what our loops cost over bare passes, and beside other libraries; memory; precision; layout
     sweeps     nine budgets beside nine runs; runs that were killed
@@ -9,42 +9,72 @@
     kinds      ONNX, photographs, heartbeats, clips, a model behind a server
     epsilon    distances between all samples; a learned distance
 
-All of them take hours on two cores. docs/ holds gathered figures, each with its own command; --out keeps those of this run.
+All of them take hours on two cores; --quick only shows that each of them runs, in a quarter of an hour. docs/ holds gathered
+figures, each with its own command; --out keeps those of this run.
 """
 
 import argparse
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import measure
 
-GROUPS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "passes": (("overhead",), ("layout",), ("batches",), ("memory",), ("precision",)),
-    "sweeps": (("sweep",), ("sweep", "--attack", "fast"), ("kill",)),
-    "reference": (("autoattack", "--reference", "{reference}"), ("ensembles", "--reference", "{reference}"), ("masked",)),
+REFERENCE = "--reference {reference}"
+GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
+    "passes": (
+        ("overhead", "--subjects cnn4_pgd --norms linf --steps 5 --repetitions 1 --n-hold 32 --n-fall 32"),
+        ("layout", "--repetitions 3"),
+        ("batches", "--subjects cnn4_pgd --samples 20 --points 2"),
+        ("memory", "--subjects cnn4_pgd --samples 200 400 --repetitions 1"),
+        ("precision", "--subjects cnn4_pgd --samples 40 --repetitions 1"),
+    ),
+    "sweeps": (
+        ("sweep", "--subjects cnn4_pgd --samples 20 --points 3 --repetitions 1"),
+        ("sweep --attack fast", "--subjects cnn4_pgd --samples 10 --points 3 --repetitions 1"),
+        ("kill", "--samples 60 --trials 2"),
+    ),
+    "reference": (
+        (f"autoattack {REFERENCE}", "--subjects cnn4_pgd --samples 10"),
+        (f"ensembles {REFERENCE}", "--subjects cnn4_pgd --samples 4"),
+        ("masked", "--subjects cnn4_pgd --samples 6 --defences none quantised"),
+    ),
     "agents": (
-        ("black_box", "--attacks", "rlab?patch=2", "square"),
-        *(
-            ("rlab", "--study", study)
-            for study in ("patch", "dual", "agents", "filters", "map", "probes", "fill", "free", "equal", "reach")
-        ),
-        ("agents",),
+        ("black_box --attacks rlab?patch=2 square", "--samples 6 --seeds 0 --budgets 100"),
+        ("rlab --study patch", "--samples 2 --seeds 0"),
+        ("rlab --study dual", "--samples 2 --seeds 0"),
+        ("rlab --study agents", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
+        ("rlab --study filters", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
+        ("rlab --study map", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
+        ("rlab --study probes", "--samples 4 --seeds 0 --published 1"),
+        ("rlab --study coarse", "--samples 2 --seeds 0"),
+        ("rlab --study fill", "--samples 10 --seeds 0"),
+        ("rlab --study free", "--samples 2 --seeds 0"),
+        ("rlab --study equal", "--samples 2 --seeds 0"),
+        ("rlab --study reach", "--samples 1 --seeds 0"),
+        ("agents", "--seeds 2 --only PPO --tasks CartPole-v1"),
     ),
     "kinds": (
-        ("onnx_target",),
-        ("imagenet",),
-        *(("ecg", "--study", study) for study in ("network", "free", "curves")),
-        *(("video", "--study", study) for study in ("free", "equal")),
-        ("http_server",),
+        ("onnx_target", "--n 8 --repetitions 1"),
+        ("imagenet", "--networks squeezenet1_0 --patches 32 --photographs 2 --queries 20"),
+        ("ecg --study network", ""),
+        ("ecg --study free", "--samples 6"),
+        ("ecg --study curves", "--samples 6"),
+        ("video --study free", "--clips 2"),
+        ("video --study equal", "--clips 2 --budget 40"),
+        ("http_server", "--subjects digits --samples 40 --steps 10 --repetitions 1"),
     ),
-    "epsilon": (("distances",), ("metric",)),
+    "epsilon": (
+        ("distances", "--n 2000 --subset 500 --repetitions 1"),
+        ("metric", "--models cnn4_pgd --samples 10 --reference 2000 --steps 5"),
+    ),
 }
-"""Group to the benchmarks in it, each with its arguments."""
+"""Group to the benchmarks in it, each with its arguments, and with what makes it quick."""
 CLIPS = (
-    ("examples/train_video.py", "{shared}/video/asl_gesture_clips.npz", "--out", "runs/gestures"),
-    ("examples/train_video.py", "{shared}/video/davis_clips.npz", "--out", "runs/davis", "--hold-out", "1", "--mirror"),
+    ("examples/train_video.py {shared}/video/asl_gesture_clips.npz --out runs/gestures", ""),
+    ("examples/train_video.py {shared}/video/davis_clips.npz --out runs/davis --hold-out 1 --mirror", ""),
 )
 """What makes the networks that `video` attacks."""
 
@@ -65,31 +95,40 @@ def main() -> int:
     """Run them all; a failing one is reported and the others still run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), help="groups; the others are left out")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few samples of one network each: whether they run, not what they say"
+    )
     parser.add_argument("--reference", default="", help="working tree of the reference AutoAttack")
     parser.add_argument("--out", type=Path, help="write the tables there, too")
     options = parser.parse_args()
     parts, failed = [], []
     for group in options.only:
-        for name, *more in prepared(group, options.reference):
+        for name, *more in prepared(group, options.reference, quick=options.quick):
+            began = time.perf_counter()
             code, output = run(name, more)
             parts.append(output)
+            print(f"\n{name}: {time.perf_counter() - began:.0f} s", flush=True)
             if code:
-                failed.append(name)
-                print(f"\n{name} {' '.join(more)} ended with {code}.", flush=True)
+                failed.append(" ".join([name, *more]))
             if options.out:
                 options.out.write_text("".join(parts), encoding="utf-8")
+    for line in failed:
+        print(f"\nFailed: {line}", flush=True)
     return int(bool(failed))
 
 
-def prepared(group: str, reference: str) -> list[list[str]]:
-    """The scripts of a group with their arguments; a group that lacks what it needs is told and left out."""
-    if group == "reference" and not reference:
-        print("\nLeft out: reference, for want of --reference CHECKOUT.", flush=True)
-        return []
-    lines = [[f"benchmarks/{name}.py", *more] for name, *more in GROUPS[group]]
+def prepared(group: str, reference: str, *, quick: bool) -> list[list[str]]:
+    """The scripts of a group with their arguments; those that lack what they need are told and left out."""
+    lines = [
+        (f"benchmarks/{words.replace(words.split()[0], words.split()[0] + '.py', 1)}", small) for words, small in GROUPS[group]
+    ]
+    if not reference and any(REFERENCE in words for words, _ in lines):
+        print("\nLeft out for want of --reference CHECKOUT: the comparisons with the reference AutoAttack.", flush=True)
+        lines = [line for line in lines if REFERENCE not in line[0]]
     if group == "kinds" and not (measure.ROOT / "runs" / "davis").exists():
-        lines = [*map(list, CLIPS), *lines]
-    return [[word.format(reference=reference, shared=measure.SHARED) for word in line] for line in lines]
+        lines = [*CLIPS, *lines]
+    filled = [f"{words} {small}" if quick else words for words, small in lines]
+    return [[word.format(reference=reference, shared=measure.SHARED) for word in line.split()] for line in filled]
 
 
 if __name__ == "__main__":
