@@ -1,6 +1,7 @@
 """Training an agent: from a request to a policy file that the attack reads, with every query counted."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -39,7 +40,7 @@ def _linear(n=12, seed=0):
     return target, Batch(ids=torch.arange(n), x=x, y=y)
 
 
-def _teach(algorithm, target, batch, **lessons):
+def _teach(algorithm, target, batch, begun=None, **lessons):
     noise = plugins.build("filter", "gaussian-noise", {})
     return teach(
         target,
@@ -49,6 +50,7 @@ def _teach(algorithm, target, batch, **lessons):
         variants([noise], DOMAIN, (1, 2), 2),
         Lessons(algorithm=algorithm, **(SHORT | lessons)),
         Rules(steps=20),
+        begun=begun,
     )
 
 
@@ -78,6 +80,32 @@ def test_the_prior_finds_the_corner_that_matters():
     assert agent.prior.covariance_for(3) is None
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "a2c"])
+def test_a_training_that_goes_on_counts_from_where_it_stopped(algorithm):
+    """The prior is not learned anew, the network is the one that was left, and every query of both parts is counted."""
+    target, batch = _linear()
+    first = _teach(algorithm, target, batch, steps=200)
+    prior = {name: value.clone() for name, value in first.prior.state_dict().items()}
+    whole = _teach(algorithm, target, batch, steps=500, begun=first)
+    assert all(torch.equal(value, prior[name]) for name, value in whole.prior.state_dict().items())
+    assert sum(whole.about["training_queries"].values()) == target.seen
+    assert whole.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
+    curves = first.about["curve"], whole.about["curve"]
+    assert curves[1][: len(curves[0])] == curves[0] and len(curves[1]) > len(curves[0])
+    for name in ("seconds", "steps", "queries", "episodes", "updates"):
+        values = [point[name] for point in curves[1]]
+        assert values == sorted(values), name
+    assert 500 <= curves[1][-1]["steps"] < 700
+
+
+def test_a_training_that_was_long_enough_is_left_as_it_is():
+    target, batch = _linear()
+    first = _teach("ppo", target, batch, steps=200)
+    seen, weights = target.seen, {name: value.clone() for name, value in first.network.state_dict().items()}
+    again = _teach("ppo", target, batch, steps=200, begun=first)
+    assert target.seen == seen and all(torch.equal(value, weights[name]) for name, value in again.network.state_dict().items())
+
+
 def test_too_few_inputs_are_refused():
     target, batch = _linear(n=4)
     with pytest.raises(RequestError, match="4 correctly classified inputs are too few"):
@@ -99,6 +127,30 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     assert ledger.fooled.any()
     assert attack.digest() != plugins.build("attack", "rlab", {"policy": "greedy"}).digest()
     assert agent.network.families == about["families"] if "families" in about else agent.network is not None
+
+
+def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
+    out = tmp_path / "agent.safetensors"
+    words = ["train-agent", "--out", str(out), "--samples", "80", "--attack", "rlab?patch=4", "--resume"]
+    assert run([*words, "--steps", "60"]) == 0  # there is nothing yet
+    first = load(out)
+    assert out.stat().st_mode & 0o044 == 0o044 & ~_umask()
+    assert run([*words, "--steps", "400"]) == 0
+    about, before = load(out).about, first.about
+    assert about["curve"][: len(before["curve"])] == before["curve"] and about["curve"][-1]["steps"] >= 400
+    assert about["training_queries"]["probes"] == before["training_queries"]["probes"]
+    assert about["training_queries"]["first_looks"] == 2 * before["training_queries"]["first_looks"]
+    kept = out.read_bytes()
+    assert run([*words, "--steps", "800", "--eps", "2", "--reward", "dilution"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "learned something else (eps was 1.0 and is 2.0; reward was 'margin' and is 'dilution')" in line
+    assert out.read_bytes() == kept
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def test_bad_policies_are_refused(tmp_path):

@@ -143,10 +143,10 @@ def test_half_precision_and_bounds_in_bytes():
     bytes_each = 2000 + 8 + 10 + 4 + 16
     replay = Replay(wide, picks, capacity=1000, memory=20 * bytes_each, half=True, prioritised=True)
     assert replay.capacity == 20
-    assert sum(column.numel() * column.element_size() for column in replay.tensors().values()) == 0
     rows = replay.add(wide, torch.tensor([True, True]))
     replay.link(rows, picks, torch.zeros(2), torch.tensor([END, END]))
-    assert sum(column.numel() * column.element_size() for column in replay.tensors().values()) == 2 * bytes_each
+    kept = [*replay._columns.values(), replay.reward, replay.following, replay.priority]
+    assert sum(column.numel() * column.element_size() for column in kept) == 20 * bytes_each
     sample = replay.sample(50, 1, 1.0, torch.Generator().manual_seed(0), None)
     first = sample.turn.features["kind"][:, 0] == 3
     assert set(sample.turn.features["kind"][:, 0].tolist()) == {3, 70_000}

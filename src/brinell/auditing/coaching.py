@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from brinell.core.errors import RequestError
 from brinell.core.filtering import variants
 from brinell.core.target import Access
 from brinell.core.threat import Threat
-from brinell.rl.agent import Agent
+from brinell.rl.agent import Agent, load
 from brinell.rl.rules import Rules
 from brinell.rl.school import Lessons, Report, correct, teach
 
@@ -48,8 +48,8 @@ class Coaching:
     """cpu, cuda, or auto."""
 
 
-def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agent:
-    """Train, and write the policy to `out`.
+def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None], *, resume: bool = False) -> Agent:
+    """Train, and write the policy to `out`; with `resume` go on with the policy that is there, if there is one.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -78,23 +78,49 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None]) -> Agen
     x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
     grid = attack.grid(domain)
     placed = variants(attack.filters, domain, attack.severities, attack.draws)
+    begun = _begun(out, coaching) if resume and out.exists() else None
+    first_looks = len(ids) + (begun.about or {}).get("training_queries", {}).get("first_looks", 0) if begun else len(ids)
     right = correct(target, x, y, coaching.batch_size)
     batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
     distance = plugins.build("distance", coaching.norm, {})
     threat = Threat(distance=distance, eps=torch.full((len(batch),), coaching.eps, device=device), domain=dataset.domain)
 
     def keep(agent: Agent) -> Agent:
-        return _save(agent, out, coaching, first_looks=len(ids))
+        return _save(agent, out, coaching, first_looks=first_looks)
 
-    return keep(
-        teach(target, batch, threat, grid, placed, coaching.lessons, rules, batch_size=coaching.batch_size, tell=tell, keep=keep)
-    )
+    lessons, size = coaching.lessons, coaching.batch_size
+    return keep(teach(target, batch, threat, grid, placed, lessons, rules, batch_size=size, tell=tell, keep=keep, begun=begun))
+
+
+def _begun(out: Path, coaching: Coaching) -> Agent:
+    """The policy that a training of the same settings left.
+
+    Raises:
+        RequestError: it is none, or it learned something else.
+    """
+    agent = load(out)
+    about, now = agent.about or {}, _settings(coaching)
+    was = {name: about.get(name) for name in now} | {"lessons": _kept(about.get("lessons", {}))}
+    now |= {"lessons": _kept(asdict(coaching.lessons))}
+    if changed := [f"{name} was {was[name]!r} and is {now[name]!r}" for name in now if was[name] != now[name]]:
+        raise RequestError(f"{out} learned something else ({'; '.join(changed)}): choose another --out, or leave out --resume")
+    return agent
+
+
+def _settings(coaching: Coaching) -> dict[str, Any]:
+    """What makes a training this one and no other, its lessons aside."""
+    return {name: getattr(coaching, name) for name in ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps")}
+
+
+def _kept(lessons: dict[str, Any]) -> dict[str, Any]:
+    """The lessons but for how long they last."""
+    return {name: value for name, value in lessons.items() if name not in ("seconds", "steps")}
 
 
 def _save(agent: Agent, out: Path, coaching: Coaching, *, first_looks: int) -> Agent:
     """Write the policy whole, a file beside it taking its place, with all that says how it was made."""
     about: dict[str, Any] = dict(agent.about or {})
-    about |= {name: getattr(coaching, name) for name in ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps")}
+    about |= _settings(coaching)
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_name(out.name + ".part")

@@ -276,13 +276,13 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
 
 def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
     """Write the file whole, one beside it taking its place."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_name(out.name + ".part")
     head = {"format": FORMAT, "kind": "embedding"} | facts
     state = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
-    save_file(state, beside, {"brinell": json.dumps(head)})
+    beside.write_bytes(save(state, {"brinell": json.dumps(head)}))
     os.replace(beside, out)
 
 

@@ -24,12 +24,13 @@ def train_agent(
     seed: Annotated[int, typer.Option(help="Seed of every random number.")] = 0,
     batch_size: Annotated[int, typer.Option(help="The most inputs shown to the model at once.")] = 128,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the policy in --out, if there is one.")] = False,
     json: Json = False,
 ) -> int:
     """Train an agent for the attack rlab and write it as one file.
 
     First random distortions teach which patches of an input are sensitive, then the agent plays. The file is written at every
-    report, so that an interruption loses little. Every query is counted.
+    report, so that an interruption loses little: with --resume the same command learns on. Every query is counted.
     """
     from brinell.auditing.coaching import Coaching, coach
     from brinell.auditing.spacing import parse_eps
@@ -63,7 +64,7 @@ def train_agent(
         said = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
         say(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in said.items()))
 
-    agent = coach(coaching, out, tell)
+    agent = coach(coaching, out, tell, resume=resume)
     about = agent.about or {}
     queries = about["training_queries"]
     if json:

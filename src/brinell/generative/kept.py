@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from brinell.core.arrays import space
@@ -49,7 +49,7 @@ class Kept:
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(path.name + ".part")
-        save_file(tensors, beside, metadata={"brinell.generator": json.dumps(head)})
+        beside.write_bytes(save(tensors, {"brinell.generator": json.dumps(head)}))
         os.replace(beside, path)
 
     def digest(self) -> str:

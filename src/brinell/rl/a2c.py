@@ -15,11 +15,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from brinell.rl.interface import Environment, State
+from brinell.rl.interface import Environment
 from brinell.rl.picks import likelihood
 from brinell.rl.policies import Learned
 from brinell.rl.rollout import Player
-from brinell.rl.training import check_origin, load_network, load_optimizer, optimizer_tensors, origin, require, under, within
+from brinell.rl.training import require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,21 +50,11 @@ class A2CSettings:
 class A2C:
     """A2C at work on one environment."""
 
-    def __init__(
-        self, settings: A2CSettings, network: nn.Module, environment: Environment, seed: int, state: State | None = None
-    ) -> None:
-        """Begin with fresh episodes, or take up where `state` was taken.
-
-        Raises:
-            RequestError: the state is of another algorithm, of other settings or of another network.
-        """
+    def __init__(self, settings: A2CSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+        """Begin with fresh episodes."""
         self.settings, self.network, self.environment = settings, network, environment
         self._optimizer = torch.optim.RMSprop(network.parameters(), lr=settings.learning_rate, alpha=0.99, eps=1e-5, foreach=True)
-        if state:
-            check_origin(state, "a2c", settings)
-            load_network(network, within("network", state.tensors))
-            load_optimizer(self._optimizer, within("optimizer", state.tensors))
-        self._player = Player(environment, network, settings.length, seed, state)
+        self._player = Player(environment, network, settings.length, seed)
         self.tally = self._player.tally
 
     @property
@@ -89,9 +79,3 @@ class A2C:
         self._optimizer.step()
         parts = {"policy": policy, "value": value, "entropy": spread}
         self.tally.learned([loss.detach()], {name: [part.detach()] for name, part in parts.items()})
-
-    def state(self) -> State:
-        """Everything that goes into a checkpoint."""
-        tensors = under("network", self.network.state_dict()) | under("optimizer", optimizer_tensors(self._optimizer))
-        numbers = origin("a2c", self.settings) | {"tally": self.tally.numbers()}
-        return State(tensors | self._player.tensors(), numbers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from brinell.core.errors import RequestError
@@ -74,7 +74,9 @@ class Agent:
             tensors |= {f"network.{name}": value.contiguous() for name, value in self.network.state_dict().items()}
         form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
         head = {"format": FORMAT, "features": PATCH_FEATURES, "about": self.about or {}} | form
-        save_file(tensors, path, metadata={"brinell": json.dumps(head)})
+        path.write_bytes(
+            save(tensors, {"brinell": json.dumps(head)})
+        )  # with the rights of any file; save_file lets only the owner read
 
 
 def load(path: Path) -> Agent:

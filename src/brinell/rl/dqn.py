@@ -18,24 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.rl.interface import Action, Environment, Heads, State
+from brinell.rl.interface import Action, Environment, Heads
 from brinell.rl.picks import best, greedy, gumbel, worth
 from brinell.rl.policies import Learned
 from brinell.rl.replay import Replay, Sample
 from brinell.rl.training import (
     Tally,
-    check_origin,
     device_of,
     first_turn,
-    load_network,
-    load_optimizer,
-    optimizer_tensors,
-    origin,
     require,
     seeded,
-    turn_tensors,
-    under,
-    within,
 )
 
 LEAST_ERROR = 1e-3
@@ -115,23 +107,14 @@ def target_of(sample: Sample, network: nn.Module, target: nn.Module, picks: tupl
 class DQN:
     """DQN at work on one environment."""
 
-    def __init__(
-        self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int, state: State | None = None
-    ) -> None:
-        """Begin with fresh episodes, or take up where `state` was taken.
-
-        Raises:
-            RequestError: the state is of another algorithm, of other settings or of another network.
-        """
+    def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+        """Begin with fresh episodes."""
         self.settings, self.network, self.environment = settings, network, environment
-        if state:
-            check_origin(state, "dqn", settings)
-            load_network(network, within("network", state.tensors))
         self._parameters = list(network.parameters())
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
         self._generator = seeded(seed, device_of(network))
-        self._turn = first_turn(environment, within("turn", state.tensors) if state else None)
+        self._turn = first_turn(environment)
         self.tally = Tally(environment.alive)
         self._replay = Replay(
             self._turn,
@@ -142,19 +125,7 @@ class DQN:
             prioritised=settings.priority > 0,
         )
         self._age = 0
-        if state:
-            self._load(state)
-        else:
-            self._rows = self._replay.add(self._turn, environment.alive)
-
-    def _load(self, state: State) -> None:
-        tensors, numbers = state
-        load_network(self._target, within("target", tensors))
-        load_optimizer(self._optimizer, within("optimizer", tensors))
-        self._replay.load(within("replay", tensors), numbers["replay"])
-        self.tally.load(within("tally", tensors), numbers["tally"])
-        self._rows, self._age = tensors["rows"].to(self.environment.alive.device).clone(), int(numbers["age"])
-        self._generator.set_state(tensors["generator"].cpu())
+        self._rows = self._replay.add(self._turn, environment.alive)
 
     @property
     def policy(self) -> Learned:
@@ -221,17 +192,3 @@ class DQN:
             self._target.load_state_dict(self.network.state_dict())
             self._age = 0
         return loss.detach(), q.mean()
-
-    def state(self) -> State:
-        """Everything that goes into a checkpoint, the replay memory included."""
-        tensors = (
-            under("network", self.network.state_dict())
-            | under("target", self._target.state_dict())
-            | under("optimizer", optimizer_tensors(self._optimizer))
-            | under("replay", self._replay.tensors())
-            | under("turn", turn_tensors(self._turn))
-            | under("tally", self.tally.tensors())
-            | {"rows": self._rows, "generator": self._generator.get_state()}
-        )
-        numbers = {"age": self._age, "replay": self._replay.numbers(), "tally": self.tally.numbers()}
-        return State(tensors, origin("dqn", self.settings) | numbers)

@@ -11,7 +11,7 @@ Tensors of one environment and its network are on one device. An environment may
 `step` or `reset`.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -83,17 +83,6 @@ class Policy(Protocol):
 
     def act(self, turn: Turn, rng: Streams) -> Action:
         """What to pick in each of n slots; `rng` has one stream for each, other ones at every step."""
-
-
-class State(NamedTuple):
-    """All that a trainer needs to go on exactly, ready for safetensors and JSON.
-
-    The tensors are the live ones: write or copy them before the trainer goes on. The environment's state is not among them.
-    """
-
-    tensors: dict[str, Tensor]
-    numbers: dict[str, Any]
-    """What JSON can hold."""
 
 
 class Progress(NamedTuple):

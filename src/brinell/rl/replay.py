@@ -167,18 +167,3 @@ class Replay:
 
     def _take(self, name: str, rows: Tensor) -> Tensor:
         return self._columns[name].index_select(0, rows)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What is kept, without copying it: one entry for each column."""
-        columns = {**self._columns, "reward": self.reward, "following": self.following, "priority": self.priority}
-        return {name: column[: len(self)] for name, column in columns.items()}
-
-    def numbers(self) -> dict[str, float]:
-        """What else it takes to go on."""
-        return {"taken": self.taken, "highest": self._highest}
-
-    def load(self, tensors: dict[str, Tensor], numbers: dict[str, float]) -> None:
-        """Take up what `tensors` and `numbers` gave, in a memory that was made alike."""
-        self.taken, self._highest = int(numbers["taken"]), float(numbers["highest"])
-        for name, column in self.tensors().items():
-            column.copy_(tensors[name])

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from brinell.rl.interface import Action, Environment, Heads, State, Turn
+from brinell.rl.interface import Action, Environment, Heads, Turn
 from brinell.rl.picks import best, gumbel
-from brinell.rl.training import Tally, device_of, first_turn, seeded, turn_tensors, under, within
+from brinell.rl.training import Tally, device_of, first_turn, seeded
 
 
 class Rollout(NamedTuple):
@@ -60,16 +60,12 @@ def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamm
 class Player:
     """Plays an environment with a network's policy, one stretch after another."""
 
-    def __init__(self, environment: Environment, network: nn.Module, length: int, seed: int, state: State | None = None) -> None:
-        """Begin the first episodes, or go on with those of `state`; each stretch is `length` steps of all slots."""
+    def __init__(self, environment: Environment, network: nn.Module, length: int, seed: int) -> None:
+        """Begin the first episodes; each stretch is `length` steps of all slots."""
         self._environment, self._network, self._length = environment, network, length
         self._generator = seeded(seed, device_of(network))
-        tensors = within("player", state.tensors) if state else {}
-        self._turn = first_turn(environment, within("turn", tensors) if state else None)
+        self._turn = first_turn(environment)
         self.tally = Tally(environment.alive)
-        if state:
-            self.tally.load(within("tally", tensors), state.numbers["tally"])
-            self._generator.set_state(tensors["generator"].cpu())
         turn, slots = self._turn, len(environment.alive)
         self._features = {
             name: torch.empty(length, *one.shape, dtype=one.dtype, device=one.device) for name, one in turn.features.items()
@@ -131,11 +127,6 @@ class Player:
     def _keep(step: int, kept: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
         for one, tensor in zip(kept, new, strict=True):
             one[step] = tensor
-
-    def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
-        turn, tally = under("turn", turn_tensors(self._turn)), under("tally", self.tally.tensors())
-        return under("player", turn | tally | {"generator": self._generator.get_state()})
 
     def shuffled(self, count: int) -> Tensor:
         """0 to count-1 in random order."""

@@ -34,6 +34,8 @@ from brinell.rl.training import Trainer, train
 Algorithm = Literal["dqn", "ppo", "a2c", "none"]
 ADVANTAGE = 0.02
 """A typical advantage in shares of the way: what DQN's outputs are measured in."""
+ADDED = ("seconds", "steps", "updates", "episodes", "queries")
+"""What a training that goes on counts from where it stopped."""
 HELD_OUT = 0.2
 """Share of the probed inputs on which the prior is tested and not fitted."""
 
@@ -95,6 +97,7 @@ def teach(
     batch_size: int = 128,
     tell: Tell = lambda report: None,
     keep: Callable[[Agent], object] = lambda agent: None,
+    begun: Agent | None = None,
 ) -> Agent:
     """An agent that has learned on these inputs.
 
@@ -109,20 +112,22 @@ def teach(
         batch_size: the most inputs shown to the model at once.
         tell: called with points of the curves.
         keep: called with the agent as it is then, at every point of them.
+        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
+            episodes, and its queries, steps and seconds count.
 
     Raises:
         RequestError: too few inputs.
     """
 
     def agent() -> Agent:
-        steps = int(ledger.forwards.sum()) - probing
+        asked = int(ledger.forwards.sum())
         about = {
             "lessons": asdict(lessons),
             "rules": asdict(rules),
             "patch": list(grid.patch),
             "filters": sorted({type(variant.filter).__name__ for variant in variants}),
             "inputs": len(batch),
-            "training_queries": {"probes": probing, "steps": steps},
+            "training_queries": {"probes": before["probes"] + probing, "steps": before["steps"] + asked - probing},
             "curve": curve,
         }
         return Agent(prior=prior, network=network, about=about)
@@ -132,23 +137,30 @@ def teach(
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(target, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
+    told = begun.about or {} if begun else {}
+    before = {"probes": 0, "steps": 0} | told.get("training_queries", {})
+    curve: list[dict[str, Any]] = list(told.get("curve", ()))
+    done = curve[-1] if curve else {}
     rng = Streams.of(lessons.seed, batch.ids)
-    prior = Prior(grid.channels, lessons.seed)
-    if lessons.probes:
+    prior, network = (begun.prior, begun.network) if begun else (Prior(grid.channels, lessons.seed), None)
+    if lessons.probes and not begun:
         for report in _fit(prior, ledger, batch, threat, grid, variants, lessons, rng.fold("probes")):
             tell(report)
     probing = int(ledger.forwards.sum())
-    network: PatchNetwork | None = None
-    curve: list[dict[str, Any]] = []
-    if lessons.algorithm != "none":
+    left = None if lessons.steps is None else lessons.steps - done.get("steps", 0)
+    if lessons.algorithm != "none" and (left is None or left > 0):
+        keep(agent())
+        if done:  # other episodes than those that were played
+            rng = rng.fold(f"after {len(curve)} reports")
         environment = Placement(
             ledger.desk(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=lessons.slots, cycle=True
         )
         scale = ADVANTAGE if lessons.algorithm == "dqn" else 1.0
-        network = PatchNetwork(families(variants), scale=scale, seed=lessons.seed)
-        trainer = _trainer(lessons, network, environment)
-        for progress in train(trainer, steps=lessons.steps, seconds=lessons.seconds, every=20 * lessons.slots):
+        network = network or PatchNetwork(families(variants), scale=scale, seed=lessons.seed)
+        trainer = _trainer(lessons, network, environment, lessons.seed + len(curve))
+        for progress in train(trainer, steps=left, seconds=lessons.seconds, every=20 * lessons.slots):
             point = {**progress._asdict(), "queries": int(ledger.forwards.sum())}
+            point |= {name: point[name] + done.get(name, 0) for name in ADDED}
             curve.append(point)
             tell(Report(lessons.algorithm, point))
             keep(agent())
@@ -183,7 +195,7 @@ def _fit(
     yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.forwards.sum())})
 
 
-def _trainer(lessons: Lessons, network: PatchNetwork, environment: Placement) -> Trainer:
+def _trainer(lessons: Lessons, network: PatchNetwork, environment: Placement, seed: int) -> Trainer:
     if lessons.algorithm == "dqn":
         settings = DQNSettings(
             epsilon_start=0.2,
@@ -196,11 +208,11 @@ def _trainer(lessons: Lessons, network: PatchNetwork, environment: Placement) ->
             learning_rate=3e-4,
             target_every=200,
         )
-        return DQN(settings, network, environment, lessons.seed)
+        return DQN(settings, network, environment, seed)
     if lessons.algorithm == "ppo":
         ppo = PPOSettings(length=16, epochs=3, batch_size=256, gamma=0.98, learning_rate=1e-3, entropy=0.0)
-        return PPO(ppo, network, environment, lessons.seed)
-    return A2C(A2CSettings(gamma=0.98, gae_lambda=0.95, length=8), network, environment, lessons.seed)
+        return PPO(ppo, network, environment, seed)
+    return A2C(A2CSettings(gamma=0.98, gae_lambda=0.95, length=8), network, environment, seed)
 
 
 __all__ = ["Algorithm", "Lessons", "Report", "correct", "teach"]

@@ -1,27 +1,22 @@
-"""What all trainers share: the loop around their rounds, the count of episodes, and what goes into a checkpoint."""
+"""What all trainers share: the loop around their rounds, and the count of episodes."""
 
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from brinell.core.errors import ContractError, RequestError
-from brinell.rl.interface import Environment, Policy, Progress, State, Turn
+from brinell.core.errors import ContractError
+from brinell.rl.interface import Environment, Policy, Progress, Turn
 
 EPISODES = 100
 """Over how many episodes returns are averaged."""
 
 
 class Trainer(Protocol):
-    """An algorithm at work on one environment. It advances by rounds, and may be left and taken up between any two.
-
-    One that is made with a `State` takes up where that was taken, bit by bit; its environment must be in the state that it had
-    then. One that is made without begins episodes in all slots.
-    """
+    """An algorithm at work on one environment, which begins with fresh episodes in all slots. It advances by rounds."""
 
     @property
     def environment(self) -> Environment:
@@ -38,18 +33,13 @@ class Trainer(Protocol):
     def advance(self) -> None:
         """One round: some steps of all slots, then the updates that they pay for."""
 
-    def state(self) -> State:
-        """Everything that goes into a checkpoint, except the environment."""
-
 
 def train(trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, every: int = 1000) -> Iterator[Progress]:
     """Advance by whole rounds until `steps` or `seconds` are spent, or the environment runs out of work.
 
-    Where it stops changes nothing: at each report the trainer can be saved, and trained on once it is loaded.
-
     Args:
         trainer: what to advance.
-        steps: of single slots, those done before this call included; None for no such end.
+        steps: of single slots; None for no such end.
         seconds: of wall time in this call; None for no such end.
         every: steps from one report to the next. There is always a report at the end.
     """
@@ -111,23 +101,6 @@ class Tally:
         mean_return, mean_length = (sum(of) / len(of) if of else None for of in (returns, lengths))
         return Progress(seconds, self.steps, self.updates, self.episodes, mean_return, mean_length, self.loss, dict(self.terms))
 
-    def tensors(self) -> dict[str, Tensor]:
-        """For a checkpoint."""
-        ended = torch.tensor(list(self._ended), dtype=torch.float64).reshape(-1, 2)
-        return {"ended": ended, "running": self._running}
-
-    def numbers(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        names = ("steps", "updates", "episodes", "loss", "terms")
-        return {name: getattr(self, name) for name in names}
-
-    def load(self, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-        """From a checkpoint."""
-        for name, value in numbers.items():
-            setattr(self, name, value)
-        self._ended = deque(((value, length) for value, length in tensors["ended"].tolist()), maxlen=EPISODES)
-        self._running.copy_(tensors["running"])
-
 
 def seeded(seed: int, device: torch.device) -> torch.Generator:
     """The generator of one training run."""
@@ -153,87 +126,6 @@ def require(settings: Any, at_most: float = float("inf"), **least: float | None)
             raise ValueError(f"{name} is {value}; it must be {bounds}, and finite")
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
-
-
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, their names beginning with `prefix` and a slash."""
-    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
-
-
-def within(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The reverse of `under`: those whose names begin so, without the beginning."""
-    start = f"{prefix}/"
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
-
-
-def turn_tensors(turn: Turn) -> dict[str, Tensor]:
-    """A turn by names."""
-    allowed, most = ({str(branch): one for branch, one in enumerate(tensors)} for tensors in (turn.allowed, turn.most))
-    return under("features", turn.features) | under("allowed", allowed) | under("most", most)
-
-
-def first_turn(environment: Environment, tensors: Mapping[str, Tensor] | None) -> Turn:
-    """The turn to begin with: that of a checkpoint, as `turn_tensors` named it, or that of fresh episodes in all slots.
-
-    Raises:
-        RequestError: the checkpoint is of another number of slots.
-    """
-    if tensors is None:
-        return environment.reset(torch.ones_like(environment.alive))
-    tensors = {name: tensor.to(environment.alive.device) for name, tensor in tensors.items()}
-    allowed, most = within("allowed", tensors), within("most", tensors)
-    branches = (tuple(one[str(branch)] for branch in range(len(one))) for one in (allowed, most))
-    turn = Turn(within("features", tensors), *branches)
-    theirs, ours = len(turn.allowed[0]), len(environment.alive)
-    if theirs != ours:
-        raise RequestError(f"the checkpoint is of {theirs} slots and the environment has {ours}; go on with {theirs}")
-    return turn
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What an optimizer remembers of each parameter, by the parameter's number."""
-    state = optimizer.state_dict()["state"]
-    return {f"{index}/{name}": tensor for index, memory in state.items() for name, tensor in memory.items()}
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimizer its memory back; its settings stay as they are."""
-    memory: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        index, _, what = name.partition("/")
-        memory.setdefault(int(index), {})[what] = tensor.clone()
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
-
-
-def load_network(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Load weights.
-
-    Raises:
-        RequestError: they are another network's.
-    """
-    try:
-        network.load_state_dict(dict(tensors))
-    except RuntimeError as error:
-        raise RequestError(f"the checkpoint is of another network: {' '.join(str(error).split())}") from None
-
-
-def check_origin(state: State, algorithm: str, settings: Any) -> None:
-    """Refuse a state of another algorithm or of other settings.
-
-    Raises:
-        RequestError: what differs.
-    """
-    if state.numbers.get("algorithm") != algorithm:
-        raise RequestError(f"the checkpoint is of {state.numbers.get('algorithm')}, not of {algorithm}; name that algorithm")
-    theirs = state.numbers["settings"]
-    other = [
-        f"{name} was {theirs.get(name)} and is {value}" for name, value in asdict(settings).items() if theirs.get(name) != value
-    ]
-    if other:
-        raise RequestError(f"the checkpoint was made with other settings: {'; '.join(other)}; go on with those it was made with")
-
-
-def origin(algorithm: str, settings: Any) -> dict[str, Any]:
-    """What `check_origin` compares."""
-    return {"algorithm": algorithm, "settings": asdict(settings)}
+def first_turn(environment: Environment) -> Turn:
+    """Fresh episodes in all slots."""
+    return environment.reset(torch.ones_like(environment.alive))
