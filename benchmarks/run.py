@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("overhead", "--subjects cnn4_pgd --norms linf --steps 5 --repetitions 1 --n-hold 32 --n-fall 32"),
         ("layout", "--repetitions 3"),
         ("batches", "--subjects cnn4_pgd --samples 20 --points 2"),
-        ("memory", "--subjects cnn4_pgd --samples 200 400 --repetitions 1"),
+        ("memory", "--subjects cnn4_pgd --samples 200 400 --repetitions 1 --default-threads 1"),
         ("precision", "--subjects cnn4_pgd --samples 40 --repetitions 1"),
     ),
     "sweeps": (
