@@ -97,7 +97,7 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     pace = np.array([0.5, 0.65, 0.85, 1.1])[record] * rng.uniform(0.97, 1.03, n)
     beats = 1000 * np.exp(-((t / 0.03) ** 2)) * rng.uniform(0.8, 1.2, (n, 1)) + rng.normal(0, 20, (n, 187))
     arrays = {"beats_uV": beats.astype(np.int16), "labels": y, "classes": np.array(["N", "S"]), "fs": 125.0, "r_index": 62}
-    arrays |= {"before": pace * (1 - 0.3 * y), "after": pace * (1 + 0.3 * y), "record": record}
+    arrays |= {"before": pace * (1 - 0.3 * y), "after": pace * (1 - 0.3 * y), "record": record}
     np.savez(tmp_path / "d.npz", **arrays)
     plain = f"npz:{tmp_path}/d.npz?kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
     data = f"{plain}&rhythm=before+after"

@@ -67,8 +67,13 @@ def test_the_rhythm_is_that_of_all_beats(tmp_path: Path) -> None:
     assert x[:, 1:, 0].tolist() == [[2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]] and torch.equal(x[:, 1:, 0], x[:, 1:, -1])
     plain = opened(tmp_path / "d", before=1.2)
     assert torch.equal(x[:, :1], plain.load(range(4))) and plain.digest() != data.digest()
-    record(tmp_path / "d", "b", symbols=["N"])
-    assert opened(tmp_path / "d", rhythm=True).remarks[0].text == "record b has a single beat, and so no rhythm: left out"
+    record(tmp_path / "d", "b", symbols=["N"] * 5)
+    record(tmp_path / "d", "c", symbols=["N"])
+    data = opened(tmp_path / "d", rhythm=True)
+    assert [one.text for one in data.remarks] == ["record c has a single beat, and so no rhythm: left out"]
+    found = data.load(range(10))[:, 1:, 0]
+    assert found[data.groups == "a"].tolist() == [[1, 2, 1], [2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
+    assert found[data.groups == "b"].tolist() == [[1, 1, 1]] * 5
 
 
 def test_records_take_turns_and_can_be_chosen(tmp_path: Path) -> None:
