@@ -72,7 +72,7 @@ class Committee(nn.Module):
 
 
 def beatnet(leads: str = "1", classes: str = "5", length: str = "187") -> nn.Module:
-    """Three networks of 76,000 parameters for so many leads, classes and values (text, as the options of `torch:` are)."""
+    """Three networks of 78,000 parameters for so many leads, classes and values (text, as the options of `torch:` are)."""
     return Committee([BeatNet(int(leads), int(classes), int(length)) for _ in range(3)])
 
 
