@@ -100,7 +100,8 @@ class Npz:
             if arrangement.kind != "signal":
                 raise RequestError(f"{inputs} holds {arrangement.kind}s; a rhythm is for signals: give the option kind=signal")
             # Before groups are chosen: a recording's median is that of all its beats.
-            beside = rhythm(*intervals, groups, f"rhythm={'+'.join(self.rhythm)} of {file}")[rows]
+            before, after = intervals
+            beside = rhythm(before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}")[rows]
             domain = with_rhythm(domain)
         return StoredArrays(
             name=file.stem,
