@@ -17,7 +17,7 @@ from brinell.core.arrays import Array
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError
 
-INTERVALS = ("seconds since the beat before", "seconds until the beat after", "seconds between beats in the median")
+INTERVALS = ("seconds since the beat before", "seconds until the beat after", "median seconds between beats")
 LONGEST = 5.0
 """Seconds; longer intervals are gaps between annotations, and are cut to this."""
 
