@@ -24,6 +24,8 @@ def test_what_is_no_rhythm():
     ones = np.ones(3)
     with pytest.raises(RequestError, match="intervals of e.npz holds 0; intervals are seconds above 0"):
         rhythm(ones, ones * [1, 0, 1], ones, "intervals of e.npz")
+    with pytest.raises(RequestError, match="types float64 and <U1; intervals are seconds"):
+        rhythm(ones, np.array(["a", "b", "c"]), ones)
     with pytest.raises(RequestError, match="no interval of b: leave it out"):
         rhythm(np.array([1, NONE, 1]), np.array([1, NONE, 1]), np.array(["a", "b", "a"]))
     for after in (np.ones(2), np.ones((3, 1))):

@@ -71,6 +71,8 @@ def test_the_rhythm_is_that_of_all_beats(tmp_path: Path) -> None:
     record(tmp_path / "d", "c", symbols=["N"])
     data = opened(tmp_path / "d", rhythm=True)
     assert [one.text for one in data.remarks] == ["record c has a single beat, and so no rhythm: left out"]
+    record(tmp_path / "d", "c", symbols=["N", "V"], apart=0.0)
+    assert opened(tmp_path / "d", rhythm=True).remarks[0].text.startswith("record c has beats that do not follow each other")
     found = data.load(range(10))[:, 1:, 0]
     assert found[data.groups == "a"].tolist() == [[1, 2, 1], [2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
     assert found[data.groups == "b"].tolist() == [[1, 1, 1]] * 5

@@ -32,8 +32,10 @@ def rhythm(before: Array, after: Array, groups: Array, what: str = "the array of
         what: how errors call the intervals.
 
     Raises:
-        RequestError: intervals that are not above 0, a recording without any, arrays of other lengths.
+        RequestError: intervals that are no numbers above 0, a recording without any, arrays of other lengths.
     """
+    if {before.dtype.kind, after.dtype.kind} - set("iuf"):
+        raise RequestError(f"{what} has types {before.dtype} and {after.dtype}; intervals are seconds above 0")
     both = np.stack([np.asarray(one, dtype=np.float64) for one in (before, after)], 1) if before.shape == after.shape else None
     if both is None or both.shape != (len(groups), 2):
         raise RequestError(f"{what} has shapes {before.shape} and {after.shape}; {len(groups)} beats need an interval each")

@@ -257,6 +257,8 @@ class _Record:
         if beat.sum() < 2:
             raise _Unfit(f"record {self.name} has a single beat, and so no rhythm: left out")
         between = np.diff(np.asarray(self.marks.sample)[beat]) / self.header.fs
+        if not (between > 0).all():
+            raise _Unfit(f"record {self.name} has beats that do not follow each other in time, and so no rhythm: left out")
         before, after = np.append(np.nan, between), np.append(between, np.nan)
         found[beat] = rhythm(before, after, np.zeros(len(before)), f"record {self.name}")
         return found
