@@ -96,7 +96,7 @@ class Bench:
         threat = Threat(distance=distance, eps=torch.full((n,), eps), domain=self.subject.domain)
         target = TorchTarget(self.module, self.subject.domain, name=self.subject.name)
         ledger = Ledger(target, batch, threat, access=access, queries=queries, minimal=minimal, batch_size=256)
-        return ledger, batch, threat
+        return ledger, ledger.batch, ledger.threat
 
     def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:
         """One attack on all samples with so many queries each, and how much longer it took than the network."""

@@ -7,6 +7,9 @@ TRAIN and TEST are named as `brinell audit --data` names them, for instance
     "wfdb:mitdb?split=ds1" "wfdb:mitdb?split=ds2"
     "npz:mitbih_beats_train_ds1.npz?kind=signal&divide=1000&low=-5&high=5&groups=record" (and the same of test_ds2)
 
+With `&rhythm=true` (wfdb) or `&rhythm=rr_prev_s+rr_next_s` (npz) behind both the network is `rhythmnet`, which sees the intervals
+between beats too; else it is `beatnet`.
+
 With --validate it trains on two thirds of the training patients, in three ways, and says what each reaches on the third that it
 has not seen: settings were chosen so, and TEST was looked at once. --without 201 leaves a patient out of the training, here the
 one of record 202, which is in the test half of MIT-BIH (npz only; `wfdb:` leaves it out by itself).
@@ -34,7 +37,7 @@ from brinell.core.imports import import_file
 
 BATCH, EPOCHS, FOLDS = 128, 4, 3
 RATE, DECAY, SMOOTHING = 4e-3, 0.2, 0.05
-WEIGHTS = 0.25
+WEIGHTS = 0.5
 """A beat weighs this power of one over the number of its patient's beats of its class: 0 for all alike, 1 for balance."""
 TEMPO, SHIFT, AMPLITUDE, DRIFT, OFFSET, NOISE = 0.15, 3.0, 0.3, 0.2, 0.05, 0.05
 """Stretch of time, shift in values, log amplitude, and drift, offset and noise in mV: largest value or standard deviation."""
@@ -70,9 +73,16 @@ def augment(x: Tensor, rng: torch.Generator) -> Tensor:
     return x + NOISE * uniform(n, leads, 1) * torch.randn(x.shape, generator=rng)
 
 
-def train(x: Tensor, y: Tensor, classes: int, *, whose: np.ndarray | None = None, epochs: int, seed: int = 0) -> nn.Module:
-    """Networks trained on beats x (n, leads, T) in mV with labels y (n,) of the patients `whose` (n,); None for a single one."""
-    net = import_file(Path(__file__).parent / "models" / "ecg.py").beatnet(str(x.shape[1]), str(classes), str(x.shape[2]))
+def train(
+    x: Tensor, y: Tensor, classes: int, *, rhythm: bool = False, whose: np.ndarray | None = None, epochs: int, seed: int = 0
+) -> nn.Module:
+    """Networks trained on beats x (n, channels, T) with labels y (n,) of the patients `whose` (n,); None for a single one.
+
+    Channels are leads in mV, and with a rhythm three more.
+    """
+    models = import_file(Path(__file__).parent / "models" / "ecg.py")
+    leads = x.shape[1] - 3 * rhythm
+    net = (models.rhythmnet if rhythm else models.beatnet)(str(leads), str(classes), str(x.shape[2]))
     whose = np.zeros(len(y)) if whose is None else whose
     _, cell, counts = np.unique(
         np.array([whose.astype(str), y.numpy().astype(str)]), axis=1, return_inverse=True, return_counts=True
@@ -96,7 +106,8 @@ def fit(net: nn.Module, x: Tensor, y: Tensor, weights: Tensor, epochs: int, rng:
     net.train()
     for _ in range(epochs):
         for rows in torch.randperm(len(y), generator=rng)[: steps * BATCH].chunk(steps):
-            losses = F.cross_entropy(net(augment(x[rows], rng)), y[rows], reduction="none", label_smoothing=SMOOTHING)
+            shown = torch.cat([augment(x[rows, : net.leads], rng), x[rows, net.leads :]], 1)
+            losses = F.cross_entropy(net(shown), y[rows], reduction="none", label_smoothing=SMOOTHING)
             optimiser.zero_grad()
             (losses * weights[rows]).mean().backward()
             optimiser.step()
@@ -138,13 +149,18 @@ def patients(data: Dataset) -> np.ndarray:
     return np.asarray(found).astype(str)
 
 
-def validate(x: Tensor, y: Tensor, whose: np.ndarray, classes: int, epochs: int) -> Score:
+def has_rhythm(data: Dataset) -> bool:
+    """Whether the beats bring the rhythm that they stand in."""
+    return data.domain.movable is not None
+
+
+def validate(x: Tensor, y: Tensor, whose: np.ndarray, classes: int, epochs: int, rhythm: bool) -> Score:
     """What the recipe reaches on patients that it has not seen, over three ways of leaving a third of them out."""
     names = sorted(set(whose.tolist()))
     total = np.zeros((classes, classes), dtype=np.int64)
     for fold in range(FOLDS):
         held = torch.from_numpy(np.isin(whose, names[fold::FOLDS]))
-        net = train(x[~held], y[~held], classes, whose=whose[~held.numpy()], epochs=epochs)
+        net = train(x[~held], y[~held], classes, rhythm=rhythm, whose=whose[~held.numpy()], epochs=epochs)
         total += score(net, x[held], y[held], classes).confusion
     return measure(total)
 
@@ -168,10 +184,11 @@ def main() -> None:
         kept = ~np.isin(whose, options.without.split("+"))
         x, y, whose = x[kept], y[kept], whose[kept]
     if options.validate:
-        tell("patients left out", validate(x, y, whose, len(data.classes), options.epochs), data.classes)
+        tell("patients left out", validate(x, y, whose, len(data.classes), options.epochs, has_rhythm(data)), data.classes)
         return
     began = time.process_time()
-    net = train(x, y, len(data.classes), whose=whose, epochs=options.epochs, seed=options.seed)
+    settings = {"rhythm": has_rhythm(data), "whose": whose, "epochs": options.epochs, "seed": options.seed}
+    net = train(x, y, len(data.classes), **settings)
     save_file({name: value.contiguous() for name, value in net.state_dict().items()}, options.out)
     print(f"{options.out}: {len(y)} beats, {options.epochs} epochs, {time.process_time() - began:.0f} s of processor time")
     if options.test:

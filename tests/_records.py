@@ -21,10 +21,12 @@ def record(
     annotated: bool = True,
     height: float = 1.0,
     down: str = "",
+    apart: float = 1.0,
 ) -> None:
     """A triangle of 0.1 s at each second from 1 on, `height` high and growing by a tenth from beat to beat; a baseline of 0.5.
 
-    Beats whose symbol is in `down` are upside down and do not grow, nor do the others then.
+    Beats whose symbol is in `down` are upside down and do not grow, nor do the others then. Marks are `apart` seconds from each
+    other, the first at 1 s.
     """
     t = np.arange(int((len(symbols) + 2) * fs)) / fs
     x = np.full((len(t), len(leads)), 0.5)
@@ -37,5 +39,5 @@ def record(
         warnings.simplefilter("ignore")  # of what the library asks of pandas
         wfdb.wrsamp(name, fs, [units] * len(leads), list(leads), p_signal=x, fmt=["16"] * len(leads), write_dir=str(folder))
         if annotated:
-            at = np.array([round((1 + number) * fs) for number in range(len(symbols))])
+            at = np.array([round((1 + apart * number) * fs) for number in range(len(symbols))])
             wfdb.wrann(name, "atr", at, symbol=list(symbols), fs=fs, write_dir=str(folder))

@@ -32,9 +32,11 @@ def trained(recipe, root, data, folder, epochs, rows=None):
     found = open_data(data)
     rows = range(len(found)) if rows is None else rows
     y = torch.from_numpy(found.labels())[list(rows)]
-    net = recipe.train(found.load(rows), y, len(found.classes), epochs=epochs)
+    rhythm = recipe.has_rhythm(found)
+    net = recipe.train(found.load(rows), y, len(found.classes), rhythm=rhythm, epochs=epochs)
     save_file({name: value.contiguous() for name, value in net.state_dict().items()}, folder / "ecg.safetensors")
-    return f"torch:{root}/examples/models/ecg.py:beatnet?weights={folder}/ecg.safetensors", net
+    factory = "rhythmnet" if rhythm else "beatnet"
+    return f"torch:{root}/examples/models/ecg.py:{factory}?weights={folder}/ecg.safetensors", net
 
 
 def audit(capsys, *words):
@@ -85,6 +87,43 @@ def test_a_table_to_the_page(recipe, root, tmp_path, capsys, monkeypatch):
     assert left_out == [(None, "1 of 33 rows of beats.csv have missing values (the first is line 33): skipped")]
     assert cli(["audit", "--data", data.replace("skip", "refuse"), "--model", model, "--norm", "l2", "--eps", "5"]) == 2
     assert "no value in column 1 of line 33" in capsys.readouterr().err
+
+
+def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
+    """S differs from N in that it comes early, for its own recording: an S of a slow one comes later than an N of a quick one."""
+    rng = np.random.default_rng(0)
+    t, n = (np.arange(187) - 62) / 125, 480
+    y, record = np.arange(n) % 2, np.arange(n) // 2 % 4
+    pace = np.array([0.5, 0.65, 0.85, 1.1])[record] * rng.uniform(0.97, 1.03, n)
+    beats = 1000 * np.exp(-((t / 0.03) ** 2)) * rng.uniform(0.8, 1.2, (n, 1)) + rng.normal(0, 20, (n, 187))
+    arrays = {"beats_uV": beats.astype(np.int16), "labels": y, "classes": np.array(["N", "S"]), "fs": 125.0, "r_index": 62}
+    arrays |= {"before": pace * (1 - 0.3 * y), "after": pace * (1 - 0.3 * y), "record": record}
+    np.savez(tmp_path / "d.npz", **arrays)
+    plain = f"npz:{tmp_path}/d.npz?kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
+    data = f"{plain}&rhythm=before+after"
+    model, net = trained(recipe, root, data, tmp_path, epochs=6)
+    found = open_data(data)
+    x, labels = found.load(range(n)), torch.from_numpy(found.labels())
+    assert recipe.score(net, x, labels, 2).accuracy > 0.95
+    swapped = torch.cat([x[:, :1], x[:, 1:].roll(4, 0)], 1)  # recordings take turns, and in each N and S do
+    assert recipe.score(net, swapped, labels, 2).accuracy < 0.05, "it is the rhythm that tells"
+    rlab = "rlab?filters=electrode-pop+muscle-noise&steps=30&draws=2&severities=5"
+    words = ("--data", data, "--model", f"{model}&args=classes=2", "--eps", "1,100", "--samples", "8")
+    attacks = [word for attack in ("pgd?steps=10", "square?steps=50", rlab) for word in ("--attack", f"{attack}&alone=true")]
+    result, _ = audit(capsys, *words, "--out", str(tmp_path / "run"), *attacks)
+    assert result["n"] == 8 and result["robust_accuracy"][-1]["value"] < 1
+    run, named = Run.open(tmp_path / "run"), result["model"]
+    broke = {stage["attack"]: run.adversarial(named, stage["attack"], range(8)) for stage in result["stages"]}
+    assert len(broke) == 3 and all(broke.values())
+    for sample, array in (one for found in broke.values() for one in found.items()):
+        assert np.array_equal(array[1:], x[sample, 1:]) and not np.array_equal(array[0], x[sample, 0])
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "mV" in re.findall(r">([^<>]+)</text>", page) and "3 of its channels fixed, the others in [-5.0, 5.0] mV" in page
+    assert "fixed: seconds since the beat before 0." in page and ">channel 1<" not in page
+    assert cli(["verify", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert cli(["epsilon", data]) == 2
+    assert "name the data without rhythm=" in capsys.readouterr().err
 
 
 def test_real_beats_of_patients_kept_apart(recipe, root, shared, tmp_path, capsys):

@@ -17,7 +17,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
 from brinell.core.streams import Streams
 from brinell.core.target import Access
-from brinell.core.threat import Threat
+from brinell.core.threat import Threat, extent
 from brinell.core.torch_target import TorchTarget
 from brinell.testing.linear import LinearTarget, linear_problem
 
@@ -40,6 +40,23 @@ def test_units_of_a_table():
     assert DOMAIN.in_units(x).tolist() == [[50.0, 3.0, 15000.0]]
     plain = Domain(kind="vector", shape=(3,))
     assert plain.in_units(x) is x and plain.part(x) is x
+
+
+LEAD, PACE = Column("II"), Column("pace", 0.0, 60.0, fixed=True)
+TRACE = Domain(kind="signal", shape=(2, 3), low=(-5.0, 0.0), high=(5.0, 4.0), levels=11, columns=(LEAD, PACE))
+
+
+def test_channels_of_a_signal():
+    x = torch.tensor([[[0.4, 1.6, -2.0], [1.25, 1.25, 1.25]]])
+    assert TRACE.movable.tolist() == [0] and TRACE.free.shape == (1, 3) and (TRACE.free.low, TRACE.free.high) == (-5.0, 5.0)
+    assert torch.equal(TRACE.part(x), x[:, :1]) and TRACE.in_units(x)[0, 1].tolist() == [75.0] * 3
+    stored = TRACE.round(x)
+    assert stored.tolist() == [[[0.0, 2.0, -2.0], [1.25] * 3]] and x[0, 0, 1] == pytest.approx(1.6), (
+        "what is fixed is not rounded"
+    )
+    assert Domain.of_facts(json.loads(json.dumps(TRACE.facts()))) == TRACE
+    # No change is as large as the width of a channel that cannot change.
+    assert extent(distance("linf"), TRACE) == 10 and extent(distance("l2"), TRACE) == pytest.approx(10 * 3**0.5)
 
 
 def test_a_module_is_asked_in_the_units_of_the_table():
@@ -74,7 +91,7 @@ def test_a_domain_comes_back_from_json(width, data):
     [
         ({"columns": (AGE, SEX)}, "2 columns for a vector of shape"),
         ({"columns": (SEX, SEX, SEX)}, "every column is fixed"),
-        ({"kind": "image", "shape": (3, 1, 1)}, "columns are those of a vector"),
+        ({"kind": "image", "shape": (3, 1, 1)}, "the values of a vector or the channels of a signal"),
     ],
 )
 def test_columns_that_do_not_fit(changes, why):
@@ -118,6 +135,28 @@ def test_gradients_are_those_of_what_may_change():
     assert answer.grad.tolist() == [[-200.0, 200.0]] * 2
     answer = desk.differences(ids, ledger.batch.x, torch.ones(2, 1, dtype=torch.int64))
     assert answer.grad.tolist() == [[[-200.0, 200.0]]] * 2
+
+
+def test_a_signal_is_judged_with_its_fixed_channel():
+    x = torch.tensor([[[0.1, 0.2], [0.5, 0.5]], [[0.3, 0.4], [2.0, 2.0]]])
+    batch = Batch(ids=torch.arange(2), x=x, y=torch.zeros(2, dtype=torch.int64))
+    domain = replace(TRACE, shape=(2, 2), levels=None)
+
+    def answer(x):
+        z = x[:, 1, 0] - x[:, 0].sum(1)
+        return torch.stack([z, -z], 1)
+
+    target = Recorder(answer, domain)
+    ledger = Ledger(target, batch, threat_of(0.5, "linf", domain, n=2))
+    assert torch.equal(ledger.batch.x, x[:, :1]) and ledger.threat.domain == domain.free
+    desk, ids = ledger.desk(), torch.tensor([1, 0])
+    desk.scores(ids, x[[1, 0], :1] + 0.25)
+    assert torch.equal(target.calls[-1][:, 1], x[[1, 0], 1]) and ledger.fooled.tolist() == [True, False]
+    assert torch.equal(ledger.closest[0], torch.tensor([[0.35, 0.45], [0.5, 0.5]]))
+    assert desk.gradient(ids, x[:, :1], margin).grad.tolist() == [[[2.0, 2.0]]] * 2
+    assert desk.differences(ids, x[:, :1], torch.ones(2, 1, dtype=torch.int64)).grad.tolist() == [[[[2.0, 2.0]]]] * 2
+    with pytest.raises(ContractError, match=r"inputs of shape \(2, 2, 2\)"):
+        desk.scores(ids, x)
 
 
 def test_whole_inputs_and_clean_ones_that_were_written_into_are_refused():
@@ -174,6 +213,38 @@ def test_no_attack_changes_what_is_fixed_nor_wastes_its_budget_there(name):
                 assert not ledger.fooled.any()
             elif attack.access == Access.GRADIENTS:
                 assert ledger.fooled.all()
+
+
+@pytest.mark.parametrize("name", plugins.names("attack"))
+def test_no_attack_changes_a_fixed_channel_of_a_signal(name):
+    """Beside a trace that decides nothing below the threshold, a channel that decides all: only what may change is changed."""
+    longer = {"nes": {"steps": 20, "samples": 20}, "rlab": FAST["rlab"] | {"steps": 100, "filters": "signed-patch"}}
+    attack = plugins.build("attack", name, (FAST | longer).get(name, {}))
+    length = 24
+    domain = Domain(kind="signal", shape=(2, length), low=(-1.0, 0.0), high=(1.0, 4.0), columns=(LEAD, PACE))
+    weight = torch.linspace(0.5, 1.5, length)
+
+    def answer(x):
+        # In units: the pace is 60 times what is stored.
+        z = x[:, 0] @ weight + (x[:, 1, 0] - 60)
+        return torch.stack([z, -z], 1)
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return answer(x)
+
+    target = TorchTarget(Model(), domain, 2)
+    x = torch.stack([torch.full((3, length), 0.1), torch.tensor([[1.0], [1.0], [1.5]]).expand(3, length)], 1)
+    batch = Batch(ids=torch.arange(3), x=x, y=target.predict(x).argmax(1))
+    sizes = {"linf": 0.3, "l2": 1.5, "l1": 6.0, "l0": 20.0}
+    for norm in sorted(attack.distances & sizes.keys()):
+        eps = sizes[norm]
+        threat = Threat(distance=distance(norm), eps=torch.full((3,), eps), domain=domain)
+        ledger = Ledger(target, batch, threat, access=attack.access, minimal=attack.family == "minimal", queries=4000)
+        attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
+        assert torch.equal(ledger.closest[:, 1], x[:, 1])
+        assert not ledger.fooled[2], "what the fixed channel decides stands"
+        assert ledger.fooled[:2].all() and not torch.equal(ledger.closest[0, 0], x[0, 0])
 
 
 def _margin_in(target, x, y, free, norm):

@@ -57,6 +57,31 @@ def test_signals_in_other_units_with_groups(tmp_path: Path) -> None:
         Npz(**options)()  # type: ignore[arg-type]
 
 
+def test_beats_with_their_rhythm(tmp_path: Path) -> None:
+    arrays = {"beats_uV": np.array([[-1500, 4], [0, 5], [7, 8], [9, 9]], dtype=np.int16), "y": np.arange(4)}
+    arrays |= {"record": np.array([7, 7, 7, 5]), "rr": np.array([0.5, 1.0, 1.0, 0.7]), "next": np.array([1.5, 1.0, 0.5, 0.7])}
+    np.savez(tmp_path / "e.npz", **arrays)  # type: ignore[arg-type]
+    options = {"path": str(tmp_path / "e.npz"), "kind": "signal", "divide": 1000.0, "low": -5.0, "high": 5.0}
+    data: Any = Npz(**options, groups="record", rhythm=("rr", "next"))()  # type: ignore[arg-type]
+    check_dataset(data)
+    assert data.domain.shape == (4, 2) and data.domain.free.shape == (1, 2) and data.domain.free.low == -5
+    x = data.load([1, 0])
+    assert x[0, 0].tolist() == pytest.approx([-1.5, 0.004]) and x[0, 1:].tolist() == [[0.5] * 2, [1.5] * 2, [1.0] * 2]
+    assert x[1, 1:, 0].tolist() == pytest.approx([0.7] * 3), "the record whose turn is first"
+    # Levels are those of the trace.
+    assert torch.equal(data.domain.round(x + 0.0002)[:, 1:], (x + 0.0002)[:, 1:])
+    chosen: Any = Npz(**options, groups="record", only=("7",), rhythm=("rr", "next"))()  # type: ignore[arg-type]
+    assert torch.equal(chosen.load([0]), x[:1])
+    other: Any = Npz(**options, groups="record", rhythm=("next", "rr"))()  # type: ignore[arg-type]
+    assert len({data.digest(), other.digest(), Npz(**options, groups="record")().digest()}) == 3  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="rhythm= names two arrays, BEFORE.AFTER, and groups="):
+        Npz(**options, rhythm=("rr", "next"))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="no array 'rest'"):
+        Npz(**options, groups="record", rhythm=("rr", "rest"))()  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="holds vectors; a rhythm is for signals: give the option kind=signal"):
+        Npz(**(options | {"kind": None}), groups="record", rhythm=("rr", "next"))()  # type: ignore[arg-type]
+
+
 def test_nothing_is_left_behind_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "d.npz", x=X, y=Y)
     (tmp_path / "tmp").mkdir()

@@ -57,6 +57,27 @@ def test_leads_units_and_bounds(tmp_path: Path) -> None:
         plugins.build("dataset", "wfdb", {"low": "-1+-2+-3", "leads": "I+V1"})
 
 
+def test_the_rhythm_is_that_of_all_beats(tmp_path: Path) -> None:
+    """A beat each second, but at 2 s, where a mark is none. The first window leaves the record; its beat counts all the same."""
+    record(tmp_path / "d", "a", symbols=SYMBOLS[:-1])
+    data = opened(tmp_path / "d", before=1.2, rhythm=True)
+    check_dataset(data)
+    x, low, high = data.load(range(4)), data.domain.low, data.domain.high
+    assert x.shape == (4, 4, 275) and (low, high) == ((-5, 0, 0, 0), (5, 5, 5, 5)) and data.domain.free.shape == (1, 275)
+    assert x[:, 1:, 0].tolist() == [[2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]] and torch.equal(x[:, 1:, 0], x[:, 1:, -1])
+    plain = opened(tmp_path / "d", before=1.2)
+    assert torch.equal(x[:, :1], plain.load(range(4))) and plain.digest() != data.digest()
+    record(tmp_path / "d", "b", symbols=["N"] * 5)
+    record(tmp_path / "d", "c", symbols=["N"])
+    data = opened(tmp_path / "d", rhythm=True)
+    assert [one.text for one in data.remarks] == ["record c has a single beat, and so no rhythm: left out"]
+    record(tmp_path / "d", "c", symbols=["N", "V"], apart=0.0)
+    assert opened(tmp_path / "d", rhythm=True).remarks[0].text.startswith("record c has beats that do not follow each other")
+    found = data.load(range(10))[:, 1:, 0]
+    assert found[data.groups == "a"].tolist() == [[1, 2, 1], [2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
+    assert found[data.groups == "b"].tolist() == [[1, 1, 1]] * 5
+
+
 def test_records_take_turns_and_can_be_chosen(tmp_path: Path) -> None:
     for name in ("a", "b"):
         record(tmp_path / "d", name, symbols=["N"] * 3 + ["V"])
@@ -132,6 +153,19 @@ def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "wfdb", None)
     with pytest.raises(RequestError, match=r"pip install 'brinell\[ecg\]'"):
         opened(tmp_path / "d")
+
+
+def test_real_records_give_the_intervals_that_others_found(shared: Path) -> None:
+    data = opened(shared / "ecg_wfdb_records", records=("100",), rhythm=True)
+    x = data.load(range(len(data)))
+    beats = (x[:, 0].numpy() * 1000).round().astype(np.int16)
+    mine = {beat.tobytes(): own for beat, own in zip(beats, x[:, 1:, 0].numpy(), strict=True)}
+    with np.load(shared / "ecg_mitbih" / "mitbih_beats_test_ds2.npz") as arrays:
+        of = arrays["record"] == 100
+        found = np.array([mine.get(beat.tobytes(), [np.nan] * 3) for beat in arrays["beats_uV"][of]])
+        theirs = np.stack([arrays["rr_prev_s"][of], arrays["rr_next_s"][of]], 1)
+    same = np.isclose(found[:, :2], theirs, atol=2e-3).all(1)
+    assert same.mean() > 0.95 and len(same) > 200 and np.unique(found[same, 2]).tolist() == [pytest.approx(0.794, abs=0.02)]
 
 
 def test_real_records_give_the_beats_that_others_cut(shared: Path) -> None:

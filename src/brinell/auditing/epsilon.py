@@ -91,6 +91,10 @@ class Points:
 
     def __init__(self, dataset: Dataset, ids: Array, labels: Array) -> None:
         self.dataset, self.domain, self.ids, self.labels = dataset, dataset.domain, ids, labels
+        if self.domain.kind == "signal" and self.domain.movable is not None:
+            raise RequestError(
+                f"some channels of {dataset.name} are fixed, and say nothing of a budget: name the data without rhythm="
+            )
         size = 4 * len(ids) * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
             raise RequestError(

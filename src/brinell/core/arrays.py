@@ -242,6 +242,7 @@ class StoredArrays:
         sampling: how signals were recorded, where that is known.
         remarks: what could not be read and was left out.
         groups: (n,) whose each input is, where that is known.
+        beside: (n, k) float32: the last k channels of signals, whose values are the same throughout, in the domain's units.
     """
 
     def __init__(
@@ -257,10 +258,11 @@ class StoredArrays:
         sampling: Sampling | None = None,
         remarks: Sequence[Remark] = (),
         groups: Array | None = None,
+        beside: Array | None = None,
     ) -> None:
         self.name, self.domain, self.classes, self.sampling = name, domain, classes, sampling
         self.remarks, self.groups = tuple(remarks), groups
-        self._x, self._y, self._arrangement, self._divisor = x, y, arrangement, divisor
+        self._x, self._y, self._arrangement, self._divisor, self._beside = x, y, arrangement, divisor, beside
         self._digest = ""
 
     def __len__(self) -> int:
@@ -272,10 +274,12 @@ class StoredArrays:
 
     def load(self, indices: Sequence[int]) -> Tensor:
         """(len(indices), *shape) float32 within the bounds."""
-        rows = self._arrangement(self._x[np.asarray(indices, dtype=np.int64)])
+        at = np.asarray(indices, dtype=np.int64)
+        rows = self._arrangement(self._x[at])
         release(self._x)
         x = torch.from_numpy(rows.astype(np.float32, order="C"))
-        return self.domain.clamp(x.div_(self._divisor) if self._divisor != 1 else x)
+        x = x.div_(self._divisor) if self._divisor != 1 else x
+        return self.domain.clamp(x if self._beside is None else with_channels(x, self._beside[at]))
 
     def digest(self) -> str:
         """Hash of domain, inputs (channels first) and labels; the same for the same content in any layout or file format."""
@@ -284,8 +288,15 @@ class StoredArrays:
             for rows in blocks(self._x):
                 hashed.update(little(self._arrangement(rows)))
             hashed.update(little(self._y))
+            if self._beside is not None:
+                hashed.update(little(self._beside))
             self._digest = hashed.hexdigest()
         return self._digest
+
+
+def with_channels(x: Tensor, values: Array) -> Tensor:
+    """Signals (n, C, T) with further channels (n, C + k, T), each of which holds one of `values` (n, k) throughout."""
+    return torch.cat([x, torch.from_numpy(values)[:, :, None].expand(-1, -1, x.shape[2])], 1)
 
 
 def space(domain: Domain) -> str:

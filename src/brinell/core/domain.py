@@ -12,7 +12,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Column(NamedTuple):
-    """One value of a vector that was a column of a table: its name, what it means to the model, whether it may change."""
+    """One value of a vector that was a column of a table, or one channel of a signal: what it is, and whether it may change."""
 
     name: str
     zero: float = 0.0
@@ -66,7 +66,7 @@ class Domain:
     levels: int | None = None
     """How many evenly spaced values a stored input can take (256 for 8-bit images); None where storage does not round."""
     columns: tuple[Column, ...] = ()
-    """What each value of a vector is, where it comes from a table; empty otherwise."""
+    """What each value of a vector is, where it comes from a table, or each channel of a signal; empty where there is no need."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -81,16 +81,17 @@ class Domain:
             raise ValueError(f"bounds {self.low} to {self.high}: the lower one must be the smaller")
         if self.levels is not None and self.levels < 2:
             raise ValueError(f"levels is {self.levels}; storage needs at least 2, or None for no rounding")
-        if self.columns and (self.kind, self.shape) != ("vector", (len(self.columns),)):
+        if self.columns and (self.kind not in ("vector", "signal") or self.shape[0] != len(self.columns)):
             raise ValueError(
-                f"{len(self.columns)} columns for a {self.kind} of shape {self.shape}: columns are those of a vector"
+                f"{len(self.columns)} columns for a {self.kind} of shape {self.shape}: columns are the values of a vector or the "
+                "channels of a signal"
             )
         if self.columns and all(column.fixed for column in self.columns):
             raise ValueError("every column is fixed, so there is nothing that an attack may change")
 
     @property
     def movable(self) -> Tensor | None:
-        """(k,) int64: which values of a vector an attack may change; None where it may change all."""
+        """(k,) int64: which values of a vector, or channels of a signal, an attack may change; None where it may change all."""
         free = [at for at, column in enumerate(self.columns) if not column.fixed]
         return torch.tensor(free) if len(free) < len(self.columns) else None
 
@@ -105,18 +106,19 @@ class Domain:
         columns = tuple(self.columns[i] for i in at)
         # A single number is much the faster one to compare with.
         low, high = (bound[0] if isinstance(bound, tuple) and len(set(bound)) == 1 else bound for bound in (low, high))
-        return replace(self, shape=(len(at),), low=low, high=high, columns=columns)
+        return replace(self, shape=(len(at), *self.shape[1:]), low=low, high=high, columns=columns)
 
     def part(self, x: Tensor) -> Tensor:
         """The values that may change, of whole inputs (n, *shape)."""
         movable = self.movable
-        return x if movable is None else x[..., movable.to(x.device)]
+        return x if movable is None else x[:, movable.to(x.device)]
 
     def in_units(self, x: Tensor) -> Tensor:
         """`x` (n, *shape) in the units of the table that it comes from, which a model of its columns takes; else as it is."""
         if not self.columns:
             return x
         zero, one = (torch.tensor([column[at] for column in self.columns], dtype=x.dtype, device=x.device) for at in (1, 2))
+        zero, one = (value.reshape(-1, *[1] * (len(self.shape) - 1)) for value in (zero, one))
         return zero + (one - zero) * x
 
     def facts(self) -> dict[str, Any]:
@@ -175,9 +177,14 @@ class Domain:
         return float(max(lowest - least, most - highest)) if least == least and most == most else float("nan")
 
     def round(self, x: Tensor) -> Tensor:
-        """The inputs `x` as they come back from storage: on the nearest of `levels` values, or unchanged without levels."""
+        """The inputs `x` as they come back from storage: on the nearest of `levels` values, or unchanged without levels.
+
+        What is fixed is stored elsewhere, and comes back as it is.
+        """
         if self.levels is None:
             return x
+        if (movable := self.movable) is not None:
+            return x.index_copy(1, movable.to(x.device), self.free.round(self.part(x)))
         low, high = self.bounds(x)
         steps = self.levels - 1
         return ((x - low) / (high - low) * steps).round_().clamp_(0, steps).div_(steps).mul_(high - low).add_(low)

@@ -181,13 +181,13 @@ class Ledger:
 
     def movable(self, x: Tensor) -> Tensor:
         """The values that may change, of whole inputs (n, *shape) or of what belongs to each of their values (n, k, *shape)."""
-        return x if self._movable is None else x[..., self._movable]
+        return x if self._movable is None else x.index_select(x.ndim - self._batch.x.ndim + 1, self._movable)
 
     def whole(self, ids: Tensor, x: Tensor) -> Tensor:
         """(n, *shape): the whole inputs of which an attack proposes the values that may change, the others as they were."""
         if self._movable is None:
             return x
-        if x.shape != (len(ids), len(self._movable)):
+        if x.shape != (len(ids), *self.batch.x.shape[1:]):
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
         return self._batch.x[ids].index_copy_(1, self._movable, x)
 

@@ -92,11 +92,12 @@ def size(distance: Distance, x: Tensor, x0: Tensor) -> Tensor:
 
 
 def extent(distance: Distance, domain: Domain) -> float:
-    """A distance that no two inputs within the bounds exceed; infinite where it depends on more than the change."""
+    """A distance that no change within the bounds exceeds; infinite where it depends on more than the change."""
     if is_relative(distance):
         return float("inf")
-    low, high = domain.bounds()
-    return float(distance.size((high - low).expand(1, *domain.shape)))
+    free = domain.free
+    low, high = free.bounds()
+    return float(distance.size((high - low).expand(1, *free.shape)))
 
 
 def tolerance(eps: Tensor, distance: Distance, domain: Domain) -> Tensor:

@@ -3,7 +3,8 @@
 Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options x= and y= name others. Bytes
 become [0, 1]; other numbers must lie in [0, 1] or between the options low= and high=, after a division by divide=. Channels may
 be last or first. Of signals, fs (values per second) and r_index (the value at second 0) are read where the archive has them.
-Each array is unpacked into a temporary file and mapped, so that an archive may be larger than memory.
+Heartbeats may bring the rhythm that they stand in (`rhythm=BEFORE+AFTER`, `brinell.core.rhythm`): further channels, which no
+attack changes. Each array is unpacked into a temporary file and mapped, so that an archive may be larger than memory.
 """
 
 import zipfile
@@ -16,6 +17,7 @@ from brinell.core.arrays import Arrangement, Array, Chosen, Layout, StoredArrays
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
+from brinell.core.rhythm import rhythm, with_rhythm
 from brinell.core.splits import turns
 from brinell.datasets._files import existing_file, map_npy, spill, unread
 
@@ -55,12 +57,17 @@ class Npz:
     """Values per second of a signal; by default the archive's fs, where it has one."""
     unit: str = ""
     """Unit of a signal's values, after the division."""
+    rhythm: tuple[str, ...] = ()
+    """Two arrays of seconds, since the beat before and until the one after, joined by +: they become channels that no attack
+    changes, and so does the median of all intervals of the beat's group."""
 
     def __post_init__(self) -> None:
         if not self.divide > 0:
             raise ValueError(f"divide is {self.divide:g}; it must be above 0")
         if self.only and not self.groups:
             raise ValueError("only= chooses groups: name their array by groups=")
+        if self.rhythm and (len(self.rhythm) != 2 or not self.groups):
+            raise ValueError("rhythm= names two arrays, BEFORE+AFTER, and groups= the one that says which recording a beat is of")
 
     def __call__(self) -> Dataset:
         """Open the archive.
@@ -77,6 +84,7 @@ class Npz:
                 x, y = _array(archive, x_name, file), np.array(_array(archive, y_name, file))
                 names = np.array(_array(archive, "classes", file)) if "classes" in known else None
                 groups = np.array(_array(archive, _pick(self.groups, (), known, file, "groups"), file)) if self.groups else None
+                intervals = [np.array(_array(archive, _pick(name, (), known, file, "rhythm"), file)) for name in self.rhythm]
                 numbers: dict[str, float] = {name: _number(archive, name, file) for name in ("fs", "r_index") if name in known}
         except (zipfile.BadZipFile, OSError) as error:
             raise unread(file, error) from None
@@ -87,6 +95,14 @@ class Npz:
             x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=self.divide, what=inputs
         )
         rows = None if groups is None else self._rows(groups, len(x), file)
+        beside = None
+        if intervals and groups is not None:
+            if arrangement.kind != "signal":
+                raise RequestError(f"{inputs} holds {arrangement.kind}s; a rhythm is for signals: give the option kind=signal")
+            # Before groups are chosen: a recording's median is that of all its beats.
+            before, after = intervals
+            beside = rhythm(before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}")[rows]
+            domain = with_rhythm(domain)
         return StoredArrays(
             name=file.stem,
             x=x if rows is None else Chosen(x, rows),
@@ -97,6 +113,7 @@ class Npz:
             divisor=divisor,
             sampling=self._sampling(arrangement, numbers, file),
             groups=None if groups is None else groups[rows],
+            beside=beside,
         )
 
     def _rows(self, groups: Array, n: int, file: Path) -> Array:

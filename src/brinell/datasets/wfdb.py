@@ -10,6 +10,9 @@ A record belongs to one patient; a file of records and patients says which ones 
 heartbeats using ECG morphology and heartbeat interval features, without the four records of paced beats. Deviation: record 201 is
 left out of ds1, since it is of the same patient as 202, which ds2 holds.
 
+With `rhythm=true` a beat brings the rhythm that it stands in (`brinell.core.rhythm`): the intervals to the beats beside it, those
+that are passed over included, and the median of its record, as further channels that no attack changes.
+
 A record that cannot be used (no annotations, no such lead, another rate where none was asked for) is left out and named.
 """
 
@@ -27,10 +30,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.arrays import Array, Labels, little, space
+from brinell.core.arrays import Array, Labels, little, space, with_channels
 from brinell.core.contracts import Dataset, Remark
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
+from brinell.core.rhythm import rhythm, with_rhythm
 from brinell.core.splits import turns
 from brinell.datasets._files import existing_file, existing_folder, unread
 
@@ -56,6 +60,8 @@ class Beats(NamedTuple):
     """(n, leads, T) float32, mV."""
     y: Labels
     """(n,) int64."""
+    rhythm: Array
+    """(n, 3) float32: intervals before and after, and the record's median, s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +94,8 @@ class Wfdb:
     """Lower bound of the values in mV: one for all leads, or one for each, joined by +."""
     high: tuple[float, ...] = (5.0,)
     """Upper bound of the values in mV, like low."""
+    rhythm: bool = False
+    """Whether the intervals to the beats beside it and the record's median are channels of each beat."""
 
     def __post_init__(self) -> None:
         if self.rate < 0 or self.before < 0 or self.after <= 0 or self.most < 0:
@@ -225,6 +233,7 @@ class _Record:
             raise RequestError(f"the window of {self.settings.before:g} + {self.settings.after:g} s holds no beat at {rate:g} Hz")
         classes = [AAMI.get(symbol) for symbol in self.marks.symbol]
         at = np.round(np.asarray(self.marks.sample) * (rate / self.header.fs)).astype(np.int64)
+        intervals = self._rhythm(np.array([name is not None for name in classes], dtype=bool))
         kept = [i for i, name in enumerate(classes) if name and before <= at[i] <= x.shape[1] - after]
         windows: Array = (
             np.stack([x[:, at[i] - before : at[i] + after] for i in kept]) if kept else np.empty((0, len(x), before + after))
@@ -237,7 +246,22 @@ class _Record:
             f"{int((~fits).sum())} of {len(fits)} beats of record {self.name} have missing values or leave the bounds of "
             f"{low.ravel().tolist()} to {high.ravel().tolist()} mV: left out; widen them by low= and high="
         )
-        return Beats(windows[fits].astype(np.float32), labels[fits]), rate, "" if fits.all() else lost
+        found = Beats(windows[fits].astype(np.float32), labels[fits], intervals[kept][fits])
+        return found, rate, "" if fits.all() else lost
+
+    def _rhythm(self, beat: Array) -> Array:
+        """(annotations, 3): the rhythm at those that mark a beat."""
+        found = np.zeros((len(beat), 3), dtype=np.float32)
+        if not self.settings.rhythm or not beat.any():
+            return found
+        if beat.sum() < 2:
+            raise _Unfit(f"record {self.name} has a single beat, and so no rhythm: left out")
+        between = np.diff(np.asarray(self.marks.sample)[beat]) / self.header.fs
+        if not (between > 0).all():
+            raise _Unfit(f"record {self.name} has beats that do not follow each other in time, and so no rhythm: left out")
+        before, after = np.append(np.nan, between), np.append(between, np.nan)
+        found[beat] = rhythm(before, after, np.zeros(len(before)), f"record {self.name}")
+        return found
 
     def _rate(self, others: float) -> float:
         if self.marks.fs and abs(self.marks.fs - self.header.fs) > 1e-6 * self.header.fs:
@@ -280,15 +304,16 @@ class HeartBeats:
 
     def __init__(self, name: str, found: dict[str, Beats], rate: float, settings: Wfdb, remarks: tuple[Remark, ...]) -> None:
         self.name, self.classes, self.remarks = name, CLASSES, remarks
-        x, y = (np.concatenate(parts) for parts in zip(*found.values(), strict=True))
+        x, y, intervals = (np.concatenate(parts) for parts in zip(*found.values(), strict=True))
         record = np.repeat(np.arange(len(found)), [len(beats.y) for beats in found.values()])
         order = turns(record)
         if settings.most:
             order = order[np.sort(np.concatenate([np.flatnonzero(y[order] == label)[: settings.most] for label in np.unique(y)]))]
-        self._x, self._y = x[order], y[order]
+        self._x, self._y, self._rhythm = x[order], y[order], intervals[order] if settings.rhythm else None
         self.groups = np.array(list(found))[record[order]]
         low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
-        self.domain = Domain(kind="signal", shape=self._x.shape[1:], low=low, high=high)
+        domain = Domain(kind="signal", shape=self._x.shape[1:], low=low, high=high)
+        self.domain = with_rhythm(domain, settings.leads) if settings.rhythm else domain
         start = -math.floor(settings.before * rate) / rate
         self.sampling = Sampling(rate=rate, unit="mV", start=start, leads=settings.leads)
         self._digest = ""
@@ -301,8 +326,10 @@ class HeartBeats:
         return self._y.copy()
 
     def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), leads, T) float32, mV within the bounds."""
-        return self.domain.clamp(torch.from_numpy(self._x[np.asarray(indices, dtype=np.int64)]))
+        """(len(indices), leads, T) float32, mV within the bounds; with a rhythm three channels more, in seconds."""
+        at = np.asarray(indices, dtype=np.int64)
+        x = torch.from_numpy(self._x[at])
+        return self.domain.clamp(x if self._rhythm is None else with_channels(x, self._rhythm[at]))
 
     def digest(self) -> str:
         """Hash of domain, inputs and labels; names of records do not count."""
@@ -310,5 +337,7 @@ class HeartBeats:
             hashed = hashlib.blake2b(space(self.domain).encode(), digest_size=16)
             hashed.update(little(self._x))
             hashed.update(little(self._y))
+            if self._rhythm is not None:
+                hashed.update(little(self._rhythm))
             self._digest = hashed.hexdigest()
         return self._digest

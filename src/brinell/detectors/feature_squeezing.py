@@ -69,7 +69,12 @@ def _fewest(x: Tensor, labels: Tensor, target: Target) -> int:
 
 
 def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
-    """(n, *shape) inputs rounded to 2**bits levels between the bounds; the gradient passes as if nothing were rounded."""
+    """(n, *shape) inputs rounded to 2**bits levels between the bounds; the gradient passes as if nothing were rounded.
+
+    What no attack may change is left as it is.
+    """
+    if (movable := domain.movable) is not None:
+        return x.index_copy(1, movable.to(x.device), reduce_bits(domain.part(x), bits, domain.free))
     low, high = domain.bounds(x)
     levels = 2**bits - 1
     share = (x - low) / (high - low)

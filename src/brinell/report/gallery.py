@@ -17,6 +17,7 @@ from brinell.report.changes import changes
 from brinell.report.figures import trace
 from brinell.report.filmstrip import film, most_changed, weight
 from brinell.report.masks import masks
+from brinell.report.words import short
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
@@ -113,12 +114,16 @@ def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
 def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array) -> Example:
     names = manifest["data"]["classes"]
     size = float(_size(records, str(manifest["distance"]))[row])
+    domain = manifest["data"]["domain"]
+    beside = fixed(domain, clean) if domain["kind"] == "signal" else ""
+    if beside:
+        clean, adversarial = movable(domain, clean), movable(domain, adversarial)
     delta = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
-    low, high = (float(np.mean(manifest["data"]["domain"][end])) for end in ("low", "high"))
+    low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
     factor = amplification(delta, high - low)
     eps = dict(zip(manifest["eps"], manifest["eps_text"], strict=True))
     confidence = records.adv_confidence[row]
-    kind, middle = str(manifest["data"]["domain"]["kind"]), (low + high) / 2
+    kind, middle = str(domain["kind"]), (low + high) / 2
     views = {"clean": clean, "perturbation": middle + factor * delta, "adversarial": adversarial}
     label, pred, adv = (_name(names, int(column[row])) for column in (records.label, records.clean_pred, records.adv_pred))
     titles = {
@@ -129,8 +134,9 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
     touched = ""
     if kind == "signal":
         shown, touched = _traces(clean, adversarial, manifest["data"].get("sampling"), titles)
-    elif manifest["data"]["domain"].get("columns"):
-        factor, shown = 1, changes(manifest["data"]["domain"], clean, adversarial)
+        touched += f"; fixed: {beside}" if beside else ""
+    elif domain.get("columns"):
+        factor, shown = 1, changes(domain, clean, adversarial)
     elif kind == "video":
         shown = _films(views, low, high, titles)
     else:
@@ -149,6 +155,17 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         touched=touched,
         **shown,
     )
+
+
+def movable(domain: Mapping[str, Any], x: Array) -> Array:
+    """The channels (C, T) of a signal that may change; the others are in units of their own."""
+    return x[[at for at, column in enumerate(domain["columns"]) if not column[3]]]
+
+
+def fixed(domain: Mapping[str, Any], x: Array) -> str:
+    """In words, the channels of a signal (C, T) that may not change, each by its mean; "" where all may."""
+    names = [(at, column[0]) for at, column in enumerate(domain.get("columns", ())) if column[3]]
+    return ", ".join(f"{name} {short(float(x[at].mean()))}" for at, name in names)
 
 
 def _traces(

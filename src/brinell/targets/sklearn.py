@@ -169,7 +169,7 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
         RequestError: the data lacks a column that it was fitted with; texts, and no pandas to hand them over in.
     """
     fitted = [str(one) for one in getattr(estimator, "feature_names_in_", ())]
-    if not fitted or not domain.columns:
+    if not fitted or not domain.columns or domain.kind != "vector":
         return lambda rows: rows
     own = [column.name for column in domain.columns]
     if missing := [one for one in fitted if one not in own]:
