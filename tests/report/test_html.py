@@ -143,7 +143,7 @@ def test_a_thousand_classes(make):
     run = make({"net": random_breaks(2000, 0)}, np.arange(2000) % 1000, [i / 100 for i in range(20)], names, shape=(3, 16, 16))
     page = check(html.render(run))
     assert "The other 985 classes stand in tables/per_class.csv" in page.text
-    assert "1000 of 1000 classes have fewer than 10 samples" in page.text
+    assert "Fewer than 10 samples in 1000 of 1000 classes" in page.text
     assert "too few to tell classes apart" in page.text
 
 

@@ -201,9 +201,9 @@ def _small_classes(result: AuditResult) -> list[str]:
         few = [c for c in m.per_class if c.n < words.FEW]
         if few:
             found.append(
-                f"{len(few)} of {len(m.per_class)} classes have fewer than {words.FEW} samples; their rates are wide open, as "
-                "their intervals show."
+                f"Fewer than {words.FEW} samples in {len(few)} of {len(m.per_class)} classes: rates are wide open there, as the "
+                "intervals show."
             )
         if m.classes_without_samples:
-            found.append(f"{words.count(m.classes_without_samples)} classes have no sample; nothing is known about them.")
+            found.append(f"No sample in {words.count(m.classes_without_samples)} of the classes: nothing is known there.")
     return found
