@@ -112,6 +112,14 @@ def test_too_few_inputs_are_refused():
         _teach("none", target, batch)
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "a2c"])
+def test_fewer_inputs_than_slots_fill_as_many(algorithm):
+    target, batch = _linear(n=9)
+    agent = _teach(algorithm, target, batch, slots=64, steps=100)
+    assert sum(agent.about["training_queries"].values()) == target.seen
+    assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["lessons"]["slots"] == 64
+
+
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     out = tmp_path / "agent.safetensors"
     lessons = Lessons(algorithm="ppo", steps=300, **SHORT)

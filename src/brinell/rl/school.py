@@ -36,6 +36,8 @@ ADVANTAGE = 0.02
 """A typical advantage in shares of the way: what DQN's outputs are measured in."""
 ADDED = ("seconds", "steps", "updates", "episodes", "queries")
 """What a training that goes on counts from where it stopped."""
+FEWEST = 8
+"""Correctly classified inputs that there must be."""
 HELD_OUT = 0.2
 """Share of the probed inputs on which the prior is tested and not fitted."""
 
@@ -55,7 +57,7 @@ class Lessons:
     steps: int | None = None
     """Steps of single slots that it may learn for; None for no such end."""
     slots: int = 64
-    """Episodes that run at once."""
+    """Episodes that run at once, or as many as there are inputs."""
     seed: int = 0
     """Of everything random."""
 
@@ -132,8 +134,9 @@ def teach(
         }
         return Agent(prior=prior, network=network, about=about)
 
-    if len(batch) < lessons.slots:
-        raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {lessons.slots}")
+    if len(batch) < FEWEST:
+        raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
+    slots = min(lessons.slots, len(batch))
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(target, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
@@ -144,7 +147,7 @@ def teach(
     rng = Streams.of(lessons.seed, batch.ids)
     prior, network = (begun.prior, begun.network) if begun else (Prior(grid.channels, lessons.seed), None)
     if lessons.probes and not begun:
-        for report in _fit(prior, ledger, batch, threat, grid, variants, lessons, rng.fold("probes")):
+        for report in _fit(prior, ledger, batch, threat, grid, variants, replace(lessons, slots=slots), rng.fold("probes")):
             tell(report)
     probing = int(ledger.forwards.sum())
     left = None if lessons.steps is None else lessons.steps - done.get("steps", 0)
@@ -153,12 +156,12 @@ def teach(
         if done:  # other episodes than those that were played
             rng = rng.fold(f"after {len(curve)} reports")
         environment = Placement(
-            ledger.desk(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=lessons.slots, cycle=True
+            ledger.desk(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, cycle=True
         )
         scale = ADVANTAGE if lessons.algorithm == "dqn" else 1.0
         network = network or PatchNetwork(families(variants), scale=scale, seed=lessons.seed)
-        trainer = _trainer(lessons, network, environment, lessons.seed + len(curve))
-        for progress in train(trainer, steps=left, seconds=lessons.seconds, every=20 * lessons.slots):
+        trainer = _trainer(replace(lessons, slots=slots), network, environment, lessons.seed + len(curve))
+        for progress in train(trainer, steps=left, seconds=lessons.seconds, every=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.forwards.sum())}
             point |= {name: point[name] + done.get(name, 0) for name in ADDED}
             curve.append(point)
