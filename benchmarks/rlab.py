@@ -12,6 +12,7 @@
     fill     how full the batches are that the network is shown
     free     each filter alone without a limit on the distance
     equal    the same patches and filtered values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
+    spend    the same, all queries spent: after a success each goes on within a smaller distance
     reach    what a filter on patches can do at all, found with gradients, beside what RLAB finds without
 
 All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image
@@ -34,7 +35,7 @@ import numpy as np
 import torch
 from black_box import Bench
 from rlab_common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
-from rlab_controls import Sparse, restricted
+from rlab_controls import Restricted, Sparse, restricted
 from rlab_reach import reach
 from rlab_truth import fill, free, map_, probes
 from torch import Tensor
@@ -271,12 +272,16 @@ def coarse(options: argparse.Namespace) -> None:
 # --- equal filter, equal budget --------------------------------------------------------------------------------------
 
 
+VALUES = (
+    ("resnet20", 1.0, "filters=gaussian-noise&patch=2"),
+    ("lenet5_clean", 3.0, "filters=signed-patch(factor=4)&patch=2"),
+)
+"""Network, L2, and which values stand on which patches."""
+
+
 def equal(options: argparse.Namespace) -> None:
     """Who places the same values best."""
-    for name, eps, settings in (
-        ("resnet20", 1.0, "filters=gaussian-noise&patch=2"),
-        ("lenet5_clean", 3.0, "filters=signed-patch(factor=4)&patch=2"),
-    ):
+    for name, eps, settings in VALUES:
         bench, spec = bench_of(name, options.samples), f"rlab?{settings}&clean_up=false"
         ways: dict[str, Callable[[int], Outcome]] = {
             policy: lambda seed, policy=policy: fight(bench, f"{spec}&policy={policy}", eps, 1000, seed)  # noqa: B023
@@ -295,6 +300,32 @@ def equal(options: argparse.Namespace) -> None:
                 over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
                 over_seeds(ends, lambda one: one.seconds / len(bench.y), 2),  # noqa: B023
             )
+
+
+def spend(options: argparse.Namespace) -> None:
+    """Who comes closest with the same values and queries."""
+    budgets = (250, 500, 1000)
+    for name, eps, settings in VALUES:
+        bench, spec = bench_of(name, options.samples), f"rlab?{settings}&clean_up=false"
+        policies = {policy: policy for policy in ("default", "greedy", "random")}
+        if name == "lenet5_clean":
+            own = trained(options, "mnist-ppo", "ppo", attack=f"rlab?{settings}", network=name, eps=eps)
+            policies = {"agent of its own": own} | policies
+        ways: dict[str, Callable[[int, int], Outcome]] = {
+            way: lambda at, seed, policy=policy: fight(bench, f"{spec}&refine={at}&policy={policy}", eps, at, seed)  # noqa: B023
+            for way, policy in policies.items()
+        }
+        for way, control in (("Square's search", Restricted), ("Sparse-RS's search", Sparse)):
+            ways[way] = lambda at, seed, control=control: restricted(bench, spec, eps, at, seed, control, closer=True)  # noqa: B023
+        title = f"All queries spent: {bench.subject.name}, {settings}, L2 {eps:g}, {options.samples} images"
+        columns = ", ".join(f"success with {at}, median L2" for at in budgets)
+        out = table(options, title, f"way, {columns}", "Medians are over all images, those that were not fooled at infinity.")
+        for way, run in ways.items():
+            cells = []
+            for at in budgets:
+                ends = [run(at, seed) for seed in options.seeds]
+                cells += [over_seeds(ends, Outcome.rate, 2), over_seeds(ends, lambda one: statistics.median(one.l2.tolist()), 2)]
+            out.add(way, *cells)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -319,6 +350,7 @@ STUDIES = {
     "fill": Study(fill, 120, (0,)),
     "free": Study(free, 50, (0,)),
     "equal": Study(equal, 40, (0, 1, 2)),
+    "spend": Study(spend, 40, (0, 1, 2)),
     "reach": Study(reach, 30, (0,)),
     "load": Study(load, 40, (0,)),
 }

@@ -100,21 +100,31 @@ def table(options: argparse.Namespace, title: str, columns: str, note: str = "")
     """A table that says how it is made again."""
     words = ["python benchmarks/rlab.py --study", options.study, "--samples", str(options.samples), "--seeds"]
     words += [str(seed) for seed in options.seeds]
-    if options.study in ("agents", "filters", "map"):
+    if options.study in ("agents", "filters", "map", "spend"):
         words += ["--minutes", f"{options.minutes:g}", "--inputs", str(options.inputs)]
     return measure.Table(title, " ".join(words), columns.split(", "), note)
 
 
-def trained(options: argparse.Namespace, name: str, algorithm: str, reward: str = "margin", attack: str = "rlab?patch=2") -> str:
-    """The file of an agent for CIFAR-10 ResNet-20, trained where it is missing."""
+def trained(
+    options: argparse.Namespace,
+    name: str,
+    algorithm: str,
+    reward: str = "margin",
+    attack: str = "rlab?patch=2",
+    network: str = "resnet20",
+    eps: float = 1.0,
+) -> str:
+    """The file of an agent that learned on a network's training images, trained where it is missing."""
     path = Path(options.agents) / f"{name}.safetensors"
     if not path.exists():
-        subject = measure.subject("resnet20")
+        subject = measure.subject(network)
+        images = "cifar10/cifar10_train_a.npz" if subject.data.startswith("cifar10") else "mnist/mnist_train.npz"
         lessons = Lessons(algorithm=algorithm, seconds=60 * options.minutes)  # type: ignore[arg-type]
         coaching = Coaching(
-            data=f"npz:{measure.SHARED / 'cifar10/cifar10_train_a.npz'}",
+            data=f"npz:{measure.SHARED / images}",
             model=subject.model_spec,
             attack=attack,
+            eps=eps,
             samples=options.inputs,
             lessons=lessons,
             reward=reward,

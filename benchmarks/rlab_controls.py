@@ -3,6 +3,7 @@
 Square (Andriushchenko et al. 2020, section 3): a window of patches takes one version of one filter; windows shrink on its
 schedule. Sparse-RS (Croce et al. 2022, section 3): a share of the patches is swapped for others of random versions, likewise.
 Both keep what lowers the margin, begin with the budget filled at random, and clear patches at random where it would be exceeded.
+With `closer` they go on after a success until the queries are spent, each time within a smaller distance, as RLAB's `refine`.
 """
 
 import time
@@ -22,7 +23,7 @@ from brinell.core.losses import margin
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rl.rules import PACE
+from brinell.rl.rules import PACE, SHRINK
 
 START = 0.25
 """Share of the patches that the first windows hold."""
@@ -35,8 +36,11 @@ class Restricted:
 
     name = "square"
 
-    def __init__(self, desk: Desk, batch: Batch, threat: Threat, rng: Streams, attack: Any, steps: int) -> None:
-        self.desk, self.batch, self.threat, self.steps = desk, batch, threat, steps
+    def __init__(
+        self, desk: Desk, batch: Batch, threat: Threat, rng: Streams, attack: Any, steps: int, *, closer: bool = False
+    ) -> None:
+        self.desk, self.batch, self.steps, self.closer = desk, batch, steps, closer
+        self.radius = threat.eps.clone()
         self.grid: PatchGrid = attack.grid(threat.domain)
         self.variants = attack.variants(threat.domain)
         self.state = Assignment(self.grid, Bank(batch.x, threat.domain, self.variants, rng.fold("bank")))
@@ -46,10 +50,10 @@ class Restricted:
         self.best = torch.full((len(batch),), torch.inf)
 
     def __call__(self) -> None:
-        """Until every clip is fooled or the steps are spent."""
-        rows = torch.arange(len(self.batch))
+        """Until every sample is fooled, or with `closer` in any case, until the steps are spent."""
+        rows, open_ = torch.arange(len(self.batch)), self.desk.affordable if self.closer else self.desk.standing
         for step in range(self.steps):
-            rows = rows[self.desk.standing(self.batch.ids[rows])]
+            rows = rows[open_(self.batch.ids[rows])]
             if not len(rows):
                 return
             halvings = sum(step > self.steps * at for at in PACE)
@@ -67,6 +71,9 @@ class Restricted:
             for at in better.nonzero().flatten().tolist():
                 numbers, versions = plans[at]
                 self.squares[rows[at], numbers] = self._cost(int(rows[at]), numbers, versions)
+            fooled = rows[better & (lead < 0)]
+            self.radius[fooled] = SHRINK * self.squares[fooled].sum(1).sqrt()
+            self.best[fooled] = torch.inf  # what must be cleared to fit is found out by the next question
 
     def _plan(self, row: int, halvings: int, *, first: bool) -> tuple[Tensor, Tensor]:
         """Patches and what they are to carry: a window of one version, and whatever must go for it."""
@@ -79,7 +86,7 @@ class Restricted:
         """As many of the patches, in their order, as fit into the budget, and CLEAN for whatever must go for them, at random."""
         rng = self.chance[row]
         cost = self._cost(row, window, version)
-        room = float(self.threat.eps[row]) ** 2 * (1 - 1e-5)
+        room = float(self.radius[row]) ** 2 * (1 - 1e-5)
         fits = cost.cumsum(0) <= room
         window, version, cost = window[fits], version[fits], cost[fits]
         others = self.squares[row].clone()
@@ -123,10 +130,20 @@ class Sparse(Restricted):
         return self._fitted(row, new, torch.randint(len(self.variants), (len(new),), generator=rng))
 
 
-def restricted(bench: Bench, spec: str, eps: float, queries: int, seed: int, control: type[Restricted] = Restricted) -> Outcome:
+def restricted(
+    bench: Bench,
+    spec: str,
+    eps: float,
+    queries: int,
+    seed: int,
+    control: type[Restricted] = Restricted,
+    *,
+    closer: bool = False,
+) -> Outcome:
     """A control with the patches and versions of the RLAB that `spec` names."""
     attack = plugins.build("attack", "rlab", plugins.parse(spec).options)
     ledger, batch, threat = bench.open("l2", eps, queries - 1)
     began = time.process_time()
-    control(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold(control.name), attack, queries - 1)()
+    rng = Streams.of(seed, batch.ids).fold(control.name)
+    control(ledger.desk(), batch, threat, rng, attack, queries - 1, closer=closer)()
     return outcome(ledger, bench.x, time.process_time() - began)
