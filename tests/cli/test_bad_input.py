@@ -1,0 +1,163 @@
+"""Bad input: one line that says what, why and what to do, and the right exit code."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from _cli import cut, part_of, words
+
+
+class Gadget:
+    """An object whose pickle runs code when it is loaded."""
+
+    def __reduce__(self):
+        return (os.mkdir, ("/tmp/brinell-was-here",))
+
+
+@pytest.fixture(scope="module")
+def spoilt(work):
+    """Files that are missing, damaged or not what they should be."""
+    x = np.full((6, 2), 0.4, dtype=np.float32)
+    y = np.zeros(6, dtype=np.int64)
+    np.savez(work / "outside.npz", x=x + 1, y=y)
+    np.savez(work / "nan.npz", x=x * np.nan, y=y)
+    np.savez(work / "rounding.npz", x=np.full((6, 2), 1 + 5e-7, dtype=np.float32), y=y)
+    np.savez(work / "labels.npz", x=x, y=y + 5)
+    np.savez(work / "negative.npz", x=x, y=y - 1)
+    np.savez(work / "short.npz", x=x, y=y[:3])
+    np.savez(work / "pickled.npz", x=np.array([object()] * 6), y=y)
+    np.savez(work / "other.npz", a=x)
+    (work / "damaged.npz").write_bytes((work / "data.npz").read_bytes()[:200])
+    torch.save(Gadget(), work / "gadget.pt")
+    torch.save({"at": torch.tensor(0.5)}, work / "good.pt")
+    (work / "damaged.pt").write_bytes((work / "good.pt").read_bytes()[:300])
+    torch.save({"weight": torch.tensor(0.5)}, work / "misfit.pt")
+    (work / "damaged.safetensors").write_bytes(b"\x08\x00\x00")
+    (work / "syntax.py").write_text("def model(:\n")
+    (work / "raises.py").write_text("import nothing_of_that_name\n")
+    (work / "bad.toml").write_text("data = \n")
+    (work / "unknown.toml").write_text("modle = 'digits-cnn'\n")
+    return work
+
+
+BAD = {
+    # What is asked for: words of the audit, and what the line must say.
+    "labels the model has no output for": ({"data": "labels.npz"}, "model parabola tells 2 classes apart, .* labels from 5 to 5"),
+    "inputs outside the bounds": (
+        {"data": "outside.npz"},
+        "values from 1.4 to 1.4, outside the bounds 0 to 1: give bounds",
+    ),
+    "NaN inputs": ({"data": "nan.npz"}, "holds NaN or infinity: mend or drop"),
+    "negative labels": ({"data": "negative.npz"}, "labels are counted from 0"),
+    "fewer labels than inputs": ({"data": "short.npz"}, "3 labels for 6 inputs"),
+    "pickled arrays": ({"data": "pickled.npz"}, "Python objects .a pickle., which are never loaded"),
+    "no such array": ({"data": "other.npz"}, "has no array x .*it holds a"),
+    "damaged data": ({"data": "damaged.npz"}, "damaged.npz is damaged or cut short"),
+    "missing data": ({"data": "nowhere.npz"}, "there is no file .*nowhere.npz: check the path"),
+    "NaN logits": ({"model": "after?args=then=nan"}, "answered NaN or infinity .*: look for overflow"),
+    "NaN logits on adversarial inputs only": ({"model": "after?args=then=late-nan"}, "answered NaN or infinity.*: .*look for"),
+    "probabilities": ({"model": "after?args=then=softmax"}, "answers probabilities .*attacks need logits: return what goes into"),
+    "one output": ({"model": "after?args=then=one"}, "answers one number per input; give one logit per class"),
+    "no tensor": ({"model": "after?args=then=dict"}, "answers with a dict, not with a tensor of logits: wrap it"),
+    "no rows": ({"model": "after?args=then=flat"}, "must give .1, classes. logits"),
+    "a factory that fails": ({"model": "breaks"}, "model.py:breaks failed with ValueError: no weights today"),
+    "a factory of no module": ({"model": "no_module"}, "returned a int, not an nn.Module"),
+    "a factory of another name": ({"model": "parabolla"}, "has no function 'parabolla'.*parabola"),
+    "weights that are a pickle": ({"model": "parabola?weights={work}/gadget.pt"}, "gadget.pt is a pickle .*never loaded: save"),
+    "weights of another model": ({"model": "parabola?weights={work}/misfit.pt"}, "misfit.pt does not fit Parabola: .*missing"),
+    "damaged weights": ({"model": "parabola?weights={work}/damaged.pt"}, "damaged.pt is damaged"),
+    "damaged safetensors": ({"model": "parabola?weights={work}/damaged.safetensors"}, "damaged.safetensors is damaged"),
+    "missing weights": ({"model": "parabola?weights={work}/nowhere.pt"}, "there is no file .*nowhere.pt: check"),
+    "unknown option of the model": ({"model": "parabola?wieghts=x"}, "has no option 'wieghts', did you mean 'weights'"),
+    "unknown option of the data": ({"data": "data.npz?layuot=first"}, "has no option 'layuot', did you mean 'layout'"),
+    "unknown attack": ({"more": ["--attack", "apgd-cd"]}, "there is no attack 'apgd-cd', did you mean 'apgd-ce'"),
+    "unknown setting of an attack": ({"more": ["--attack", "pgd?stepps=3"]}, "has no option 'stepps', did you mean 'steps'"),
+    "unknown norm": ({"more": ["--norm", "linff"]}, "there is no distance 'linff', did you mean 'linf'"),
+    "negative eps": ({"more": ["--eps", "-0.1"]}, "eps '-0.1' is negative: a budget is 0 or more"),
+    "eps that is no number": ({"more": ["--eps", "eight"]}, "eps 'eight' is no number: write 0.3, 8/255"),
+    "eps of zero over zero": ({"more": ["--eps", "0/0"]}, "eps '0/0' is no number"),
+    "more samples than there are": ({"more": ["--samples", "99"]}, "samples is 99, and data has 24: ask for that many at most"),
+    "no samples": ({"more": ["--samples", "0"]}, "samples is 0"),
+    "samples that are no number": ({"more": ["--samples", "many"]}, "Invalid value for .--samples.: .*valid integer"),
+    "unknown device": ({"more": ["--device", "abacus"]}, "device 'abacus' cannot be used .*: choose cpu, or auto"),
+    "unknown option": ({"more": ["--sample", "3"]}, "No such option.*--sample"),
+    "an attack that does not fit": ({"more": ["--norm", "l1"]}, "no attack can run on parabola .*not in l1"),
+    "the same attack twice": ({"more": ["--attack", "fgsm"]}, "attack fgsm is named twice"),
+    "a run folder that is a file": ({"out": "data.npz"}, "data.npz"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input(what, spoilt, tmp_path, refused):
+    asked, said = BAD[what]
+    model = asked.get("model", "parabola").replace("{work}", str(spoilt))
+    out = spoilt / asked["out"] if "out" in asked else tmp_path / "run"
+    line = refused(*words(spoilt, out, *asked.get("more", ()), model=model, data=asked.get("data", "data.npz")))
+    assert re.search(said, line), line
+
+
+def test_no_pickle_was_run():
+    assert not os.path.exists("/tmp/brinell-was-here")
+
+
+def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
+    weights = f"parabola?weights={spoilt / 'good.pt'}"
+    assert ask(*words(spoilt, tmp_path / "weights", model=weights))[0] == 0
+    code, answer = ask(*words(spoilt, tmp_path / "rounding", data="rounding.npz"))
+    assert code == 0 and answer["n"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["audit", "{work}/nowhere.toml"], "there is no file .*nowhere.toml"),
+        (["audit", "{work}/bad.toml"], "bad.toml is no TOML"),
+        (["audit", "{work}/unknown.toml"], "there is no setting 'modle', did you mean 'model'"),
+        (["audit", "--model", "digits-cmm"], "there is no target 'digits-cmm', did you mean 'digits-cnn'"),
+        (["audit", "--data", "digitz"], "there is no dataset 'digitz', did you mean 'digits'"),
+        (["audit", "--model", "torch:{work}/syntax.py:model"], "syntax.py failed on import with SyntaxError"),
+        (["audit", "--model", "torch:{work}/raises.py:model"], "raises.py failed on import with ModuleNotFoundError"),
+        (["audit", "--model", "torch:{work}/nowhere.py:model"], "there is no file .*nowhere.py"),
+        (["audit", "--data", "npz:{work}/data.npz", "--eps", "0.1"], "digits-cnn takes images of shape .1, 8, 8.*--data digits"),
+        (["audit", "--resume"], "--resume needs --out"),
+        (["report", "{work}"], "is no run folder: it has no manifest.json; brinell audit makes one"),
+        (["verify", "{work}/nowhere"], "is no run folder"),
+        (["compare", "{work}", "{work}"], "is no run folder"),
+        (["gate", "{work}", "--robust", "0.5"], "is no run folder"),
+        (["gate", "{good}"], "a gate needs a condition"),
+        (["gate", "{good}", "--robust", "50"], "50.*between 0 and 1"),
+        (["gate", "{good}", "--robust", "0.5", "--model", "nobody"], "holds no model 'nobody', only parabola"),
+        (["gate", "{good}", "--baseline", "{work}"], "is no run folder"),
+        (["compare", "{good}"], "holds 1 models: name a second run"),
+        (["plugins", "attacks"], "there is no kind 'attacks', did you mean 'attack'"),
+        (["adit"], "No such command 'adit'"),
+        (["report"], "Missing argument 'RUN'"),
+        (["verify", "{good}", "--jsn"], "No such option.*--jsn"),
+    ],
+)
+def test_requests_that_cannot_be_carried_out(arguments, said, spoilt, good, refused):
+    line = refused(*(word.format(work=spoilt, good=good) for word in arguments))
+    assert re.search(said, line), line
+
+
+@pytest.mark.parametrize("verb", ["report", "verify", "gate --robust 0.1", "compare {}"])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"schema": 2}', b'{"schema": 2, "request": {"datta": 1}}'])
+def test_a_damaged_manifest(copy, verb, content, refused):
+    (copy / "manifest.json").write_bytes(content)
+    verb, *more = verb.split()
+    line = refused(verb, copy, *(word.format(copy) for word in more))
+    assert str(copy) in line
+
+
+@pytest.mark.parametrize("verb", ["report", "gate --robust 0.1", "compare {}"])
+def test_damaged_records(copy, verb, refused):
+    cut(part_of(copy, "records"))
+    verb, *more = verb.split()
+    assert "is damaged" in refused(verb, copy, *(word.format(copy) for word in more))
+
+
+def test_a_folder_that_is_taken(good, work, refused):
+    assert "holds a run: add --resume" in refused(*words(work, good))

@@ -1,0 +1,129 @@
+"""`brinell verify`: what holds, and every way in which a run folder may no longer tell the truth."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from _cli import cut, part_of, words
+from _helpers import workspace
+from brinell.cli import run as cli
+from brinell.store.run import Run
+
+
+def test_verify_passes_on_a_good_run(good, ask, capsys):
+    code, answer = ask("verify", good)
+    records = Run.open(good).records()
+    assert code == 0 and answer["passed"] and answer["problems"] == []
+    fooled = {(a, s) for a, s, o in zip(records.attack, records.sample_id, records.outcome, strict=True) if o == "fooled"}
+    assert answer["successes"] == len(fooled) and answer["predictions"] == 24
+    assert cli(["verify", str(good)]) == 0
+    assert "all hold" in capsys.readouterr().out
+
+
+def test_verify_passes_on_several_models(pair, ask):
+    assert ask("verify", pair)[0] == 0
+
+
+def rehash(copy):
+    """As a careful forger would: the manifest names the new files."""
+    run = Run.open(copy)
+    run.manifest["files"] = run.digests()
+    run.save_manifest()
+
+
+def alter_array(copy, change):
+    file = part_of(copy, "arrays")
+    arrays = load_file(file)
+    name = sorted(arrays)[0]
+    arrays[name] = change(arrays[name]).astype(np.float32)
+    save_file(arrays, file)
+
+
+def alter_record(copy, column, change):
+    """Changes one value in the first row that was fooled."""
+    file = part_of(copy, "records")
+    table = pq.read_table(file)
+    row = table["outcome"].to_pylist().index("fooled")
+    values = table[column].to_pylist()
+    values[row] = change(values[row])
+    at = table.schema.get_field_index(column)
+    import pyarrow as pa
+
+    table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    pq.write_table(table, file)
+
+
+def delete_part(copy, folder):
+    part_of(copy, folder).unlink()
+
+
+SPOILT = {
+    "array by a little": (lambda c: alter_array(c, lambda x: x + np.float32([1e-7, 0])), "changed after the run ended", None),
+    "array back to clean": (lambda c: alter_array(c, lambda x: x - np.float32([0.1, 0])), "changed", "the model is right on"),
+    "array beyond eps": (lambda c: alter_array(c, lambda x: x + np.float32([0.3, 0])), "changed", "is farther than eps"),
+    "array out of bounds": (lambda c: alter_array(c, lambda x: x + np.float32([5, 0])), "changed", "leaves the bounds"),
+    "array of another shape": (lambda c: alter_array(c, lambda x: x[:1]), "changed", "is not of shape"),
+    "array of NaN": (lambda c: alter_array(c, lambda x: x * np.nan), "changed", "is"),
+    "record says a smaller norm": (lambda c: alter_record(c, "l2", lambda v: v / 2), "changed", "has another l2 than the record"),
+    "record says another eps": (lambda c: alter_record(c, "eps", lambda v: v / 3), "changed", "not one for each of"),
+    "record says another outcome": (lambda c: alter_record(c, "outcome", lambda v: "survived"), "changed", None),
+    "record says another clean class": (lambda c: alter_record(c, "label", lambda v: 1), "changed", "the model is right on"),
+    "records deleted": (lambda c: delete_part(c, "records"), "the file is gone", "its records are missing"),
+    "arrays deleted": (lambda c: delete_part(c, "arrays"), "the file is gone", "the adversarial input is not stored"),
+    "unfinished": (lambda c: unfinished(c), "the run is not finished", "the run is not finished"),
+}
+
+
+def unfinished(copy):
+    run = Run.open(copy)
+    run.manifest["state"] = "running"
+    run.save_manifest()
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_verify_fails_on_a_spoilt_copy(copy, how, ask):
+    spoil, what, _ = SPOILT[how]
+    spoil(copy)
+    code, answer = ask("verify", copy)
+    assert code == 1 and not answer["passed"]
+    assert any(what in problem["what"] for problem in answer["problems"]), answer["problems"]
+
+
+@pytest.mark.parametrize("how", [how for how, (_, _, what) in SPOILT.items() if what])
+def test_verify_is_not_deceived_by_new_hashes(copy, how, ask):
+    spoil, _, what = SPOILT[how]
+    spoil(copy)
+    rehash(copy)
+    code, answer = ask("verify", copy)
+    assert code == 1, "verify believed the manifest"
+    assert any(what in problem["what"] for problem in answer["problems"]), answer["problems"]
+
+
+def flip_the_header(file):
+    content = bytearray(file.read_bytes())
+    content[9] ^= 0xFF
+    file.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("folder", ["records", "arrays"])
+@pytest.mark.parametrize("damage", [cut, flip_the_header])
+def test_verify_fails_on_damaged_files(copy, folder, damage, ask):
+    damage(part_of(copy, folder))
+    code, answer = ask("verify", copy)
+    assert code == 1 and not answer["passed"]
+
+
+def test_verify_fails_where_model_or_data_changed(tmp_path, ask):
+    work = workspace(tmp_path)
+    assert cli(words(work, tmp_path / "run")) == 0
+    model = (work / "model.py").read_text()
+    (work / "model.py").write_text(model.replace("- self.at)", "- self.at - 0.02)"))
+    code, answer = ask("verify", tmp_path / "run")
+    assert code == 1 and any("the model is not the one of the run" in problem["what"] for problem in answer["problems"])
+    (work / "model.py").write_text(model)
+    assert ask("verify", tmp_path / "run")[0] == 0
+    arrays = dict(np.load(work / "data.npz"))
+    np.savez(work / "data.npz", x=arrays["x"] + 0.001, y=arrays["y"])
+    code, answer = ask("verify", tmp_path / "run")
+    assert code == 1 and any("is not the data of the run" in problem["what"] for problem in answer["problems"])
