@@ -64,7 +64,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("ecg --study free", "--samples 6"),
         ("ecg --study curves", "--samples 6"),
         ("video --study free", "--clips 2"),
-        ("video --study equal", "--clips 2 --budget 40"),
+        ("video --study equal", "--clips 2 --budget 40 --eps 40"),
         ("http_server", "--subjects digits --samples 40 --steps 10 --repetitions 1"),
     ),
     "epsilon": (

@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--filters", default="gaussian-noise", help="joined by +; of free, lists of them joined by commas")
     parser.add_argument("--patch", default="4x16x16")
     parser.add_argument("--draws", type=int, default=4)
-    parser.add_argument("--eps", type=float, default=10.0)
+    parser.add_argument("--eps", type=float, default=25.0)
     parser.add_argument("--budget", type=int, default=400)
     parser.add_argument("--policies", nargs="*", default=[], help="of equal: further policies, files of brinell train-agent")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])

@@ -99,6 +99,14 @@ def test_several_edits_of_one_candidate_and_filled_up_lists():
     assert torch.equal(a.x, x)
 
 
+def test_no_edits_at_all_are_the_clean_inputs():
+    a = state((1, 1, 6), (1, 2), n=2)
+    rows, none = ints(0, 1), torch.zeros(2, 0, dtype=torch.int64)
+    assert torch.equal(a.candidates(rows, none, none), a.bank.x)
+    a.edit(rows, none, none)
+    assert torch.equal(a.x, a.bank.x)
+
+
 def test_mixtures():
     x = Streams.of(1, torch.arange(1)).uniform(3, 8, 8)
     a = state((3, 8, 8), (4, 4), x=x, filters=[GaussianNoise(), GaussianBlur(), SignedPatch()], severities=(3,))

@@ -143,7 +143,7 @@ class Assignment:
 
     def _parts(self, count: int, places: int) -> list[slice]:
         """Slices of candidates whose values at so many places are looked at together."""
-        size = max(1, ROOM // (places * max(self.grid.channels, self._covers.shape[1])))
+        size = max(1, ROOM // max(1, places * max(self.grid.channels, self._covers.shape[1])))
         return [slice(start, start + size) for start in range(0, count, size)]
 
 
