@@ -42,8 +42,10 @@ def test_it_is_the_gradient_of_autograd(channels, out, kernel, stride, padding, 
 
 
 def network(stride=2, channels=3):
-    net = nn.Sequential(nn.Conv2d(channels, 8, 3, stride, 1), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
-    net.extend([nn.Flatten(), nn.Linear(8 * (-(-12 // stride)) ** 2, 4)])
+    kernel, padding = (4, 1) if stride == 2 else (stride, 0) if stride > 2 else (3, 1)
+    stem = nn.Conv2d(channels, 8, kernel, stride, padding)
+    net = nn.Sequential(stem, nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
+    net.extend([nn.Flatten(), nn.Linear(8 * (12 // stride) ** 2, 4)])
     rng = torch.Generator().manual_seed(0)
     for weights in net.parameters():
         nn.init.normal_(weights, std=0.2, generator=rng)
@@ -97,12 +99,13 @@ def _under(net, x):
     [
         (nn.Sequential(nn.Conv2d(1, 4, 4, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 3)), (1, 8, 8), 1),
         (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 3)), (3, 8, 8), 0),
-        (nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1, dilation=2), nn.Flatten(), nn.Linear(4 * 9, 3)), (3, 8, 8), 0),
-        (nn.Sequential(nn.Conv2d(4, 4, 3, 2, 1, groups=4), nn.Flatten(), nn.Linear(4 * 16, 3)), (4, 8, 8), 0),
+        (nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.Flatten(), nn.Linear(4 * 16, 3)), (3, 8, 8), 0),
+        (nn.Sequential(nn.Conv2d(3, 4, 4, 2, 3, dilation=2), nn.Flatten(), nn.Linear(4 * 16, 3)), (3, 8, 8), 0),
+        (nn.Sequential(nn.Conv2d(4, 4, 4, 2, 1, groups=4), nn.Flatten(), nn.Linear(4 * 16, 3)), (4, 8, 8), 0),
         (nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Flatten(), nn.Linear(4 * 64, 3)), (3, 8, 8), 0),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), (1, 8, 8), 0),
     ],
-    ids=["strided", "three channels", "dilated", "grouped", "padded by a word", "none"],
+    ids=["strided", "three channels", "three by two", "dilated", "grouped", "padded by a word", "none"],
 )
 def test_a_target_takes_it_where_it_pays(net, kind, times, monkeypatch):
     """Its gradient is that of the module, and the other way is asked as often as it pays: not at all without gradients."""

@@ -6,6 +6,7 @@ each of the s x s phases of the input sees every s-th weight along each axis, so
 all phases, and `pixel_shuffle` puts them side by side. With one channel and a stride of 1 it is a matrix product and a `fold`.
 """
 
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 FEW = 4
 """Input channels up to which it pays."""
+WASTE = 1.5
+"""How many weights the phases may have, zeros included, for each of the kernel's: 16 for the 9 of a 3 x 3 with a stride of 2 are
+too many."""
 
 
 class Call(NamedTuple):
@@ -35,7 +39,10 @@ class Call(NamedTuple):
         if not few or isinstance(self.padding, str) or _pair(self.dilation) != (1, 1) or self.x.dtype != torch.float32:
             return False
         down, right = _pair(self.stride)
-        return down == right and (down > 1 or self.weight.shape[1] == 1)
+        if down != right or down == 1:
+            return down == right and self.weight.shape[1] == 1
+        sides = self.weight.shape[2:]
+        return prod(down * -(-side // down) for side in sides) <= WASTE * prod(sides)
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
