@@ -319,7 +319,7 @@ STUDIES = {
     "fill": Study(fill, 120, (0,)),
     "free": Study(free, 50, (0,)),
     "equal": Study(equal, 40, (0, 1, 2)),
-    "reach": Study(reach, 30, (0,)),
+    "reach": Study(reach, 30, (0, 1, 2)),
     "load": Study(load, 40, (0,)),
 }
 
