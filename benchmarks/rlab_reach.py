@@ -3,8 +3,8 @@
 import argparse
 
 import torch
-from black_box import Bench
-from rlab_common import bench_of, fight, table
+from black_box import Bench, spread
+from rlab_common import Outcome, bench_of, fight, over_seeds, table
 from torch import Tensor
 
 from brinell import plugins
@@ -16,7 +16,8 @@ from brinell.core.streams import Streams
 from brinell.core.target import Access
 from brinell.rl.goals import MISTAKE
 
-STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 1500
+STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 5000
+SPEC = f"rlab?filters={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false"
 
 
 def reach(options: argparse.Namespace) -> None:
@@ -26,34 +27,55 @@ def reach(options: argparse.Namespace) -> None:
         f"What each filter can flip: {bench.subject.name}, {options.samples} images, patches of 2 x 2, no limit on the distance"
     )
     note = (
-        f"With gradients: from {STARTS} starts, all patches take the variant that the gradient there promises most of, fewer "
-        f"of them where that does not gain. RLAB: greedy, {BUDGET} queries. {DRAWS} draws and all severities for both."
+        f"With gradients: from {STARTS} starts towards any class and towards each, all patches take the variant that "
+        f"the gradient there promises most of, fewer of them where that does not gain. RLAB: greedy, {BUDGET} queries. The same "
+        f"{DRAWS} draws and all severities for both. Missed: pairs of image and seed that the other search finds, of all that "
+        "either does."
     )
-    out = table(options, title, "filter, with gradients, RLAB @300, @1500, by either, RLAB misses, median queries", note)
+    out = table(
+        options,
+        title,
+        f"filter, with gradients, RLAB @300, @1500, @{BUDGET}, by either, RLAB misses, gradients miss, median queries",
+        note,
+    )
     for name in plugins.names("filter"):
         filter = plugins.build("filter", name, {})
         if filter.access > Access.SCORES or bench.subject.domain.kind not in filter.domains:
             continue
-        white = torch.tensor([flips(bench, filter, at) for at in range(len(bench.y))])
-        one = fight(bench, f"rlab?filters={name}&slots=32&steps={BUDGET}&clean_up=false", 1e3, BUDGET, options.seeds[0])
-        fooled = one.queries.isfinite()
-        either, missed = (white | fooled).float().mean(), int((white & ~fooled).sum())
-        rates = [f"{float(white.float().mean()):.2f}", f"{one.rate(300):.2f}", f"{one.rate():.2f}", f"{float(either):.2f}"]
-        out.add(name, *rates, missed, f"{one.median():.0f}")
+        white = torch.stack([_flipped(bench, filter, name, seed) for seed in options.seeds])
+        ends = [fight(bench, SPEC.format(name), 1e3, BUDGET, seed) for seed in options.seeds]
+        fooled = torch.stack([one.queries.isfinite() for one in ends])
+        either = fooled | white
+        out.add(
+            name,
+            spread(white.float().mean(1).tolist(), 2),
+            *(over_seeds(ends, lambda one, at=at: one.rate(at), 2) for at in (300, 1500, BUDGET)),
+            spread(either.float().mean(1).tolist(), 2),
+            f"{int((white & ~fooled).sum())} of {int(either.sum())}",
+            int((fooled & ~white).sum()),
+            over_seeds(ends, Outcome.median, 0),
+        )
 
 
-def flips(bench: Bench, filter: Filter, at: int) -> bool:
+def _flipped(bench: Bench, filter: Filter, name: str, seed: int) -> Tensor:
+    """(n,) bool, with the very filtered inputs that RLAB places."""
+    streams = Streams.of(seed, torch.arange(len(bench.y))).fold(SPEC.format(name)).fold("filters")
+    return torch.tensor([flips(bench, filter, at, streams.select(torch.tensor([at]))) for at in range(len(bench.y))])
+
+
+def flips(bench: Bench, filter: Filter, at: int, streams: Streams) -> bool:
     """Whether any assignment that the search with gradients meets is a mistake."""
     domain, x = bench.subject.domain, bench.x[at : at + 1]
     grid, placed = PatchGrid.over(domain, 2), variants([filter], domain, draws=DRAWS)
-    bank = Bank(x, domain, placed, Streams.of(0, torch.tensor([at])).fold("filters"))
+    bank = Bank(x, domain, placed, streams)
     numbers = torch.arange(len(placed))
     every = torch.cat([x, bank.inputs(torch.zeros_like(numbers), numbers)]).flatten(2)  # the first is the clean input
     values = every[:, :, grid.members].permute(2, 0, 1, 3).flatten(2)  # (patches, variants, values of a patch)
-    return any(_climbs(bench, at, grid, values, start) for start in range(STARTS))
+    aims = [-1, *(label for label in range(10) if label != int(bench.y[at]))]
+    return any(_climbs(bench, at, grid, values, start, aim) for start in range(STARTS) for aim in aims)
 
 
-def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int) -> bool:
+def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int, aim: int) -> bool:
     patches, kinds, each = torch.arange(values.shape[0]), values.shape[1], values.shape[2]
     some = torch.randint(0, kinds, patches.shape, generator=torch.Generator().manual_seed(start))
     chosen = (torch.zeros_like(some), torch.full_like(some, kinds - 1), some)[min(start, 2)]
@@ -62,7 +84,7 @@ def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int) 
         x = torch.empty(grid.channels, grid.places)
         x[:, grid.members] = values[patches, chosen].view(len(patches), grid.channels, -1).transpose(0, 1)
         leaf = x.view(1, *grid.shape).requires_grad_()
-        lead = MISTAKE.height(bench.module(leaf), bench.y[at : at + 1])
+        lead = MISTAKE.height(bench.module(leaf), bench.y[at : at + 1], torch.tensor([aim]))
         (slope,) = torch.autograd.grad(lead.sum(), leaf)
         return float(lead.detach()), slope.view(grid.channels, -1)[:, grid.members].transpose(0, 1).reshape(len(patches), each)
 

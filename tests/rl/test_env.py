@@ -413,9 +413,14 @@ def all_of_them(x):
     return torch.stack([-z, z], 1)
 
 
-def searched(target, x, eps, **rules):
+ONE = (Plus(),)
+
+
+def searched(target, x, eps, aims=True, filters=ONE, **rules):
     """A search by chance, one patch a step."""
-    made = world(Recorder(target, SIGNAL), x, eps=eps, rules=Rules(p_init=0.125, removals=0.0, steps=400, **rules))
+    rules = Rules(p_init=0.125, removals=0.0, steps=400, **rules)
+    made = world(Recorder(target, SIGNAL, target(x).shape[1]), x, eps=eps, rules=rules, filters=filters)
+    made.env._escape._aims &= aims
     turn, policy = made.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(picks=made.env.picks)
     while made.env.alive.any():
         turn = made.env.step(policy.act(turn, made.env.streams)).turn
@@ -430,6 +435,38 @@ def test_who_is_stuck_steps_back_and_gets_on():
     assert free.ledger.fooled.all() and (free.ledger.forwards <= 401).all()
     for made in (stuck, free):
         assert made.target.seen == int(made.ledger.forwards.sum())
+
+
+def test_a_lead_that_rounding_explains_does_not_end_an_episode():
+    """Patch 0 brings a lead that the ledger does not count, patch 1 one that it does."""
+
+    def logits(x):
+        one, two = ((x[:, 0, at] > 0.55).float() for at in (0, 2))
+        return torch.stack([torch.full_like(one, 10.0), 9 + 1.00005 * one + 0.01 * two], 1)
+
+    made = begun(Recorder(logits, SIGNAL), GRAY, rules=ALL)
+    for patch, over in ((0, False), (1, True)):
+        step = made.env.step(act(made.env, add=[patch]))
+        assert step.terminated.tolist() == made.ledger.fooled.tolist() == [over]
+
+
+def a_trap(x):
+    """Eight patches lifted bring class 1 to -0.6; class 2 leads by 0.4 with the first four lowered and the others lifted.
+
+    Class 1 is nearer at first, and on its top one patch or two towards class 2 make either class worse.
+    """
+    up, down = (((x[:, 0] - 0.5) * sign > 0.05).view(len(x), 8, 2).all(2).float() for sign in (1, -1))
+    second = -6 + 0.8 * (down - up)[:, :4].sum(1) + 0.8 * up[:, 4:].sum(1)
+    return torch.stack([torch.zeros_like(second), -3 + 0.3 * up.sum(1), second], 1)
+
+
+def test_who_is_stuck_goes_for_another_class():
+    x = GRAY.expand(2, 1, 16)
+    for aims in (False, True):
+        made = searched(a_trap, x, torch.inf, aims, filters=(Plus(), Minus()), patience=30)
+        assert made.env.found.reached.tolist() == made.ledger.fooled.tolist() == [aims] * 2
+        assert made.target.seen == int(made.ledger.forwards.sum()) and bool((made.ledger.forwards <= 401).all())
+    assert (made.env.found.variant[:, :4] != made.env.found.variant[:, 4:]).all(), "half of them lowered, half of them lifted"
 
 
 def test_who_is_stuck_asks_about_the_wholly_filtered_input():

@@ -14,7 +14,7 @@ Deviations from the papers:
 - Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so an episode never leaves it: the hard projection
   of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
 - A step that does not bring the goal nearer is undone, which costs nothing, since its state is known; after too many
-  (`Rules.patience`) wholly filtered inputs are tried where the budget allows them, then one step is kept whatever it brings.
+  (`Rules.patience`), or too little gained, there are ways out (`rl.escape`).
 - Which variant stands on a patch is drawn from what the model foretells (Thompson sampling) among a random choice of them; the
   agent may name filter and severity, and need not.
 """
@@ -37,6 +37,7 @@ from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.rl.coarse import Blocks, lay
 from brinell.rl.content import FEATURES, describe, squash
+from brinell.rl.escape import Escape
 from brinell.rl.found import Found, nothing_found
 from brinell.rl.gradients import Gradients
 from brinell.rl.interface import Action, Step, Turn
@@ -134,10 +135,10 @@ class Placement:
         self._x = batch.x[first].clone()
         self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._logits = torch.zeros(n, desk.classes, device=device)
-        self._age, self._since, self._idle, self._left, self._asked = torch.zeros(5, n, dtype=torch.int64, device=device)
-        self._wholes, self._leapt = wholes(variants, device), torch.zeros(n, dtype=torch.int64, device=device)
-        self._fresh, self._pending, self._refining, self._leaping = torch.zeros(4, n, dtype=torch.bool, device=device)
-        self._probing = torch.zeros(n, dtype=torch.bool, device=device)
+        self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
+        self._fresh, self._pending, self._refining, self._probing = torch.zeros(4, n, dtype=torch.bool, device=device)
+        any_class = rules.goal.wrong_class is None
+        self._escape = Escape(n, desk.classes, wholes(variants, device), rules.patience, any_class, device)
         self._blocks = Blocks(n, rules.coarse, grid, len(variants), device)
         self._stale = Stale(n, patches, rules.forget, device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
@@ -195,8 +196,9 @@ class Placement:
         self.belief.forget(rows, to_places(energy, self.grid))
         self._blocks.forget(rows, rng.fold("blocks").uniform(len(self.variants)))
         self._stale.clear(rows)
+        self._escape.clear(rows)
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
-        self._age[rows] = self._since[rows] = self._idle[rows] = self._asked[rows] = self._leapt[rows] = 0
+        self._age[rows] = self._asked[rows] = 0
         self._left[rows] = self.rules.refine
         self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
@@ -245,7 +247,7 @@ class Placement:
 
     def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
-        count = self.rules.changes(self._since[rows], len(self.grid))
+        count = self.rules.changes(self._escape.since[rows], len(self.grid))
         return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
@@ -275,7 +277,9 @@ class Placement:
         """(m, patches): what a leap, or a block at the beginning, lays on each patch instead of the action; CLEAN for nothing."""
         blocks = self._blocks.ask(rows, ~self._pending[rows] & ~self._refining[rows])
         self._probing[rows] = probing = (blocks != CLEAN).any(1)
-        return torch.where(probing[:, None], blocks, self._leaps(rows)[:, None])
+        leaps = self._escape.laid[rows]
+        self._escape.laid[rows] = CLEAN
+        return torch.where(probing[:, None], blocks, leaps[:, None])
 
     def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
         """Inputs moved into the budgets of their slots."""
@@ -293,7 +297,8 @@ class Placement:
         if real.any():
             logits[real] = self._desk.scores(ids[real], x[real])
         self._asked[rows] += real & ~fresh
-        height = self.rules.goal.height(logits, y)
+        self._escape.look(rows, logits, y)
+        height = self.rules.goal.height(logits, y, self._escape.aim[rows])
         self._height[rows[fresh]] = self._start[rows[fresh]] = height[fresh]
         effect = height - self._height[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
@@ -304,10 +309,10 @@ class Placement:
         reward = REWARDS[self.rules.reward](last, x, logits, height, y, self.bank.x[rows])
         probing = self._probing[rows]
         self._blocks.learn(rows[probing], effect[probing])
-        better = (effect > 0) | pending | (self._stuck(rows) & ~self._leaping[rows])
+        better = (effect > 0) | pending | (self._escape.kept[rows] & real)
         better &= ~probing | (height > 0)  # halves are compared with the same input as the whole
+        self._escape.kept[rows] &= ~better
         usual = ~fresh & ~probing
-        self._wait(rows[usual], better[usual])
         self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * usual
         kept = rows[better]
         before = self.assignment.variant[rows]
@@ -318,37 +323,31 @@ class Placement:
         self._stale.learn(rows[asked], patches[asked], (before != after)[asked])
         self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
         self._pending[rows] = False
+        self._escape.wait(rows[usual], better[usual], self._height[rows[usual]])
+        self._way_out(rows[self._escape.stuck(rows) & ~self._refining[rows] & (height <= 0)])
         reached = (height > 0) & real
         self._left[rows] -= self._refining[rows].long()
         self._found.reached[sample[reached & fresh]] = True
         self._note(rows[reached & ~fresh])
         return torch.where(self._refining[rows] & ~reached | pending, 0, reward), reached
 
-    def _stuck(self, rows: Tensor) -> Tensor:
-        """(m,) bool: where nothing has helped for so long that whatever is asked next is kept."""
-        stuck: Tensor = (self._idle[rows] >= self.rules.patience) & ~self._refining[rows] & ~self._pending[rows]
-        return stuck & (self.rules.patience > 0)
+    def _way_out(self, rows: Tensor) -> None:
+        """What slots that are stuck ask about next: the whole input filtered, where the budget allows it, or `Escape.turn`."""
+        while len(rows):
+            number = self._escape.whole(rows)
+            self._turn_away(rows[number == CLEAN])
+            rows, number = rows[number != CLEAN], number[number != CLEAN]
+            fits = self._threat.distance.size(self.bank.inputs(rows, number) - self.bank.x[rows]) <= self._radius[rows]
+            self._escape.laid[rows[fits]] = number[fits]
+            rows = rows[~fits]
 
-    def _wait(self, rows: Tensor, better: Tensor) -> None:
-        """Count queries without a gain; after too many the pace begins anew, since only large changes lead out."""
-        self._idle[rows] = torch.where(better, 0, self._idle[rows] + 1)
-        lost = self._idle[rows] == self.rules.patience
-        self._since[rows] = torch.where(lost, 0, self._since[rows] + 1)
-
-    def _leaps(self, rows: Tensor) -> Tensor:
-        """(m,): the variant that a stuck slot asks about on all patches, where the budget allows it whole, CLEAN for none.
-
-        Each in its turn: what a filter can do to the whole input is found out before the search goes on by chance.
-        """
-        leaps = torch.full_like(rows, CLEAN)
-        at = (self._stuck(rows) & (self._leapt[rows] < len(self._wholes))).nonzero()[:, 0]
-        if len(at):
-            number = self._wholes[self._leapt[rows[at]]]
-            self._leapt[rows[at]] += 1
-            size = self._threat.distance.size(self.bank.inputs(rows[at], number) - self.bank.x[rows[at]])
-            leaps[at] = torch.where(size <= self._radius[rows[at]], number, CLEAN)
-        self._leaping[rows] = leaps != CLEAN
-        return leaps
+    def _turn_away(self, rows: Tensor) -> None:
+        """Another class or another place to go on from. Its height is known from the answers so far."""
+        y = self._batch.y[self._sample[rows]]
+        anew = self._escape.turn(rows, self._logits[rows], y)
+        self.assignment.clear(anew)
+        self._x[anew], self._logits[anew], self._visits[anew] = self.bank.x[anew], self._escape.clean[anew], 0
+        self._height[rows] = self.rules.goal.height(self._logits[rows], y, self._escape.aim[rows])
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
         """Count visits, and keep what a patch's last change brought, shared among those changed together."""
@@ -376,6 +375,7 @@ class Placement:
         if self.rules.refine:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size
+            self._escape.aim[rows] = -1
 
     def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> Tensor:
         """(m, k): for each picked patch (m, k) the variant that promises most, CLEAN where none would change anything."""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.errors import RequestError
+from brinell.core.ledger import ROUNDING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +43,19 @@ class Goal:
         if self.wrong_class is not None and not 0 <= self.wrong_class < classes:
             raise RequestError(f"wrong_class is {self.wrong_class}, and the model has classes 0 to {classes - 1}")
 
-    def height(self, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): above 0 where the goal is reached; in logits (differences of log-odds where a threshold is set)."""
+    def height(self, logits: Tensor, y: Tensor, aim: Tensor | None = None) -> Tensor:
+        """(n,): above 0 where the goal is reached; in logits (differences of log-odds where a threshold is set).
+
+        `aim` (n,) names the wrong class whose way to the lead is measured until any leads, -1 for the nearest.
+        """
         if self.wrong_class is not None and self.wrong_above is not None:
             return _log_odds(logits, torch.full_like(y, self.wrong_class)) - _logit(self.wrong_above)
         lead = losses.margin(logits, y)
+        # What rounding may account for is no success for the ledger, and must not end a search.
+        lead = torch.where(lead > ROUNDING * logits.abs().amax(1), lead, lead.clamp_max(0))
+        if aim is not None:
+            aimed = losses.targeted_margin(logits, y, aim.clamp_min(0)).clamp_max(0)
+            lead = torch.where((aim >= 0) & (lead <= 0), aimed, lead)
         if self.true_below is None:
             return lead
         return torch.minimum(lead, _logit(self.true_below) - _log_odds(logits, y))
