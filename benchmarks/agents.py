@@ -24,12 +24,12 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from torch import Tensor, nn
 
-from brinell.rl.a2c import A2C, A2CSettings
-from brinell.rl.dqn import DQN, DQNSettings
-from brinell.rl.gym import GymEnvironment
-from brinell.rl.interface import Heads
-from brinell.rl.ppo import PPO, PPOSettings
-from brinell.rl.training import Trainer
+from brinell.rlab.a2c import A2C, A2CSettings
+from brinell.rlab.dqn import DQN, DQNSettings
+from brinell.rlab.gym import GymEnvironment
+from brinell.rlab.interface import Heads
+from brinell.rlab.ppo import PPO, PPOSettings
+from brinell.rlab.training import Trainer
 
 EPISODES = 100
 """Played by each policy at the end."""

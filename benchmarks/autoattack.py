@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 from brinell import api
-from brinell.auditing.spacing import parse_eps
 from brinell.core.record import BROKEN
-from brinell.core.torch_target import TorchTarget
 from brinell.datasets._memory import ArrayDataset
+from brinell.engine.eps_grid import parse_eps
+from brinell.models._torch_model import TorchTarget
 from brinell.store.run import Run
 
 

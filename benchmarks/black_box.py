@@ -32,13 +32,13 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.auditing.spacing import parse_eps
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
+from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
-from brinell.core.torch_target import TorchTarget
+from brinell.engine.eps_grid import parse_eps
+from brinell.models._torch_model import TorchTarget
 
 BUDGETS = (100, 250, 500, 1000, 2500, 5000)
 EPS = {"l2": "1", "linf": "4/255", "l0": "15"}

@@ -23,12 +23,12 @@ from rlab_common import Outcome, fight, outcome
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.auditing.plan import open_data
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.imports import import_file
+from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.core.target import Access
+from brinell.engine.plan import open_data
 
 OPTIONS = "?kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record&rhythm=rr_prev_s+rr_next_s"
 FOLDER = measure.SHARED / "ecg_mitbih"

@@ -100,8 +100,8 @@ def foolbox(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: argpar
 def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, options: argparse.Namespace) -> Tensor:
     """One of ours, records, stored inputs and report included."""
     from brinell import api
-    from brinell.core.torch_target import TorchTarget
     from brinell.datasets._memory import ArrayDataset
+    from brinell.models._torch_model import TorchTarget
     from brinell.store.run import Run
 
     data = ArrayDataset(x, y)

@@ -24,10 +24,10 @@ from torch import nn
 from brinell import api
 from brinell.core.domain import Domain
 from brinell.core.imports import import_file
+from brinell.models._channel import Channel, Response
+from brinell.models._protocol import LENGTH
+from brinell.models.digits_cnn import DigitsCnn
 from brinell.store.run import Run
-from brinell.targets._channel import Channel, Response
-from brinell.targets._protocol import LENGTH
-from brinell.targets.digits_cnn import DigitsCnn
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

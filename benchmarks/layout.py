@@ -12,7 +12,7 @@ from collections.abc import Callable
 import measure
 import torch
 
-from brinell.core.torch_target import TorchTarget, channels_last
+from brinell.models._torch_model import TorchTarget, channels_last
 
 CASES = (
     ("lenet5_clean", 45),

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brinell.cli import heap
+from brinell.cli import malloc as heap
 from brinell.core.domain import Domain
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,8 +20,7 @@ from measure import ROOT, SHARED
 from torch import Tensor
 
 from brinell import plugins
-from brinell.auditing.metric import MetricRequest, train_metric
-from brinell.core import conditions, norms, pairs
+from brinell.core import norms, pairs
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.nearest import nearest
@@ -30,7 +29,9 @@ from brinell.core.threat import Distance, Threat, size
 from brinell.datasets.npz import Npz
 from brinell.distances import embedding
 from brinell.distances.embedding import Embedding
-from brinell.targets.torch import TorchModule
+from brinell.models.torch import TorchModule
+from brinell.studies.epsilon import conditions
+from brinell.studies.metric.run import MetricRequest, train_metric
 
 Array = np.ndarray[Any, Any]
 SPACES = ("linf", "l2", "embedding")

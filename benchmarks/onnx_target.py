@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
+from brinell.core.model import Target
 from brinell.core.streams import Streams
-from brinell.core.target import Target
 from brinell.core.threat import Threat
-from brinell.core.torch_target import TorchTarget
-from brinell.targets.onnx import Onnx
+from brinell.models._torch_model import TorchTarget
+from brinell.models.onnx import Onnx
 
 BUDGETS = {"CIFAR-10 resnet20": 4 / 255}
 """Where an attack without gradients needs more than the subject's own."""

@@ -34,7 +34,7 @@ from brinell.core.contracts import Attack
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.core.torch_target import TorchTarget
+from brinell.models._torch_model import TorchTarget
 
 STEPS = 50
 TINY = 1e-5

@@ -41,8 +41,8 @@ from rlab_truth import fill, free, map_, probes
 from torch import Tensor
 
 from brinell.core.patches import PatchGrid
-from brinell.rl.agent import named
-from brinell.rl.search import TreeSearch
+from brinell.rlab.agent import named
+from brinell.rlab.search import TreeSearch
 
 # --- patches ---------------------------------------------------------------------------------------------------------
 

@@ -14,12 +14,12 @@ from black_box import Bench, spread
 from torch import Tensor
 
 from brinell import plugins
-from brinell.auditing.coaching import Coaching, coach
 from brinell.core import norms
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.rl.school import Lessons
-from brinell.rl.search import TreeSearch, search
+from brinell.rlab.search import TreeSearch, search
+from brinell.rlab.train import Lessons
+from brinell.studies.agent.run import Coaching, coach
 
 
 class Outcome(NamedTuple):

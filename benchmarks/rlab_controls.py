@@ -15,15 +15,15 @@ from rlab_common import Outcome, outcome
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.assignment import Assignment
-from brinell.core.bank import CLEAN, Bank
 from brinell.core.batch import Batch
 from brinell.core.ledger import Desk
 from brinell.core.losses import margin
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rl.rules import PACE, SHRINK
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.rules import PACE, SHRINK
 
 START = 0.25
 """Share of the patches that the first windows hold."""

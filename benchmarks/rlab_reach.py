@@ -8,13 +8,13 @@ from rlab_common import Outcome, bench_of, fight, over_seeds, table
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.bank import Bank
 from brinell.core.contracts import Filter
-from brinell.core.filtering import variants
+from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.core.target import Access
-from brinell.rl.goals import MISTAKE
+from brinell.distortions._shared import variants
+from brinell.rlab.cache import Bank
+from brinell.rlab.goals import MISTAKE
 
 STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 5000
 SPEC = f"rlab?filters={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false"

@@ -13,26 +13,26 @@ from rlab_common import Outcome, bench_of, fight, hunt, table, trained
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.assignment import Assignment
-from brinell.core.bank import CLEAN
 from brinell.core.batch import Batch
 from brinell.core.contracts import Filter
-from brinell.core.filtering import SEVERITIES, filtered, variants
 from brinell.core.ledger import Desk, Ledger
+from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.datasets.image_folder import ImageFolder
-from brinell.rl.agent import named
-from brinell.rl.content import describe
-from brinell.rl.env import Placement
-from brinell.rl.found import Found
-from brinell.rl.goals import MISTAKE
-from brinell.rl.mapping import sensitivity
-from brinell.rl.prior import Prior
-from brinell.rl.rules import Rules
-from brinell.rl.search import published
+from brinell.distortions._shared import SEVERITIES, filtered, variants
+from brinell.rlab.agent import named
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN
+from brinell.rlab.content import describe
+from brinell.rlab.env import Placement
+from brinell.rlab.goals import MISTAKE
+from brinell.rlab.prior import Prior
+from brinell.rlab.results import Found
+from brinell.rlab.rules import Rules
+from brinell.rlab.search import published
+from brinell.rlab.sensitivity import sensitivity
 
 # --- the sensitivity map ---------------------------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ import numpy as np
 from measure import Subject
 
 from brinell import api
-from brinell.auditing.spacing import parse_eps
 from brinell.core.record import BROKEN
+from brinell.engine.eps_grid import parse_eps
 from brinell.store.run import Run
 
 Cells = dict[tuple[int, float], bool]

@@ -31,9 +31,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.auditing.plan import open_data
 from brinell.core.contracts import Dataset
 from brinell.core.imports import import_file
+from brinell.engine.plan import open_data
 
 BATCH, EPOCHS, FOLDS = 128, 4, 3
 RATE, DECAY, SMOOTHING = 4e-3, 0.2, 0.05

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core.domain import Domain
-from brinell.core.filtering import SEVERITIES, filtered, frame, planes
 from brinell.core.streams import Streams
+from brinell.distortions._shared import SEVERITIES, filtered, frame, planes
 
 TARGETS = (0.95, 0.90, 0.82, 0.70, 0.55)
 """MS-SSIM at severities 1 to 5."""

@@ -22,12 +22,12 @@ from typer.testing import CliRunner
 
 from brinell import plugins
 from brinell.cli.schemas import SCHEMAS, schema
-from brinell.core.codes import Code
-from brinell.core.filtering import SEVERITIES, SIDES, Scale
+from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
-from brinell.store import benchmark as store_benchmark
-from brinell.store.benchmark import Outcome as SampleOutcome
-from brinell.store.cards import columns
+from brinell.distortions._shared import SEVERITIES, SIDES, Scale
+from brinell.studies.benchmark import records as store_benchmark
+from brinell.studies.benchmark.cards import columns
+from brinell.studies.benchmark.records import Outcome as SampleOutcome
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"

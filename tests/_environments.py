@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.streams import Streams
-from brinell.rl.interface import Action, Heads, Step, Turn
+from brinell.rlab.interface import Action, Heads, Step, Turn
 
 OVER = -1
 

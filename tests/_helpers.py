@@ -8,19 +8,19 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.api import Silent
-from brinell.auditing.plan import Plan, Request, make_plan
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
+from brinell.core.model import Access
 from brinell.core.record import COLUMNS, Records
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
+from brinell.engine.plan import Plan, Request, make_plan
+from brinell.models.torch import TorchModule
 from brinell.runners import local
 from brinell.store.run import Run
-from brinell.targets.torch import TorchModule
 
 VECTOR = Domain(kind="vector", shape=(2,))
 

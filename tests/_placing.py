@@ -7,14 +7,14 @@ import torch
 
 from _helpers import Recorder, batch_of, threat_of
 from brinell.core.domain import KINDS, Domain
-from brinell.core.filtering import variants
 from brinell.core.ledger import Ledger
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.core.target import Access
-from brinell.rl.env import Placement
-from brinell.rl.rules import Rules
+from brinell.distortions._shared import variants
+from brinell.rlab.env import Placement
+from brinell.rlab.rules import Rules
 
 SIGNAL = Domain(kind="signal", shape=(1, 16))
 GRID = PatchGrid((1, 16), (2,))

@@ -52,11 +52,11 @@ def network():
     return Network()
 
 
-@pytest.mark.parametrize("first", ["brinell", "brinell.auditing.plan", "brinell.api", "brinell.cli"])
+@pytest.mark.parametrize("first", ["brinell", "brinell.engine.plan", "brinell.api", "brinell.cli"])
 def test_the_call_is_there_whatever_was_imported_before(first):
     """No package of the name of the call puts itself in its place, and a second look finds it too."""
     program = f"import {first}, brinell; f = brinell.audit; g = brinell.audit\ntry: brinell.audit(1, 2, nonsense=3)\n"
-    program += "except TypeError as error: print(error)\nfrom brinell.auditing import plan\nbrinell.audit.__doc__"
+    program += "except TypeError as error: print(error)\nfrom brinell.engine import plan\nbrinell.audit.__doc__"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.stdout == "audit() got an unexpected keyword argument 'nonsense'\n", answer.stderr
 

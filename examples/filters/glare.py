@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from brinell.core.target import Access
+from brinell.core.model import Access
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,7 +97,7 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
 
 if __name__ == "__main__":
     from brinell.core.domain import Domain
-    from brinell.targets.digits_cnn import DigitsCnn
+    from brinell.models.digits_cnn import DigitsCnn
 
     network = DigitsCnn()(Domain(kind="image", shape=(1, 8, 8), levels=17)).module
     with serving(network, "digits", (1, 8, 8), 8080) as (address, _), suppress(KeyboardInterrupt):

@@ -7,42 +7,42 @@ from typing import Any
 
 from torch import nn
 
-from brinell.analysis.detection import DetectionResult
-from brinell.analysis.detection import summarise as summarise_detection
-from brinell.analysis.epsilon import EpsilonResult
-from brinell.analysis.epsilon import summarise as summarise_epsilon
 from brinell.analysis.results import AuditResult, BenchmarkResult
-from brinell.analysis.review import ReviewResult
-from brinell.analysis.review import summarise as summarise_review
 from brinell.analysis.robust_accuracy import summarise
-from brinell.auditing.benchmark import BenchmarkRequest
-from brinell.auditing.benchmark import make_plan as make_benchmark_plan
-from brinell.auditing.cascade import DEFAULT
-from brinell.auditing.detection import DetectRequest
-from brinell.auditing.detection import detect as run_detection
-from brinell.auditing.engine import Progress
-from brinell.auditing.epsilon import EpsilonRequest, Watching, measure
-from brinell.auditing.plan import Request, make_plan, open_data
-from brinell.auditing.reviewing import ReviewRequest, make_review
-from brinell.auditing.toml import checked, make_request
-from brinell.auditing.verify import VerifyResult, verify_run
-from brinell.core.asking import Precision
 from brinell.core.contracts import Dataset
+from brinell.core.eot import Precision
 from brinell.core.errors import RequestError
-from brinell.core.target import Target
-from brinell.core.torch_target import TorchTarget
+from brinell.core.model import Target
 from brinell.datasets._memory import ArrayDataset
-from brinell.report import detection as detection_page
-from brinell.report import epsilon as epsilon_page
+from brinell.engine.cascade import DEFAULT
+from brinell.engine.engine import Progress
+from brinell.engine.plan import Request, make_plan, open_data
+from brinell.engine.toml import checked, make_request
+from brinell.engine.verify import VerifyResult, verify_run
+from brinell.models._torch_model import TorchTarget
 from brinell.report import html
-from brinell.report import review as review_page
-from brinell.runners import benchmark as benchmark_runner
 from brinell.runners import local
-from brinell.runners.review import ReviewServer
-from brinell.store.cards import figures
-from brinell.store.epsilon import check_free, save_folder
-from brinell.store.review import Review
 from brinell.store.run import Run
+from brinell.studies.benchmark import runner as benchmark_runner
+from brinell.studies.benchmark.cards import figures
+from brinell.studies.benchmark.request import BenchmarkRequest
+from brinell.studies.benchmark.request import make_plan as make_benchmark_plan
+from brinell.studies.detection import page as detection_page
+from brinell.studies.detection.analysis import DetectionResult
+from brinell.studies.detection.analysis import summarise as summarise_detection
+from brinell.studies.detection.run import DetectRequest
+from brinell.studies.detection.run import detect as run_detection
+from brinell.studies.epsilon import page as epsilon_page
+from brinell.studies.epsilon.analysis import EpsilonResult
+from brinell.studies.epsilon.analysis import summarise as summarise_epsilon
+from brinell.studies.epsilon.records import check_free, save_folder
+from brinell.studies.epsilon.run import EpsilonRequest, Watching, measure
+from brinell.studies.review import page as review_page
+from brinell.studies.review.analysis import ReviewResult
+from brinell.studies.review.analysis import summarise as summarise_review
+from brinell.studies.review.records import Review
+from brinell.studies.review.run import ReviewRequest, make_review
+from brinell.studies.review.server import ReviewServer
 
 IN_MEMORY = "in-memory"
 """What a request says in place of a spec for what was given in Python."""
@@ -155,7 +155,7 @@ def benchmark(
         resume: go on with a folder that holds part of this set.
         preprocessing: as for `audit`.
         progress: told what goes on.
-        settings: the other fields of `auditing.benchmark.BenchmarkRequest`, such as filters, policy, levels, samples, seed.
+        settings: the other fields of `studies.benchmark.request.BenchmarkRequest`, such as filters, policy, levels, samples, seed.
 
     Returns:
         What `brinell benchmark --json` prints; `result.folder` holds the set.
@@ -192,7 +192,7 @@ def detect(
         train: spec of clean data that detectors learn from.
         out: the folder; none makes a fresh one under runs/.
         tell: told what goes on.
-        settings: the other fields of `auditing.detection.DetectRequest`, such as detector, fpr, samples, eps, steps.
+        settings: the other fields of `studies.detection.run.DetectRequest`, such as detector, fpr, samples, eps, steps.
 
     Returns:
         What `brinell detect --json` prints; `result.folder` holds a row per input and detection.html.
@@ -228,7 +228,7 @@ def review(
         reviewer: whose answers these are; each person has all pairs to judge.
         port: port on loopback; 0 takes a free one.
         tell: told where the page is.
-        settings: the other fields of `auditing.reviewing.ReviewRequest`: norm, eps, change, trials, catch, seed.
+        settings: the other fields of `studies.review.run.ReviewRequest`: norm, eps, change, trials, catch, seed.
 
     Returns:
         What people noticed, per class; `result.folder` holds answers and review.html.
@@ -270,7 +270,7 @@ def epsilon(
         model: asked about the crafted counter-examples.
         out: the folder; none makes a fresh one under runs/.
         progress: told what goes on.
-        settings: the other fields of `auditing.epsilon.EpsilonRequest`: norm, samples, pairs, fraction, allow, conditions, ssim,
+        settings: the other fields of `studies.epsilon.run.EpsilonRequest`: norm, samples, pairs, fraction, allow, conditions, ssim,
             psnr, seed.
 
     Returns:

@@ -6,8 +6,8 @@ import torch
 from _helpers import Recorder, fight, threshold
 from brinell.attacks.hop_skip_jump import HopSkipJump
 from brinell.core.domain import Domain
+from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.testing.linear import linear_problem
 
 

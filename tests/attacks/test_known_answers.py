@@ -18,7 +18,7 @@ from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.core.torch_target import TorchTarget
+from brinell.models._torch_model import TorchTarget
 from brinell.testing import linear_problem
 
 THREE = Domain(kind="vector", shape=(3,))

@@ -9,12 +9,12 @@ from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
-from brinell.core.target import Access
-from brinell.filters.dead_pixel import DeadPixel
-from brinell.filters.gaussian_noise import GaussianNoise
-from brinell.rl.agent import Agent
-from brinell.rl.network import PatchNetwork
-from brinell.rl.prior import Prior
+from brinell.core.model import Access
+from brinell.distortions.dead_pixel import DeadPixel
+from brinell.distortions.gaussian_noise import GaussianNoise
+from brinell.rlab.agent import Agent
+from brinell.rlab.network import PatchNetwork
+from brinell.rlab.prior import Prior
 
 FILTERS = '''
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from typing import ClassVar
 import torch
 
 from brinell.core.domain import KINDS
-from brinell.core.target import Access
+from brinell.core.model import Access
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,8 +264,8 @@ def test_a_gradient_is_paid_from_the_budget(queries):
 
 def test_sets_and_lessons_are_made_from_scores(folder):
     words = ["--data", f"npz:{folder / 'data.npz'}", "--model", f"torch:{folder / 'model.py'}:parabola"]
-    from brinell.auditing.benchmark import BenchmarkRequest, make_plan
-    from brinell.auditing.coaching import Coaching, coach
+    from brinell.studies.agent.run import Coaching, coach
+    from brinell.studies.benchmark.request import BenchmarkRequest, make_plan
 
     with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
         coach(Coaching(data=words[1], model=words[3], attack="rlab?filters=gradient-sign"), folder / "no", print)

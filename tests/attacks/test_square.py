@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from _helpers import Recorder, fight, opened, threshold
+from brinell.attacks import _windows as windows
 from brinell.attacks.pgd import PGD
 from brinell.attacks.square import Square
-from brinell.core import windows
 from brinell.core.domain import Domain
 from brinell.core.losses import margin
 from brinell.core.streams import Streams

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from _records import record
-from brinell.auditing.plan import open_data
 from brinell.cli import run as cli
 from brinell.core.imports import import_file
+from brinell.engine.plan import open_data
 from brinell.store.run import Run
 
 

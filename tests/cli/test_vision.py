@@ -16,8 +16,8 @@ from torch import nn
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.datasets.image_folder import ImageFolder
+from brinell.models.timm import Timm
 from brinell.store.run import Run
-from brinell.targets.timm import Timm
 
 NAME = "test_resnet.r160_in1k"
 CLASSES = 5

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from brinell.core.errors import ContractError
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.target import Access
 from brinell.testing import check_filter
 
 

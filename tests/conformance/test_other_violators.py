@@ -10,8 +10,8 @@ from torch import nn
 from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.target import Access
 from brinell.testing import check_dataset, check_distance, check_target, linear_problem
 
 LINF = type(plugins.build("distance", "linf", {}))

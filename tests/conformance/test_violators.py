@@ -13,7 +13,7 @@ import torch
 
 from brinell.core.errors import ContractError
 from brinell.core.losses import margin
-from brinell.core.target import Access
+from brinell.core.model import Access
 from brinell.testing import LinearTarget, check_attack
 
 

@@ -8,7 +8,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import targeted_margin
-from brinell.core.target import Access
+from brinell.core.model import Access
 
 SIX = Domain(kind="vector", shape=(6,))
 

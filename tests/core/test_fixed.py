@@ -15,10 +15,10 @@ from brinell.core.domain import Column, Domain
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
+from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat, extent
-from brinell.core.torch_target import TorchTarget
+from brinell.models._torch_model import TorchTarget
 from brinell.testing.linear import LinearTarget, linear_problem
 
 AGE, SEX, INCOME = Column("age", 0.0, 100.0), Column("sex", fixed=True, values=("f", "m")), Column("income", -1e4, 9e4)

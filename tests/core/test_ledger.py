@@ -9,9 +9,9 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, TargetError
 from brinell.core.ledger import ROUNDING, Desk, Ledger
 from brinell.core.losses import cross_entropy, dlr, margin
-from brinell.core.target import Access
+from brinell.core.model import Access
 from brinell.core.threat import Threat
-from brinell.core.torch_target import TorchTarget
+from brinell.models._torch_model import TorchTarget
 
 SIX = Domain(kind="vector", shape=(6,))
 

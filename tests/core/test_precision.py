@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from _helpers import Recorder, batch_of, mlp, threat_of
-from brinell.core.asking import NEAR
 from brinell.core.domain import Domain
+from brinell.core.eot import NEAR
 from brinell.core.errors import ContractError, TargetError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
-from brinell.core.torch_target import TorchTarget
+from brinell.models._torch_model import TorchTarget
 
 SIX = Domain(kind="vector", shape=(6,))
 

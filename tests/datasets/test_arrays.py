@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.core.arrays import StoredArrays, arrange, blocks, check_labels, class_names, domain_of
 from brinell.core.errors import RequestError
+from brinell.datasets._arrays import StoredArrays, arrange, blocks, check_labels, class_names, domain_of
 
 
 @pytest.mark.parametrize(

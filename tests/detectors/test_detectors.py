@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from brinell import plugins
-from brinell.core.background import most_frequent
 from brinell.core.contracts import Detector
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.torch_target import TorchTarget
+from brinell.detectors._background import most_frequent
 from brinell.detectors.feature_squeezing import median, reduce_bits
+from brinell.models._torch_model import TorchTarget
 
 IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
 

@@ -11,14 +11,14 @@ from safetensors.torch import save_file
 
 from _helpers import audited, batch_of, cells_of, distance, fight, plan_of
 from brinell import plugins
-from brinell.auditing.verify import verify_run
-from brinell.core import embedding
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.threat import Relative, Threat, extent, size, tolerance
+from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import Embedding
+from brinell.engine.verify import verify_run
 from brinell.testing.linear import LinearTarget, linear_problem
 
 SHAPE = (6,)

@@ -11,7 +11,7 @@ from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
-from brinell.targets.torch import TorchModule
+from brinell.models.torch import TorchModule
 from brinell.testing.others import check_target
 
 SMALL = [

@@ -4,7 +4,8 @@ import pytest
 from brinell.analysis.distributions import Histogram, histogram, histogram_of_counts
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
-from brinell.report import figures, words
+from brinell.report import figures
+from brinell.report import format as words
 from brinell.report.gallery import amplification, picture
 
 

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import rows_of
-from brinell.auditing import rows
 from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome
-from brinell.store import tables
+from brinell.store import rows, tables
 from brinell.store.files import digest, write_atomically, write_text
 from brinell.store.run import NEEDED, Run, closest_units
 

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from brinell.analysis.indicators import unmade
 from brinell.analysis.results import Check, CompareResult, GateResult, ModelResult, PairedRate, Rate
-from brinell.analysis.signs import unmade
 from brinell.analysis.stats import difference
 from brinell.core.errors import RequestError
 from brinell.core.intervals import CONFIDENCE

@@ -8,6 +8,7 @@ import numpy as np
 
 from brinell.analysis.distributions import distance_at_success, queries_to_success, success_by_queries
 from brinell.analysis.grid import ABSENT, RIGHT, UNJUDGED, WRONG, Array, Grid, finished, grid, ran, worst_case
+from brinell.analysis.indicators import caveat, checks_of, warnings_in
 from brinell.analysis.results import (
     AuditResult,
     ClassMean,
@@ -19,7 +20,6 @@ from brinell.analysis.results import (
     SuccessCurve,
     WarningResult,
 )
-from brinell.analysis.signs import caveat, checks_of, warnings_in
 from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
 

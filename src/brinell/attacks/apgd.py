@@ -26,9 +26,9 @@ from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
 from brinell.core.ledger import Desk
 from brinell.core.losses import LOSSES, TARGETED
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
 
 __all__ = ["APGD"]

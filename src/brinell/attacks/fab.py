@@ -24,16 +24,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from brinell.attacks._hyperplane import PROJECT
 from brinell.core import norms
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.hyperplane import PROJECT
 from brinell.core.ledger import Desk
 from brinell.core.losses import margin
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
 
 __all__ = ["FAB"]

@@ -25,10 +25,10 @@ from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
 from brinell.core.ledger import Desk
+from brinell.core.model import Access
 from brinell.core.norms import l2, per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
 
 __all__ = ["HopSkipJump"]

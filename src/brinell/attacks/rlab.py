@@ -1,7 +1,7 @@
 """RLAB: an agent, seeing class probabilities alone, places distortions of the user's own on the most sensitive patches.
 
 Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its deviations from the papers, is
-`rl.env`; what follows an episode that succeeded is `rl.cleanup`.
+`rlab.env`; what follows an episode that succeeded is `rlab.cleanup`.
 """
 
 import re
@@ -15,22 +15,22 @@ from brinell.core.batch import Batch
 from brinell.core.contracts import Extras, Family, Filter, Remark
 from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import RequestError
-from brinell.core.filtering import SEVERITIES, Variant, variants, vet
 from brinell.core.ledger import Desk
+from brinell.core.model import Access
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
-from brinell.filters.gaussian_noise import GaussianNoise
-from brinell.rl.agent import DEFAULT, fingerprint, named
-from brinell.rl.cleanup import CleanUp
-from brinell.rl.env import Placement
-from brinell.rl.found import Found
-from brinell.rl.goals import MISTAKE, Goal
-from brinell.rl.kinds import families
-from brinell.rl.monitors import monitors
-from brinell.rl.play import Played, play
-from brinell.rl.rules import Rules
+from brinell.distortions._shared import SEVERITIES, Variant, variants, vet
+from brinell.distortions.gaussian_noise import GaussianNoise
+from brinell.rlab.agent import DEFAULT, fingerprint, named
+from brinell.rlab.cleanup import CleanUp
+from brinell.rlab.env import Placement
+from brinell.rlab.episodes import Played, play
+from brinell.rlab.families import families
+from brinell.rlab.goals import MISTAKE, Goal
+from brinell.rlab.monitors import monitors
+from brinell.rlab.results import Found
+from brinell.rlab.rules import Rules
 
 __all__ = ["RLAB"]
 
@@ -164,7 +164,7 @@ class RLAB:
         - `patches` (patches,) int16: what stands on each patch of the closest input that was found, -1 for nothing, else its
           number among the legend's `variants` (filter, severity, draw). -1 everywhere where none was found.
         - `length` float32: distance of what stands there before it was fitted to a budget and scaled down.
-        - `map` (patches, filters) float32: the sensitivity map (`rl.mapping`); NaN where the sample was not played.
+        - `map` (patches, filters) float32: the sensitivity map (`rlab.sensitivity`); NaN where the sample was not played.
         """
         remarks: list[Remark] = []
 

@@ -33,16 +33,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from brinell.attacks._windows import Box, Deals
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
 from brinell.core.ledger import Desk
 from brinell.core.losses import LOSSES
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Threat
-from brinell.core.windows import Box, Deals
 
 __all__ = ["Square"]
 

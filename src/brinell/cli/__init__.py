@@ -12,7 +12,6 @@ from brinell.cli import (
     detect,
     epsilon,
     gate,
-    heap,
     plugins,
     report,
     train_agent,
@@ -21,6 +20,7 @@ from brinell.cli import (
     unrestricted,
     verify,
 )
+from brinell.cli import malloc as heap
 from brinell.core.errors import BrinellError
 
 app = typer.Typer(

@@ -42,8 +42,8 @@ def audit(
 
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
     """
-    from brinell.auditing import toml
-    from brinell.auditing.plan import make_plan
+    from brinell.engine import toml
+    from brinell.engine.plan import make_plan
 
     flags = {
         "data": data,

@@ -47,9 +47,9 @@ def benchmark(
 
     The folder loads with the datasets library; --data bench:FOLDER scores other models on it.
     """
-    from brinell.auditing import toml
-    from brinell.auditing.benchmark import BenchmarkRequest, make_plan
-    from brinell.store.benchmark import REQUEST
+    from brinell.engine import toml
+    from brinell.studies.benchmark.records import REQUEST
+    from brinell.studies.benchmark.request import BenchmarkRequest, make_plan
 
     flags = {name: value for name, value in locals().items() if name in BenchmarkRequest.model_fields and value is not None}
     if resume and out is None:
@@ -69,8 +69,8 @@ def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
     from brinell.cli import say
     from brinell.cli.audit import command_of
     from brinell.cli.progress import LiveProgress
-    from brinell.runners import benchmark as runner
-    from brinell.store.cards import figures
+    from brinell.studies.benchmark import runner as runner
+    from brinell.studies.benchmark.cards import figures
 
     folder = out or default_out(plan.request.data, "benchmark")
     going_on = f"brinell benchmark --resume --out {shlex.quote(str(folder))}"

@@ -56,9 +56,9 @@ def epsilon(
     brinell audit --eps advised:FOLDER attacks each sample within its own.
     """
     from brinell import api
-    from brinell.auditing.epsilon import EpsilonRequest
     from brinell.cli import say
     from brinell.cli.review import OPTIONS, judge
+    from brinell.studies.epsilon.run import EpsilonRequest
 
     asked = {key: value for key, value in locals().items() if value is not None and value is not False}
     of_review = {key: asked[key] for key in OPTIONS if key in asked}

@@ -28,8 +28,8 @@ def gate(
 ) -> int:
     """Test the lower end of each interval against thresholds, or a run against a baseline. A missing figure fails."""
     from brinell.analysis import gate as rules
-    from brinell.auditing.spacing import parse_eps
     from brinell.cli.compare import side
+    from brinell.engine.eps_grid import parse_eps
     from brinell.report.junit import junit as as_junit
     from brinell.report.sarif import sarif as as_sarif
     from brinell.store.files import write_text

@@ -6,8 +6,9 @@ from brinell.cli.options import Json, RunFolder, show, show_json
 def report(run: RunFolder, json: Json = False) -> int:
     """Write report.html and tables/ of a run again, from its records alone."""
     from brinell.cli.schemas import ReportAnswer
-    from brinell.report import html, unrestricted
-    from brinell.store.unrestricted import MANIFEST
+    from brinell.report import html
+    from brinell.studies.unrestricted import page as unrestricted
+    from brinell.studies.unrestricted.records import MANIFEST
 
     page = unrestricted.write(run) if (run / MANIFEST).exists() else html.write(run)
     if json:

@@ -40,7 +40,7 @@ def judge(data: str, norm: Sequence[str] | None, out: Path | None, settings: Map
 
 
 def _show(result: Any) -> None:
-    from brinell.report.review import interval, threshold
+    from brinell.studies.review.page import interval, threshold
 
     show(f"{result.answered} of {result.trials} pairs judged, {result.false_alarms} false alarms on {result.catch} equal ones")
     show("  half of the changes are noticed at")

@@ -4,13 +4,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from brinell.analysis.detection import DetectionResult
-from brinell.analysis.epsilon import EpsilonResult
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
-from brinell.analysis.review import ReviewResult
-from brinell.analysis.unrestricted import UnrestrictedResult
-from brinell.auditing.metric import MetricAnswer
-from brinell.auditing.verify import VerifyResult
+from brinell.engine.verify import VerifyResult
+from brinell.studies.detection.analysis import DetectionResult
+from brinell.studies.epsilon.analysis import EpsilonResult
+from brinell.studies.metric.run import MetricAnswer
+from brinell.studies.review.analysis import ReviewResult
+from brinell.studies.unrestricted.analysis import UnrestrictedResult
 
 
 class Answer(BaseModel):

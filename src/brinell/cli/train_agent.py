@@ -32,11 +32,11 @@ def train_agent(
     First random distortions teach which patches of an input are sensitive, then the agent plays. The file is written at every
     report, so that an interruption loses little: with --resume the same command learns on. Every query is counted.
     """
-    from brinell.auditing.coaching import Coaching, coach
-    from brinell.auditing.spacing import parse_eps
     from brinell.cli import say
     from brinell.cli.schemas import AgentAnswer
-    from brinell.rl.school import Lessons, Report
+    from brinell.engine.eps_grid import parse_eps
+    from brinell.rlab.train import Lessons, Report
+    from brinell.studies.agent.run import Coaching, coach
 
     budgets = parse_eps(eps).values
     if len(budgets) != 1:

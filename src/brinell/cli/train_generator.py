@@ -26,10 +26,10 @@ def train_generator(
 
     The sides of the images must be multiples of 4.
     """
-    from brinell.auditing.generating import Schooling, school
     from brinell.cli import say
     from brinell.cli.schemas import GeneratorAnswer
-    from brinell.generative.training import Lessons, Report
+    from brinell.studies.unrestricted.train_generator import Schooling, school
+    from brinell.studies.unrestricted.training import Lessons, Report
 
     if not out.name.endswith(".safetensors"):
         raise RequestError(f"{out} is no name for a generator: end it with .safetensors")

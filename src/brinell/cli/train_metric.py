@@ -22,10 +22,10 @@ def train_metric(
     json: Json = False,
 ) -> int:
     """Train a triplet network on the data, and tell how well its distances separate classes beside those between pixels."""
-    from brinell.auditing.metric import MetricRequest
-    from brinell.auditing.metric import train_metric as train
-    from brinell.auditing.toml import checked
     from brinell.cli import say
+    from brinell.engine.toml import checked
+    from brinell.studies.metric.run import MetricRequest
+    from brinell.studies.metric.run import train_metric as train
 
     given = {name: value for name, value in locals().items() if name in MetricRequest.model_fields and value is not None}
     answer = train(checked(MetricRequest, given), out, say)

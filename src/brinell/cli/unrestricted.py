@@ -47,9 +47,9 @@ def unrestricted(
 
     The records say who still sees the intended class, and how far each input is from the training data.
     """
-    from brinell.auditing import toml
-    from brinell.auditing.unrestricted import UnrestrictedRequest, make_plan
-    from brinell.store.unrestricted import REQUEST
+    from brinell.engine import toml
+    from brinell.studies.unrestricted.records import REQUEST
+    from brinell.studies.unrestricted.run import UnrestrictedRequest, make_plan
 
     flags = {name: value for name, value in locals().items() if name in UnrestrictedRequest.model_fields and value is not None}
     flags |= {name: tuple(flags[name]) for name in ("model", "judge") if flags.get(name)}
@@ -65,13 +65,13 @@ def unrestricted(
 
 
 def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
-    from brinell.analysis.unrestricted import summarise
     from brinell.api import default_out
     from brinell.cli import say
     from brinell.cli.audit import command_of
     from brinell.cli.progress import LiveProgress
-    from brinell.report import unrestricted as page
-    from brinell.runners import unrestricted as runner
+    from brinell.studies.unrestricted import page as page
+    from brinell.studies.unrestricted import runner as runner
+    from brinell.studies.unrestricted.analysis import summarise
 
     folder = out or default_out(plan.request.data, "unrestricted")
     going_on = f"brinell unrestricted --resume --out {shlex.quote(str(folder))}"

@@ -9,8 +9,8 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain, Kind
 from brinell.core.ledger import Desk
+from brinell.core.model import Access, Target
 from brinell.core.streams import Streams
-from brinell.core.target import Access, Target
 from brinell.core.threat import Threat
 
 Family = Literal["minimal", "budgeted"]
@@ -80,7 +80,7 @@ class Filed(Protocol):
 class Filter(Protocol):
     """A distortion of whole inputs. Which patches of what it makes are used is decided elsewhere.
 
-    All values are in [0, 1], whatever the bounds of the data (`core.filtering.filtered` moves them there and back).
+    All values are in [0, 1], whatever the bounds of the data (`distortions._shared.filtered` moves them there and back).
     """
 
     domains: ClassVar[frozenset[Kind]]

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
-from brinell.core.asking import NEAR, Looks, Precision
 from brinell.core.batch import Batch
+from brinell.core.eot import NEAR, Looks, Precision
 from brinell.core.errors import ContractError, TargetError
-from brinell.core.target import Access, Target
+from brinell.core.model import Access, Target
 from brinell.core.threat import Threat
 from brinell.core.threat import size as size_of
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from brinell.core.arrays import Labels, class_names
 from brinell.core.errors import RequestError
+from brinell.datasets._arrays import Labels, class_names
 from brinell.datasets._files import unread
 
 COLUMNS = ("label", "imagenet_index", "class_index", "index")

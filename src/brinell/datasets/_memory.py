@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from brinell.core.arrays import (
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import RequestError
+from brinell.datasets._arrays import (
     CHANNELS,
     TOLERANCE,
     Arrangement,
@@ -19,8 +21,6 @@ from brinell.core.arrays import (
     class_names,
     domain_of,
 )
-from brinell.core.domain import Domain, Kind
-from brinell.core.errors import RequestError
 
 
 class ArrayDataset(StoredArrays):

@@ -18,10 +18,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from brinell.core.arrays import Labels, little, space
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
+from brinell.datasets._arrays import Labels, little, space
 from brinell.datasets._files import existing_folder
 
 __all__ = ["Bench"]

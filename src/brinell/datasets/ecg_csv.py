@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from brinell.core.arrays import Array, Labels, StoredArrays, arrange, check_labels, class_names, domain_of
 from brinell.core.contracts import Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
+from brinell.datasets._arrays import Array, Labels, StoredArrays, arrange, check_labels, class_names, domain_of
 from brinell.datasets._files import existing_file, unread
 
 __all__ = ["EcgCsv"]

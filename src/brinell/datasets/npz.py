@@ -3,7 +3,7 @@
 Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options x= and y= name others. Bytes
 become [0, 1]; other numbers must lie in [0, 1] or between the options low= and high=, after a division by divide=. Channels may
 be last or first. Of signals, fs (values per second) and r_index (the value at second 0) are read where the archive has them.
-Heartbeats may bring the rhythm that they stand in (`rhythm=BEFORE+AFTER`, `brinell.core.rhythm`): further channels, which no
+Heartbeats may bring the rhythm that they stand in (`rhythm=BEFORE+AFTER`, `brinell.datasets._rhythm`): further channels, which no
 attack changes. Each array is unpacked into a temporary file and mapped, so that an archive may be larger than memory.
 """
 
@@ -13,13 +13,23 @@ from pathlib import Path
 
 import numpy as np
 
-from brinell.core.arrays import Arrangement, Array, Chosen, Layout, StoredArrays, arrange, check_labels, class_names, domain_of
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
-from brinell.core.rhythm import rhythm, with_rhythm
 from brinell.core.splits import turns
+from brinell.datasets._arrays import (
+    Arrangement,
+    Array,
+    Chosen,
+    Layout,
+    StoredArrays,
+    arrange,
+    check_labels,
+    class_names,
+    domain_of,
+)
 from brinell.datasets._files import existing_file, map_npy, spill, unread
+from brinell.datasets._rhythm import rhythm, with_rhythm
 
 __all__ = ["Npz"]
 

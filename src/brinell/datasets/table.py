@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from brinell.core.arrays import Arrangement, Array, Labels, StoredArrays
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError
+from brinell.datasets._arrays import Arrangement, Array, Labels, StoredArrays
 from brinell.datasets._files import existing_file, unread
 
 __all__ = ["Table"]

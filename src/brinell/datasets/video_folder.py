@@ -23,11 +23,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.arrays import Array, Labels, little, space
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.streams import Streams
+from brinell.datasets._arrays import Array, Labels, little, space
 from brinell.datasets._files import existing_folder, unread
 from brinell.datasets._listing import Listing, centre, listing_of
 

@@ -10,7 +10,7 @@ A record belongs to one patient; a file of records and patients says which ones 
 heartbeats using ECG morphology and heartbeat interval features, without the four records of paced beats. Deviation: record 201 is
 left out of ds1, since it is of the same patient as 202, which ds2 holds.
 
-With `rhythm=true` a beat brings the rhythm that it stands in (`brinell.core.rhythm`): the intervals to the beats beside it, those
+With `rhythm=true` a beat brings the rhythm that it stands in (`brinell.datasets._rhythm`): the intervals to the beats beside it, those
 that are passed over included, and the median of its record, as further channels that no attack changes.
 
 A record that cannot be used (no annotations, no such lead, another rate where none was asked for) is left out and named.
@@ -30,13 +30,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.arrays import Array, Labels, little, space, with_channels
 from brinell.core.contracts import Dataset, Remark
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
-from brinell.core.rhythm import rhythm, with_rhythm
 from brinell.core.splits import turns
+from brinell.datasets._arrays import Array, Labels, little, space, with_channels
 from brinell.datasets._files import existing_file, existing_folder, unread
+from brinell.datasets._rhythm import rhythm, with_rhythm
 
 __all__ = ["Wfdb"]
 

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from brinell.core.background import BINS, SHARE, most_frequent
 from brinell.core.contracts import Suspicion
 from brinell.core.domain import Kind
 from brinell.core.errors import RequestError
-from brinell.core.target import Access, Target
+from brinell.core.model import Access, Target
+from brinell.detectors._background import BINS, SHARE, most_frequent
 
 __all__ = ["Background"]
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Suspicion
 from brinell.core.domain import Domain, Kind
-from brinell.core.target import Access, Target, ask
+from brinell.core.model import Access, Target, ask
 
 __all__ = ["FeatureSqueezing"]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Suspicion
 from brinell.core.domain import KINDS, Kind
-from brinell.core.target import Access, Target, ask
+from brinell.core.model import Access, Target, ask
 
 __all__ = ["Mahalanobis"]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from brinell.analysis.results import AuditResult, CompareResult, ModelResult, PairedRate, Rate
 from brinell.analysis.stats import holm
-from brinell.report import words
+from brinell.report import format as words
 from brinell.store.run import Run
 
 

@@ -16,8 +16,8 @@ from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
 from brinell.report.filmstrip import film, most_changed, weight
+from brinell.report.format import short
 from brinell.report.masks import masks
-from brinell.report.words import short
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]

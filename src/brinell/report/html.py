@@ -11,7 +11,8 @@ from brinell.analysis.compare import Side, compare
 from brinell.analysis.results import AuditResult, CompareResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.record import Records
-from brinell.report import page, words
+from brinell.report import format as words
+from brinell.report import page
 from brinell.report.tables import tables
 from brinell.store.files import write_text
 from brinell.store.run import Run

@@ -12,7 +12,7 @@ from PIL import Image
 
 from brinell.analysis.masks import Placed, placed
 from brinell.core.record import Records
-from brinell.report.words import NBSP, count, norm, percent, short
+from brinell.report.format import NBSP, count, norm, percent, short
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,8 @@ from brinell.analysis.grid import grid, ran
 from brinell.analysis.results import AuditResult, ClassResult, CompareResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean
 from brinell.core.record import Records
-from brinell.report import figures, findings, words
+from brinell.report import figures, findings
+from brinell.report import format as words
 from brinell.report.gallery import gallery
 from brinell.store.run import Run
 

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.report.figures import Frame, svg
-from brinell.report.words import percent, short
+from brinell.report.format import percent, short
 
 Array = np.ndarray[Any, Any]
 

@@ -6,14 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from brinell.auditing.engine import ModelAudit, Progress, clean_cell, stage_cell
-from brinell.auditing.plan import Plan, Request
-from brinell.auditing.toml import dump
-from brinell.auditing.unit import session
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, SCHEMA_VERSION
 from brinell.core.version import VERSION
-from brinell.runners import facts
+from brinell.engine.engine import ModelAudit, Progress, clean_cell, stage_cell
+from brinell.engine.plan import Plan, Request
+from brinell.engine.shard import session
+from brinell.engine.toml import dump
+from brinell.runners import provenance as facts
 from brinell.store.files import write_text
 from brinell.store.run import Run
 

@@ -15,9 +15,9 @@ from brinell.core.contracts import Attack
 from brinell.core.domain import KINDS, Kind
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
-from brinell.core.target import Access
 from brinell.core.threat import Distance, Threat
 from brinell.testing.form import check_form, check_settings
 from brinell.testing.linear import LinearProblem, linear_problem

@@ -11,10 +11,10 @@ from torch import Tensor
 from brinell.core.contracts import Filter, GradientFilter
 from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import ContractError
-from brinell.core.filtering import SEVERITIES, filtered
+from brinell.core.model import Access
 from brinell.core.norms import l2
 from brinell.core.streams import Streams
-from brinell.core.target import Access
+from brinell.distortions._shared import SEVERITIES, filtered
 from brinell.testing.form import check_form, check_settings
 
 SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {

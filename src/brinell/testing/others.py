@@ -5,9 +5,9 @@ import torch
 
 from brinell.core.contracts import Dataset
 from brinell.core.errors import ContractError
+from brinell.core.model import Access, Target
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
-from brinell.core.target import Access, Target
 from brinell.core.threat import Distance
 
 

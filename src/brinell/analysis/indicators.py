@@ -1,0 +1,197 @@
+"""Checks of whether a robust accuracy may be too good to be true: those that the run kept, and those that its records allow."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.results import CheckResult, WarningResult
+from brinell.core.checks import Code
+from brinell.core.intervals import wilson
+from brinell.core.record import CLEAN, Outcome, Records
+
+NOTABLE = 0.002
+"""Share of all samples that a black-box attack may break after the gradient attacks: the reference AutoAttack's figure."""
+RISING = 0.05
+"""A gain above this share of all that the attacks gained on a sample is notable: the share that Pintor et al. 2022 use."""
+AFTER = "no attack without gradients ran after one with gradients: add one, such as square"
+LEFT = "nothing survived that an attack could still break"
+ENOUGH = 0.1
+"""The last attack on a sample is held against those before it if they had this share of its backward evaluations: that twenty
+steps come further than one says nothing of the twenty."""
+UNFINISHED = 0.4
+"""Share of the survivors on which the last gradient attack may make a notable gain (design/0006-checks.md)."""
+NEEDED = frozenset(Code) - {Code.PROBABILITIES, Code.ONE_HOT, Code.AHEAD, Code.SILENT, Code.TRANSFER}
+"""Checks without which a robust accuracy is not vouched for. Of the others, one is settled before anything is computed, one
+needs different inputs, one is half of another, and two need no look."""
+
+
+def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
+    """Every check on one model, in the order of `Code`; one that could not be made says why.
+
+    Args:
+        records: rows of any number of models.
+        manifest: the run's manifest; one that is older than the checks lists none.
+        model: name of a model in the run.
+    """
+    kept = {str(check["code"]): CheckResult.model_validate(check) for check in manifest.get("checks", {}).get(model, [])}
+    for told in manifest.get("warnings", []):  # all that a run older than the list of checks kept, and what its attacks raised
+        code = str(told["code"])
+        if told.get("model") == model and code in list(Code) and (code not in kept or kept[code].passed is not False):
+            kept[code] = CheckResult(code=code, passed=False, text=str(told["text"]))
+    made = {check.code: check for check in (_black_box(records, manifest, model), _incomplete(records, manifest, model))}
+    if made[Code.BLACK_BOX].passed is None:
+        made[Code.AHEAD] = _unmade(Code.AHEAD, AFTER)
+    elif Code.AHEAD not in kept:
+        made[Code.AHEAD] = CheckResult(
+            code=Code.AHEAD, passed=True, text="no attack without gradients was ahead of those with them"
+        )
+    made[Code.SILENT] = CheckResult(
+        code=Code.SILENT, passed=True, text="cannot happen: the ledger notes every adversarial input that an attack asks about"
+    )
+    made[Code.TRANSFER] = _unmade(Code.TRANSFER, "every attack here asks the model itself, and none a surrogate")
+    why = _why_none(manifest, model)
+    return [made.get(code) or kept.get(code) or _unmade(code, why) for code in Code]
+
+
+def warnings_in(checks: Sequence[CheckResult], model: str, known: Iterable[str]) -> list[WarningResult]:
+    """Failed checks as warnings, without the codes that the run's own warnings hold."""
+    known = set(known)
+    failed = [check for check in checks if check.passed is False and check.code not in known]
+    return [WarningResult(code=check.code, text=check.text, model=model) for check in failed]
+
+
+def unmade(checks: Sequence[CheckResult]) -> list[CheckResult]:
+    """Checks that were not made and without which nothing is vouched for."""
+    return [check for check in checks if check.passed is None and check.code in NEEDED]
+
+
+def caveat(checks: Sequence[CheckResult]) -> str | None:
+    """Why a robust accuracy is not vouched for, in a phrase; None where every check that counts was made and passed."""
+    failed, missing = [check for check in checks if check.passed is False], unmade(checks)
+    if not failed and not missing:
+        return None
+    if not failed and len(missing) == len(NEEDED):
+        return "not vouched for: no checks were made"
+    parts = []
+    if failed:
+        parts.append(f"{_number(failed)} failed ({_listed(failed)})")
+    if missing:
+        parts.append(f"{len(missing) if failed else _number(missing)} could not be made ({_listed(missing)})")
+    return f"not vouched for: {', '.join(parts)}"
+
+
+def _number(checks: Sequence[CheckResult]) -> str:
+    return f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
+
+
+def _listed(checks: Sequence[CheckResult]) -> str:
+    named = ", ".join(check.code for check in checks[:3])
+    return named if len(checks) <= 3 else f"{named} and {len(checks) - 3} more"
+
+
+def _unmade(code: Code, why: str) -> CheckResult:
+    return CheckResult(code=code, passed=None, text=f"not made: {why}")
+
+
+def _why_none(manifest: Mapping[str, Any], model: str) -> str:
+    if "checks" not in manifest:
+        return "the run is older than the checks"
+    return "no sample is classified correctly" if model in manifest["checks"] else "the run has not come to it yet"
+
+
+def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
+    """The stages that run on this model."""
+    skipped = {one["stage"] for one in manifest.get("skipped", []) if one["model"] == model}
+    return [stage for stage in manifest["stages"] if stage["name"] not in skipped]
+
+
+def _ahead(manifest: Mapping[str, Any], model: str) -> CheckResult:
+    """An audit notes as a warning where a probe was ahead; here is said whether there was one."""
+    climbs = [stage["access"] == "gradients" and stage["family"] == "budgeted" for stage in _stages(manifest, model)]
+    if manifest["state"] != "finished" or True not in climbs or all(climbs[climbs.index(True) :]):
+        return _unmade(Code.AHEAD, "no attack that does not climb the loss ran after one that does")
+    return CheckResult(code=Code.AHEAD, passed=True, text="no attack that does not climb the loss was far ahead of those that do")
+
+
+def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
+    """An attack without gradients that breaks, at the largest eps, what gradient attacks left standing.
+
+    It fails when the lower end of the interval of the share exceeds 0.2 points, so that a single sample of a small set raises
+    no alarm.
+    """
+    mine = records.model == model
+    n = int((mine & (records.attack == CLEAN)).sum())
+    stages = _stages(manifest, model)
+    access = [stage["access"] for stage in stages]
+    first = access.index("gradients") if "gradients" in access else len(access)
+    after = [stage["name"] for stage in stages[first:] if stage["access"] != "gradients"]
+    if manifest["state"] == "finished" and n and not _survivors(records, max(manifest["eps"]), model):
+        return CheckResult(code=Code.BLACK_BOX, passed=True, text=LEFT)
+    if not after or not n:
+        return _unmade(Code.BLACK_BOX, AFTER)
+    top = np.isclose(records.eps, max(manifest["eps"]))
+    fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
+    k = int((mine & top & fooled & np.isin(records.attack, after)).sum())
+    interval = wilson(k, n)
+    failed = interval is not None and interval.low > NOTABLE
+    text = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that the gradient attacks left standing"
+    if failed:
+        text += ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
+    return CheckResult(code=Code.BLACK_BOX, passed=not failed, figure=k / n, limit=NOTABLE, text=text)
+
+
+def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
+    """Survivors to which the last gradient attack still came notably nearer than the best of those before it.
+
+    Pintor et al. 2022 look at the last steps of one attack. Deviation: records keep the best margin of each attack, not of each
+    step, so the last attack on a sample is held against the ones before it.
+    """
+    stages = [one["name"] for one in _stages(manifest, model) if one["access"] == "gradients" and one["family"] == "budgeted"]
+    if manifest["state"] != "finished" or max(manifest["eps"]) <= 0:
+        return _unmade(Code.INCOMPLETE, "the run is not finished, or no budget is above 0")
+    survivors = _survivors(records, max(manifest["eps"]), model)
+    gains = _last_gains(records, stages, max(manifest["eps"]), model, survivors)
+    if not survivors:
+        return CheckResult(code=Code.INCOMPLETE, passed=True, text=LEFT)
+    if not gains:
+        what = (
+            "no survivor was attacked by two of them" if len(stages) > 1 else "it takes two gradient attacks, one after the other"
+        )
+        return _unmade(Code.INCOMPLETE, what)
+    k, n = sum(gain > RISING for gain in gains), len(gains)
+    interval = wilson(k, n)
+    failed = interval is not None and interval.low > UNFINISHED
+    text = f"on {k} of {n} survivors the last gradient attack gained more than 5 % of the way towards the boundary"
+    if failed:
+        text += ": more steps or restarts would come nearer still, and the robust accuracy is too high"
+    return CheckResult(code=Code.INCOMPLETE, passed=not failed, figure=k / n, limit=UNFINISHED, text=text)
+
+
+def _survivors(records: Records, eps: float, model: str) -> set[int]:
+    """Samples that are right untouched and that nothing broke within eps."""
+    mine = records.model == model
+    right = mine & (records.attack == CLEAN) & (records.outcome == Outcome.CORRECT)
+    fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
+    broken = mine & fooled & np.isclose(records.eps, eps)
+    return set(records.sample_id[right].tolist()) - set(records.sample_id[broken].tolist())
+
+
+def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, survivors: set[int]) -> list[float]:
+    """What the last of `stages` gained on each survivor that others attacked before it, as a share of what all gained."""
+    mine = records.model == model
+    clean = mine & (records.attack == CLEAN)
+    start = dict(zip(records.sample_id[clean].tolist(), np.ma.getdata(records.best_margin[clean]).tolist(), strict=True))
+    seen: dict[int, list[tuple[float, int]]] = {}
+    for stage in stages:
+        rows = mine & np.isclose(records.eps, eps) & (records.attack == stage) & (records.outcome == Outcome.SURVIVED)
+        rows &= ~np.ma.getmaskarray(records.best_margin)
+        columns = records.sample_id[rows], np.ma.getdata(records.best_margin[rows]), records.backwards[rows]
+        for sample, margin, steps in zip(*(column.tolist() for column in columns), strict=True):
+            if sample in survivors:
+                seen.setdefault(sample, []).append((margin, steps))
+    gains = []
+    for sample, (*before, (last, steps)) in seen.items():
+        if before and sum(spent for _, spent in before) >= ENOUGH * steps:
+            gains.append((last - max(margin for margin, _ in before)) / max(last - start[sample], 1e-12))
+    return gains

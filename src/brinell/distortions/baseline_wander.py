@@ -1,0 +1,53 @@
+"""Baseline wander: the line drifts up and down with breathing and with electrodes that move on the skin.
+
+A sine wave below the frequencies of a heartbeat, of random frequency and phase; the channels drift each with a phase of its own.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["BaselineWander"]
+
+SLOW = (0.15, 0.7)
+"""Frequencies of the wave, in Hz: from slow breathing to movements of the body."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineWander:
+    """A slow wave is added to each channel."""
+
+    rate: float = 125.0
+    """Values per second of the signals."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale.same(0.059, 0.09, 0.13, 0.2, 0.3)
+    """Amplitude of the wave, as a share of the range."""
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ValueError(f"rate is {self.rate:g}; it must be above 0")
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each has a wave of its own."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], adrift."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
+        """`x` with a wave of this amplitude (n,) on each channel."""
+        low, high = SLOW
+        cycles = (low + (high - low) * rng.fold("frequency").uniform(1, 1)) / self.rate
+        phase = rng.fold("phase").uniform(x.shape[1], 1)
+        wave = torch.sin(2 * torch.pi * (cycles * torch.arange(x.shape[-1], device=x.device) + phase))
+        return (x + per_sample(amplitude, x) * wave).clamp(0, 1)

@@ -1,0 +1,39 @@
+"""Brightness: the light is turned up, or down. In a signal the baseline shifts."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["Brightness"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brightness:
+    """The same is added to every value, or taken from it: the first version is brighter, the second darker."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.21, 0.3, 0.39, 0.49, 0.58), large=(0.27, 0.37, 0.46, 0.57, 0.67))
+    """What is added, as a share of the range."""
+    darker: ClassVar[Scale] = Scale(small=(0.14, 0.19, 0.26, 0.34, 0.42), large=(0.18, 0.24, 0.3, 0.39, 0.49))
+    """What is taken away."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Two: brighter and darker."""
+        return 2
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], brighter in even draws and darker in odd ones."""
+        shift = torch.where(draw % 2 == 0, self.scale(severity, x), -self.darker(severity, x))
+        return self.distort(x, shift, rng)
+
+    def distort(self, x: Tensor, shift: Tensor, rng: Streams) -> Tensor:
+        """`x` with `shift` (n,) added."""
+        return (x + per_sample(shift, x)).clamp(0, 1)

@@ -1,0 +1,67 @@
+"""Compression blocks: data of a compressed video was lost, and blocks stand still, without detail, until the next key frame.
+
+A model of what a decoder shows, made without one: between two key frames a random share of the blocks of a grid shows the mean
+of what the block held at the first of them, the same in all frames up to the next. A block is an eighth of the frame each way, so
+that it hides as much of a small frame as of a large one.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale
+
+__all__ = ["CompressionBlocks"]
+
+BLOCKS = 8
+"""Blocks along each side of a frame; as many as there are pixels where those are fewer."""
+GROUP = 8
+"""Frames from one key frame to the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressionBlocks:
+    """Blocks of a video lose their detail and stand still until the next key frame."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.086, 0.17, 0.33, 0.55, 0.79), large=(0.086, 0.17, 0.33, 0.55, 0.79))
+    """Share of the blocks that are lost."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each loses other blocks."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1] with lost blocks."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, T, H, W) with about this share (n,) of its blocks lost. A larger share loses those of a smaller one too."""
+        sides = x.shape[3:]
+        cells = [min(BLOCKS, side) for side in sides]
+        rows, columns = (
+            (torch.arange(side, device=x.device) * cell).div(side, rounding_mode="floor")
+            for side, cell in zip(sides, cells, strict=True)
+        )
+        starts = range(0, x.shape[2], GROUP)
+        lost = rng.uniform(len(starts), *cells) < share[:, None, None, None]
+        out = x.clone()
+        for index, start in enumerate(starts):
+            still = _means(_means(x[:, :, start], rows, cells[0], 2), columns, cells[1], 3)
+            group = slice(start, start + GROUP)
+            here = lost[:, index][:, rows][:, :, columns][:, None, None]
+            out[:, :, group] = torch.where(here, still[:, :, rows][..., columns][:, :, None], x[:, :, group])
+        return out
+
+
+def _means(x: Tensor, block: Tensor, count: int, axis: int) -> Tensor:
+    """Means along an axis (n, C, H, W) of the values whose `block` is the same, `count` of them."""
+    shape = [count if at == axis else side for at, side in enumerate(x.shape)]
+    members = torch.bincount(block, minlength=count).reshape([-1 if at == axis else 1 for at in range(x.ndim)])
+    return torch.zeros(shape, device=x.device, dtype=x.dtype).index_add_(axis, block, x) / members

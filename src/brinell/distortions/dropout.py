@@ -1,0 +1,44 @@
+"""Signal dropout: contact is lost for a while, and the line lies flat.
+
+One stretch of random place in which every channel reads its own median, its baseline. The stretch follows the severity while its
+middle stays.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["Dropout"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout:
+    """A stretch of the signal is lost and lies flat."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale.same(0.2, 0.4, 0.79, 0.9, 1.0)
+    """Length of the stretch, as a share of the signal."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each has a place of its own."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], with a stretch lost."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` with a stretch of this share (n,) lost."""
+        length = x.shape[-1]
+        at = (torch.arange(length, device=x.device) + 0.5) / length
+        # At least one value, however short the signal.
+        lost = (at - rng.uniform(1, 1)).abs() <= per_sample(share.clamp_min(1 / length), x) / 2
+        return torch.where(lost, x.median(-1, keepdim=True).values, x)

@@ -1,0 +1,56 @@
+"""Electrode pop: an electrode loses its grip for a moment; the line jumps and creeps back.
+
+One jump at a random moment, up or down, the same in all channels; it decays exponentially, as the amplifier's high-pass lets it.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["ElectrodePop"]
+
+DECAY = 0.2
+"""Seconds after which 1/e of the jump is left."""
+LATEST = 0.9
+"""Share of the signal within which the jump falls."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElectrodePop:
+    """The line jumps at a random moment and decays back."""
+
+    rate: float = 125.0
+    """Values per second of the signals."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale.same(0.083, 0.14, 0.22, 0.37, 0.69)
+    """Height of the jump, as a share of the range."""
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ValueError(f"rate is {self.rate:g}; it must be above 0")
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each has a moment and a sign of its own."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], with a jump."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, height: Tensor, rng: Streams) -> Tensor:
+        """`x` with a jump of this height (n,)."""
+        length = x.shape[-1]
+        moment = (LATEST * length * rng.fold("moment").uniform(1, 1)).floor()
+        since = (torch.arange(length, device=x.device) - moment) / (DECAY * self.rate)
+        jump = torch.where(since >= 0, torch.exp(-since.clamp_min(0)), 0.0)
+        sign = torch.where(rng.fold("sign").uniform(1, 1) < 0.5, -1.0, 1.0)
+        return (x + per_sample(height, x) * sign * jump).clamp(0, 1)

@@ -1,0 +1,49 @@
+"""Flicker: the light swells and fades from frame to frame, as under lamps on mains current.
+
+A sine over time with a random phase and a period of 2 to 10 frames is added to all values of a frame.
+
+What it cannot be: as strong as the highest severities of the others, since between its peaks the light is as it was.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale
+
+__all__ = ["Flicker"]
+
+SLOWEST, FASTEST = 0.1, 0.5
+"""Swells in a frame's time; half of one is the fastest that frames can show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flicker:
+    """The brightness of a video's frames swells and fades."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.26, 0.35, 0.46, 0.6, 0.76), large=(0.26, 0.35, 0.46, 0.6, 0.76))
+    """The most that is added or taken away, as a share of the range."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each has a period and a phase of its own."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], flickering."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, swell: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, T, H, W) with a sine of this height (n,) added over time."""
+        chance = rng.uniform(2)
+        pace = SLOWEST + (FASTEST - SLOWEST) * chance[:, :1]
+        time = torch.arange(x.shape[2], device=x.device)
+        light = swell[:, None] * torch.sin(2 * math.pi * (pace * time + chance[:, 1:]))
+        return (x + light[:, None, :, None, None]).clamp(0, 1)

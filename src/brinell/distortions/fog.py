@@ -1,0 +1,60 @@
+"""Fog: a bright veil of uneven thickness.
+
+The veil is noise of several sizes laid over each other, each half as large and half as strong as the one before, drawn for each
+input; it lies over all frames of a video. Air light and attenuation mix as in Koschmieder's law: what the veil covers loses its
+own light and takes on that of the fog.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, frame, opaque, per_sample
+
+__all__ = ["Fog"]
+
+LIGHT = 0.9
+"""How bright the fog is."""
+OCTAVES = 5
+"""Sizes of the noise: 2, 4, 8, ... cells along each side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fog:
+    """A bright, uneven veil over the picture."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.31, 0.44, 0.58, 0.75, 0.91), large=(0.36, 0.49, 0.65, 0.81, 0.98))
+    """Share of the light that is lost where the fog is thickest."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each has clouds of its own."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1] behind fog."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, thickness: Tensor, rng: Streams) -> Tensor:
+        """`x` behind fog of this thickness (n,)."""
+        veil = _clouds(rng, frame(x)) * thickness[:, None, None]
+        veil = veil.reshape(len(x), *[1] * (x.ndim - 3), *frame(x))
+        return opaque(torch.tensor(LIGHT, device=x.device), veil, x).clamp(0, 1)
+
+
+def _clouds(rng: Streams, sides: tuple[int, ...]) -> Tensor:
+    """(n, height, width) in [0.5, 1], the thickest place of each at 1."""
+    clouds = torch.zeros(len(rng), *sides, device=rng.keys.device)
+    for octave in range(OCTAVES):
+        cells = 2 ** (octave + 1)
+        noise = rng.fold(octave).uniform(1, cells, cells)
+        smooth = torch.nn.functional.interpolate(noise, sides, mode="bilinear", align_corners=True)
+        clouds += smooth[:, 0] / 2**octave
+    least, most = clouds.amin((1, 2)), clouds.amax((1, 2))
+    return 0.5 + 0.5 * (clouds - per_sample(least, clouds)) / per_sample((most - least).clamp_min(1e-6), clouds)

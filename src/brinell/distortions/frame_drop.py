@@ -1,0 +1,49 @@
+"""Frame drop: frames are lost on their way, each by itself, and in their place the screen is black or shows the last that came.
+
+What `shows=last` cannot be: as strong as its severity. How much it changes is for the video to say: nothing where nothing moves.
+Its severities are those of black frames. Before the first frame nothing has come, so there it is never lost.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale
+
+__all__ = ["FrameDrop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameDrop:
+    """Random frames of a video are lost: black, or the last one again."""
+
+    shows: Literal["black", "last"] = "black"
+    """What is seen in place of a lost frame: black, or last, the one before it that came."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.059, 0.12, 0.21, 0.34, 0.53), large=(0.059, 0.12, 0.21, 0.34, 0.53))
+    """Share of the frames that are lost."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each loses other frames."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1] without some of the frames."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, T, H, W) with about this share (n,) of its frames lost. A larger share loses those of a smaller one too."""
+        lost = rng.uniform(x.shape[2]) < share[:, None]
+        if self.shows == "black":
+            return torch.where(lost[:, None, :, None, None], 0.0, x)
+        lost[:, 0] = False
+        number = torch.arange(x.shape[2], device=x.device)
+        came = torch.where(lost, 0, number).cummax(1).values
+        return x.gather(2, came[:, None, :, None, None].expand_as(x))

@@ -1,0 +1,48 @@
+"""Frame repeat: the picture freezes on one frame for a while and then goes on from where the video is by then.
+
+What it cannot be: as strong as its severity whatever the video is. Nothing changes where nothing moves; its severities are those
+of natural clips with much motion, and at 224 pixels a side, on calmer ones, the highest fall short.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale
+
+__all__ = ["FrameRepeat"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameRepeat:
+    """A video freezes: one frame is shown again and again."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.15, 0.26, 0.4, 0.6, 0.82), large=(0.15, 0.26, 0.4, 0.6, 0.82))
+    """Share of the frames that show an earlier one, of all but the first; one at least."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each freezes at another moment."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1] with a freeze."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
+        """`x` (n, C, T, H, W) frozen for this share (n,) of its frames. A video of a single frame stays as it is."""
+        most = x.shape[2] - 1
+        if most < 1:
+            return x.clone()
+        chance = rng.uniform(2)
+        repeats = (share * most + chance[:, 0]).floor().clamp(1, most)[:, None]
+        first = (chance[:, 1:] * (most + 1 - repeats)).floor()
+        number = torch.arange(most + 1, device=x.device)
+        shown = torch.where((number > first) & (number <= first + repeats), first.long(), number)
+        return x.gather(2, shown[:, None, :, None, None].expand_as(x))

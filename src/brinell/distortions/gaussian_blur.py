@@ -1,0 +1,55 @@
+"""Gaussian blur: a lens out of focus, or a sensor slower than its signal.
+
+Images and the frames of videos are blurred in height and width, signals over time. Beyond the edge the outermost value goes on.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, by_level, planes
+
+__all__ = ["GaussianBlur"]
+
+REACH = 4
+"""Standard deviations after which the kernel is cut off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianBlur:
+    """Every value becomes a Gaussian mean of those around it."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.69, 0.91, 1.2, 1.7, 2.6), large=(1.6, 2.3, 3.5, 5.6, 9.6))
+    """Standard deviation of the kernel, in values."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """One: nothing is random."""
+        return 1
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], blurred."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
+        """`x` blurred with kernels of this standard deviation (n,)."""
+        return by_level(planes(x), deviation, _blur).reshape(x.shape).clamp(0, 1)
+
+
+def _blur(x: Tensor, deviation: float) -> Tensor:
+    """(n, planes, *frame) convolved with one kernel along each axis of the frame."""
+    radius = max(1, math.ceil(REACH * deviation))
+    kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=x.device) / deviation) ** 2)
+    kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
+    for axis in range(2, x.ndim):
+        rows = x.movedim(axis, -1)
+        padded = torch.nn.functional.pad(rows.reshape(-1, 1, rows.shape[-1]), (radius, radius), mode="replicate")
+        x = torch.nn.functional.conv1d(padded, kernel).reshape(rows.shape).movedim(-1, axis)
+    return x

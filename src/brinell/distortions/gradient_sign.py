@@ -1,0 +1,46 @@
+"""Gradient sign: each value one step along the sign of the loss's gradient. For white-box targets.
+
+Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4, as a filter: placed on patches it is
+the strongest change of its Linf norm, to first order.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from brinell.core.domain import KINDS, Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["GradientSign"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientSign:
+    """A step of fixed size along the sign of the gradient."""
+
+    factor: float = 1.0
+    """Multiplies the step."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    access: ClassVar[Access] = Access.GRADIENTS
+    scale: ClassVar[Scale] = Scale(small=(0.031, 0.048, 0.073, 0.11, 0.17), large=(0.044, 0.072, 0.12, 0.19, 0.3))
+    """The step, as a share of the range."""
+
+    def __post_init__(self) -> None:
+        if not self.factor > 0:
+            raise ValueError(f"factor is {self.factor}; it must be above 0")
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """One: nothing is random."""
+        return 1
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor, gradient: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], one step on."""
+        return self.distort(x, self.scale(severity, x), gradient)
+
+    def distort(self, x: Tensor, step: Tensor, gradient: Tensor) -> Tensor:
+        """`x` one step (n,) along the sign of the gradient."""
+        return (x + self.factor * per_sample(step, x) * gradient.sign()).clamp(0, 1)

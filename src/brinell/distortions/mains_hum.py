@@ -1,0 +1,54 @@
+"""Mains hum: the power line couples into the leads.
+
+A sine wave at the frequency of the mains, of random phase, the same in all channels. It needs the sampling rate of the signals,
+which a filter is not told: other than 125 Hz is given as `mains-hum(rate=360)`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["MainsHum"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainsHum:
+    """A sine wave at the frequency of the mains is added."""
+
+    rate: float = 125.0
+    """Values per second of the signals."""
+    frequency: float = 50.0
+    """Of the mains, in Hz: 50, or 60."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale.same(0.038, 0.059, 0.089, 0.14, 0.21)
+    """Amplitude of the wave, as a share of the range."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.frequency < self.rate / 2:
+            raise ValueError(
+                f"frequency is {self.frequency:g} and rate {self.rate:g}; it must lie between 0 and half the rate, above which "
+                "signals hold nothing"
+            )
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each has a phase of its own."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], humming."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
+        """`x` with a wave of this amplitude (n,)."""
+        cycles = self.frequency / self.rate * torch.arange(x.shape[-1], device=x.device)
+        wave = torch.sin(2 * torch.pi * (cycles + rng.uniform(1, 1)))
+        return (x + per_sample(amplitude, x) * wave).clamp(0, 1)

@@ -1,0 +1,60 @@
+"""Muscle noise: the electromyogram of muscles that tense beneath the electrodes.
+
+Normal noise without the frequencies below 20 Hz, which swells and fades once around a random moment; each channel has noise of
+its own, and all of them the moment.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["MuscleNoise"]
+
+LOWEST = 20.0
+"""Hz. Below it an electromyogram at the skin has little power."""
+WIDTH = 0.35
+"""Standard deviation of the swelling, as a share of the signal's length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MuscleNoise:
+    """A burst of noise above 20 Hz is added."""
+
+    rate: float = 125.0
+    """Values per second of the signals."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale.same(0.032, 0.052, 0.085, 0.14, 0.24)
+    """Standard deviation at the height of the burst, as a share of the range."""
+
+    def __post_init__(self) -> None:
+        if not self.rate > 0:
+            raise ValueError(f"rate is {self.rate:g}; it must be above 0")
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], with a burst of noise."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
+        """`x` with a burst of this standard deviation (n,)."""
+        length = x.shape[-1]
+        heard = torch.fft.rfftfreq(length, 1 / self.rate, device=x.device) >= LOWEST
+        spectrum = torch.fft.rfft(rng.fold("noise").normal(*x.shape[1:]))
+        noise = torch.fft.irfft(spectrum * heard, length) / heard.float().mean().clamp_min(1 / length).sqrt()
+        moment = rng.fold("moment").uniform(1, 1)
+        at = (torch.arange(length, device=x.device) + 0.5) / length
+        burst = torch.exp(-0.5 * ((at - moment) / WIDTH) ** 2)
+        loud: Tensor = per_sample(deviation, x) * burst * noise
+        return (x + loud).clamp(0, 1)

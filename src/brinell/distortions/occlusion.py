@@ -1,0 +1,58 @@
+"""Occlusion: things in front of the lens. In a signal, stretches without contact.
+
+A few opaque boxes of random place, form and shade, the same in all channels and in every frame of a video. Their size follows
+the severity while their middle stays.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, frame
+
+__all__ = ["Occlusion"]
+
+BOXES = 4
+"""Boxes in front of each input."""
+ASPECT = 2.0
+"""The longest side of a box is at most so many times its shortest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occlusion:
+    """Opaque boxes at random places."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.016, 0.042, 0.096, 0.21, 0.4), large=(0.024, 0.06, 0.13, 0.26, 0.49))
+    """Area of all boxes together, as a share of the picture, before they overlap or stick out."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Endless: each has other boxes."""
+        return None
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1] behind boxes."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    def distort(self, x: Tensor, area: Tensor, rng: Streams) -> Tensor:
+        """`x` behind boxes of this area (n,)."""
+        sides = frame(x)
+        numbers = rng.uniform(BOXES, 4)
+        aspect = ASPECT ** (numbers[..., 2] - 0.5) if len(sides) == 2 else torch.ones_like(numbers[..., 2])
+        edge = (area / BOXES)[:, None] ** (1 / len(sides))
+        half = torch.stack([edge * aspect, edge / aspect], 2) / 2
+        for box in range(BOXES):
+            hidden = torch.ones(len(x), *sides, dtype=torch.bool, device=x.device)
+            for axis, length in enumerate(sides):
+                at = (torch.arange(length, device=x.device) + 0.5) / length
+                within = (at - numbers[:, box, axis, None]).abs() <= half[:, box, axis, None]
+                hidden &= within.reshape(len(x), *[length if other == axis else 1 for other in range(len(sides))])
+            hidden = hidden.reshape(len(x), *[1] * (x.ndim - 1 - len(sides)), *sides)
+            x = torch.where(hidden, numbers[:, box, 3].reshape(-1, *[1] * (x.ndim - 1)), x)
+        return x

@@ -1,0 +1,59 @@
+"""Signed patch: a constant is added or taken away, with a sign for each channel.
+
+The free filter: no camera does this, but placed patch by patch, with the sign of each channel and patch chosen, it spans the
+perturbations among which Square Attack (Andriushchenko et al. 2020) and SimBA (Guo et al. 2019, Simple black-box adversarial
+attacks) search, so that what is learned about where to strike can be compared with them at equal norms.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import KINDS, Kind
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Scale, per_sample
+
+__all__ = ["SignedPatch"]
+
+CHANNELS = 4
+"""Channels with a sign of their own; beyond them the signs repeat."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignedPatch:
+    """A constant of either sign on each channel; every combination of signs is a version."""
+
+    factor: float = 1.0
+    """Multiplies the constant."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    access: ClassVar[Access] = Access.LABELS
+    scale: ClassVar[Scale] = Scale(small=(0.033, 0.051, 0.076, 0.11, 0.17), large=(0.036, 0.058, 0.093, 0.15, 0.24))
+    """The constant, as a share of the range."""
+
+    def __post_init__(self) -> None:
+        if not self.factor > 0:
+            raise ValueError(f"factor is {self.factor}; it must be above 0")
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """Two to the number of channels, 16 at most."""
+        return 1 << min(CHANNELS, _channels(shape))
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1]: bit c of `draw` is the sign of channel c, 0 for adding."""
+        channels = _channels(tuple(x.shape[1:]))
+        bits = draw[:, None] >> (torch.arange(channels, device=x.device) % CHANNELS) & 1
+        return self.distort(x, self.scale(severity, x), 1.0 - 2.0 * bits)
+
+    def distort(self, x: Tensor, constant: Tensor, signs: Tensor) -> Tensor:
+        """`x` plus this constant (n,) times the sign (n, channels) of the channel."""
+        signs = signs.reshape(*signs.shape, *[1] * (x.ndim - 2))
+        return (x + self.factor * per_sample(constant, x) * signs).clamp(0, 1)
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    """Channels of an input; the values of a vector are one."""
+    return shape[0] if len(shape) > 1 else 1

@@ -1,0 +1,251 @@
+"""Checks of a model before any attack: signs that attacks will say too much good of it.
+
+Croce & Hein 2020, Reliable evaluation of adversarial robustness, and the checks of its code; Pintor et al. 2022, Indicators of
+attack failure; Carlini et al. 2019, On evaluating adversarial robustness. What each looks for: `core.checks.Code`; how the limits
+were found: design/0006-checks.md. More are made on what the attacks found, in `analysis.indicators`.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from brinell.core import losses
+from brinell.core.batch import Batch
+from brinell.core.checks import Code
+from brinell.core.domain import Domain
+from brinell.core.errors import TargetError
+from brinell.core.intervals import wilson
+from brinell.core.ledger import Desk, Gradient, Ledger
+from brinell.core.model import Access, Target
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance, Threat, extent
+from brinell.engine import probes as looks
+
+SAMPLES = 64
+"""On how many samples the looks are made."""
+MASKING: frozenset[str] = frozenset(
+    {Code.RANDOM, Code.ONE_HOT, Code.INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.UNCONSTRAINED}
+)
+"""Failed checks that mean: gradients are masked or answers are random, so an attack that stops early may stop too early."""
+
+SAME = 1e-4
+"""Two answers to one input may differ by this share of the largest logit: kernels differ by some 1e-6."""
+LIMITS = {Code.ZERO: 0.05, Code.SATURATED: 0.05, Code.MISLEADING: 0.25, Code.UNCONSTRAINED: 0.05}
+"""The share of samples that a check allows: it fails where the lower end of the interval of the share is above."""
+REMEDY = (
+    "what gradient attacks fail to break there is not shown to be robust; add one that asks for scores only: --attack black-box"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One check and what came of it."""
+
+    code: str
+    """One of `Code`."""
+    passed: bool | None
+    """None where the check could not be made."""
+    text: str
+    """What was seen, and what to do about it, in one line."""
+    figure: float | None = None
+    """What was measured."""
+    limit: float | None = None
+    """What the figure was held against."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """All checks on a model and what they cost."""
+
+    findings: list[Finding]
+    forwards: int
+    backwards: int
+
+    def manifest(self) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """As the manifest keeps them: `checks` and `looks`."""
+        return [asdict(one) for one in self.findings], {"forwards": self.forwards, "backwards": self.backwards}
+
+
+def check_answers(logits: Tensor, target: Target) -> None:
+    """Refuse answers that cannot be judged.
+
+    Raises:
+        TargetError: not (n, classes), NaN or infinity, or probabilities in place of logits.
+    """
+    if logits.ndim != 2 or logits.shape[1] != target.classes:
+        raise TargetError(f"model {target.name} answered {tuple(logits.shape)}, not (n, {target.classes})")
+    if not torch.isfinite(logits).all():
+        raise TargetError(
+            f"model {target.name} answered NaN or infinity on clean inputs: look for overflow or a division by zero in it"
+        )
+    sums = logits.sum(1)
+    if len(logits) > 1 and bool((logits >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()):
+        raise TargetError(
+            f"model {target.name} answers probabilities (each row sums to 1), and attacks need logits: return what goes into "
+            "the softmax, or its logarithm"
+        )
+
+
+def look(
+    target: Target,
+    batch: Batch,
+    distance: Distance,
+    eps: float,
+    rng: Streams,
+    *,
+    batch_size: int = 128,
+    on_pass: Callable[[int, int], None] | None = None,
+) -> Looked:
+    """Make every check that the target's access allows.
+
+    Costs at most 29 forwards and 15 backwards a sample, and some 7 and 2 where one step fools the model.
+
+    Args:
+        target: the model.
+        batch: inputs that it classifies correctly, at least one.
+        distance: norm of `eps`.
+        eps: the largest budget of the run, above 0; infinite where there is none.
+        rng: one stream per sample.
+        batch_size: the most inputs shown to the model at once.
+        on_pass: called with (forwards, backwards) after each batch.
+
+    Raises:
+        TargetError: the model fails on inputs that it has answered before.
+    """
+    whole = torch.full((len(batch),), extent(distance, target.domain), device=batch.x.device)
+    threat = Threat(distance=distance, eps=whole, domain=target.domain)
+    # Two ledgers, so that an input that fools the model by chance in one look is not taken for a success in the other.
+    ledgers = [
+        Ledger(target, batch, threat, access=target.access, batch_size=batch_size, on_pass=on_pass) for _ in ("answers", "attack")
+    ]
+    desk, attack = (ledger.desk() for ledger in ledgers)
+    batch, domain = ledgers[0].batch, ledgers[0].threat.domain
+    if target.access == Access.LABELS:
+        labels = [desk.labels(batch.ids, batch.x) for _ in range(2)]
+        found = [_random([torch.nn.functional.one_hot(one, target.classes).float() for one in labels])]
+    elif target.access == Access.SCORES:
+        first, second = (desk.scores(batch.ids, batch.x) for _ in range(2))
+        found = [_random([first, second]), _probabilities(), _one_hot(first, batch)]
+    else:
+        first, inside = looks.answer_watched(desk, batch)
+        ce, margin = (desk.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
+        found = [_random([first, ce.logits, margin.logits]), _probabilities(), _one_hot(first, batch), _inside(inside)]
+        found += _slopes(ce.grad, margin.grad)
+        found.append(_attempt(Code.MISLEADING, lambda: _misleading(desk, batch, margin, distance, eps, rng, domain)))
+        found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
+    made = {finding.code for finding in found}
+    why = f"not made: the model gives {target.access.name.lower()} only"
+    found += [Finding(code=code, passed=None, text=why) for code in looked_for() if code not in made]
+    spent = [int(sum(getattr(ledger, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
+    return Looked(sorted(found, key=lambda one: looked_for().index(Code(one.code))), *spent)
+
+
+def looked_for() -> list[Code]:
+    """The codes of the checks that `look` makes, in order."""
+    return list(Code)[: list(Code).index(Code.BLACK_BOX)]
+
+
+def _attempt(code: str, check: Callable[[], Finding]) -> Finding:
+    """A check that asks about other inputs than clean ones, on which the model may fail."""
+    try:
+        return check()
+    except TargetError as error:
+        return Finding(code=code, passed=None, text=f"not made: {error}")
+
+
+def _random(answers: list[Tensor]) -> Finding:
+    first, *others = answers
+    scale = float(first.abs().amax().clamp_min(1e-12))
+    spread = max(float((first - other).abs().amax()) for other in others) / scale
+    differ = torch.stack([first.argmax(1) != other.argmax(1) for other in others]).any(0)
+    changed = f"{int(differ.sum())} of {len(first)} classes changed"
+    if spread > SAME:
+        text = (
+            f"the model answers differently to the same input ({changed} within {len(answers)} looks): what one look finds or "
+            "misses may be luck; --attack rand judges it by the mean of 20"
+        )
+    else:
+        text = f"{len(answers)} answers to each of {len(first)} inputs agree"
+    return Finding(code=Code.RANDOM, passed=spread <= SAME, text=text, figure=spread, limit=SAME)
+
+
+def _probabilities() -> Finding:
+    return Finding(code=Code.PROBABILITIES, passed=True, text="answers are logits: their rows do not sum to 1")
+
+
+def _one_hot(logits: Tensor, batch: Batch) -> Finding:
+    if bool((batch.x == batch.x[0]).all()):
+        return Finding(code=Code.ONE_HOT, passed=None, text="not made: it takes two different inputs")
+    lead = losses.margin(logits, batch.y)
+    alike = bool(lead.amax() - lead.amin() <= 1e-6 * lead.abs().amax())
+    text = f"the margins of {len(lead)} answers differ"
+    if alike:
+        text = (
+            f"all {len(lead)} answers have the same margin, as after an argmax: they say which class and not by how much, so "
+            "neither gradients nor scores lead an attack; return what goes into the argmax"
+        )
+    return Finding(code=Code.ONE_HOT, passed=not alike, text=text)
+
+
+def _inside(inside: bool) -> Finding:
+    text = "no gradient is taken within the model's own forward pass"
+    if inside:
+        text = (
+            "the model takes gradients within its own forward pass, as a defence that optimises at test time does: attacks do "
+            "not see through that; attack the model without it too, and read the robust accuracy as an upper bound"
+        )
+    return Finding(code=Code.INSIDE, passed=not inside, text=text)
+
+
+def _slopes(ce: Tensor, margin: Tensor) -> list[Finding]:
+    has_ce, has_margin = looks.steep(ce), looks.steep(margin)
+    flat = ~has_ce & ~has_margin
+    return [
+        _share(Code.ZERO, flat, "clean inputs have no gradient at all", REMEDY),
+        _share(
+            Code.SATURATED,
+            has_margin & ~has_ce,
+            "clean inputs have saturated logits: the cross-entropy has no gradient, while the margin has one",
+            "attacks on the cross-entropy are blind there; use those on margins, such as apgd-dlr and apgd-t, or scale the "
+            "logits down",
+        ),
+    ]
+
+
+def _misleading(
+    desk: Desk, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, domain: Domain
+) -> Finding:
+    if not bool(looks.steep(margin.grad).any()):
+        return Finding(code=Code.MISLEADING, passed=None, text="not made: there is no gradient to follow")
+    failed, visible = looks.misled(desk, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
+    if not bool(visible.any()):
+        return Finding(code=Code.MISLEADING, passed=None, text="not made: within the budget the answers do not change visibly")
+    return _share(
+        Code.MISLEADING,
+        failed[visible],
+        "samples are led astray: a small step along the gradient, from the clean input or from where an attack leads, does not "
+        "raise the loss as it promises",
+        REMEDY,
+    )
+
+
+def _unconstrained(desk: Desk, batch: Batch, margin: Gradient, domain: Domain) -> Finding:
+    stands = looks.unbroken(desk, batch, margin.grad, domain)
+    return _share(
+        Code.UNCONSTRAINED,
+        stands,
+        f"samples withstand {len(looks.STRIDES)} gradient steps that only the bounds of the data limit",
+        REMEDY,
+    )
+
+
+def _share(code: Code, bad: Tensor, what: str, remedy: str) -> Finding:
+    """A check that fails where more than the allowed share of the samples are bad, beyond chance."""
+    k, n, limit = int(bad.sum()), len(bad), LIMITS[code]
+    interval = wilson(k, n)
+    failed = interval is not None and interval.low > limit
+    text = f"{k} of {n} {what}"
+    return Finding(code=code, passed=not failed, text=f"{text}: {remedy}" if failed else text, figure=k / n, limit=limit)

@@ -1,0 +1,487 @@
+"""The audit of one model: the first check, then stage by stage, each sample descending through the budgets.
+
+Nothing here is remembered but what the run folder holds: on every start the same loop runs, and what a part or a unit already
+answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
+"""
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core import losses
+from brinell.core.batch import Batch
+from brinell.core.checks import Code
+from brinell.core.contracts import Filed, Remark
+from brinell.core.errors import SampleError
+from brinell.core.intervals import wilson
+from brinell.core.model import Access, Target
+from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
+from brinell.core.streams import Streams
+from brinell.core.version import VERSION
+from brinell.engine import parallel as halves
+from brinell.engine import retry as failures
+from brinell.engine.cascade import Stage
+from brinell.engine.checks import MASKING, SAMPLES, Looked, check_answers, look
+from brinell.engine.hashing import cell
+from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
+from brinell.engine.shard import Group, Setting, predict
+from brinell.engine.state import State
+from brinell.store import rows, tables
+from brinell.store.run import Run, closest_units, telling_units
+
+Array = np.ndarray[Any, Any]
+ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
+"""After these an attack has nothing more to try on a sample at smaller budgets."""
+GALLERY_BYTES = 16 * 2**20
+GALLERY_SAMPLES = 24
+AHEAD = 0.1
+"""An attack is ahead of others on a sample when it left this share of the clean margin less than they did."""
+ALARM = 0.05
+"""Share of the standing samples on which an attack without gradients may be ahead of those with them: on networks whose gradients
+lead, none to 4 % were seen, on masked ones 10 % and more (design/0005-fast.md)."""
+
+
+class Progress(Protocol):
+    """What a run tells while it goes on."""
+
+    def stage(self, model: str, stage: str, samples: int, forwards: int) -> None:
+        """A stage begins on this many samples and costs at most this many forwards."""
+
+    def passes(self, forwards: int, backwards: int) -> None:
+        """The model has answered."""
+
+    def open(self, samples: int, broken: int) -> None:
+        """How many samples are still open in this stage, and how many of the model's are broken at the largest eps so far."""
+
+    def message(self, text: str) -> None:
+        """Something to say in passing."""
+
+
+class ModelAudit:
+    """Runs the plan on one model."""
+
+    def __init__(self, plan: Plan, source: ModelSource, target: Target, run: Run, progress: Progress) -> None:
+        self.plan, self.source, self.target, self.run, self.progress = plan, source, target, run, progress
+        self.masked = False
+        """Whether attacks that follow gradients cannot be trusted here: there are signs that they mislead, or some cannot run."""
+
+    def __call__(self) -> dict[str, str]:
+        """Everything that the plan asks of this model. Returns the signs, by code, that its figures may mislead."""
+        try:
+            state = self._clean()
+            found = self._signs(state)
+            for why, names in self._left_out().items():
+                self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
+            self.masked = bool(self.source.skipped or found.keys() & MASKING)
+            for stage in self.plan.stages:
+                if len(self.plan.levels):
+                    found |= self._stage(stage, state)
+            self._gallery()
+            return found | self._last_look() | failures.warning(self._failed(), len(self.plan.ids))
+        finally:
+            self._hear()
+
+    def _left_out(self) -> dict[str, list[str]]:
+        """Reasons why stages cannot run, with their names."""
+        skipped = self.source.skipped
+        return {why: [name for name in skipped if skipped[name] == why] for why in skipped.values()}
+
+    # The first check
+
+    def _signs(self, state: State) -> dict[str, str]:
+        """The failed checks, by code. A run that goes on keeps what it saw: a random model would not answer alike again."""
+        name, manifest = self.source.name, self.run.manifest
+        checks, looked = manifest.setdefault("checks", {}), manifest.setdefault("looks", {})
+        if name not in checks:
+            right = np.flatnonzero(state.correct)
+            # Spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
+            most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
+            at = right[np.linspace(0, len(right) - 1, most).astype(int)]
+            checks[name], looked[name] = self._look(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
+            self.run.save_manifest()
+        found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
+        for text in found.values():
+            self.progress.message(f"warning: {name}: {text}")
+        return found
+
+    def _last_look(self) -> dict[str, str]:
+        """The sign that a model on another machine answers otherwise than at the beginning."""
+        clean = self.run.part(clean_cell(self.plan, self.source))
+        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
+        if not getattr(self.target, "remote", False) or self.plan.looks > 1 or not len(judged):
+            return {}
+        rows_ = tables.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
+        found = failures.exchanged(self.target, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
+        self.run.manifest["looks"][self.source.name]["forwards"] += len(rows_)
+        for text in found.values():
+            self.progress.message(f"warning: {self.source.name}: {text}")
+        return found
+
+    def _hear(self) -> None:
+        """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
+        name, manifest = self.source.name, self.run.manifest
+        self._note("model", getattr(self.target, "remarks", tuple)())
+        traffic: dict[str, int] = getattr(self.target, "traffic", dict)()
+        if traffic:
+            total = manifest.setdefault("traffic", {}).setdefault(name, {})
+            total.update({what: total.get(what, 0) + count for what, count in traffic.items()})
+            self.run.save_manifest()
+
+    def _failed(self) -> dict[str, dict[str, str]]:
+        """Stage to the samples that could not be judged there, each with the reason."""
+        failed: dict[str, dict[str, str]] = self.run.manifest.setdefault("failed", {}).setdefault(self.source.name, {})
+        return failed
+
+    def _fail(self, stage: str, sample: int, why: str) -> None:
+        self._failed().setdefault(stage, {})[str(sample)] = why
+        self.run.save_manifest()
+        self.progress.message(f"warning: {self.source.name}, {stage}: sample {sample} cannot be judged: {why}")
+
+    def _look(self, at: Array) -> Looked:
+        plan, ids = self.plan, self.plan.ids[at]
+        self.progress.stage(self.source.name, "checks", len(at), 29 * len(at))
+        x = self._load(ids)
+        y = torch.as_tensor(plan.labels[at], device=x.device).long()
+        return look(
+            self.target,
+            Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
+            plan.distance,
+            float(plan.levels[-1] * np.median(plan.units[at])) if len(plan.levels) else math.inf,
+            Streams.of(plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks"),
+            batch_size=plan.request.batch_size,
+            on_pass=self.progress.passes,
+        )
+
+    def _clean(self) -> State:
+        key = clean_cell(self.plan, self.source)
+        if not self.run.has_part(key):
+            self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids) * self.plan.looks)
+            units = self.run.units(key)
+            done = {int(sample) for records in units.values() for sample in records.sample_id}
+            missing = [at for at, sample in enumerate(self.plan.ids.tolist()) if sample not in done]
+            size = self.plan.group_size
+            for start in range(0, len(missing), size):
+                at = np.array(missing[start : start + size])
+                records = tables.concatenate(failures.divided(self._check, at, self._unchecked))
+                units[self.run.save_unit(key, _unit_key(self.plan.ids[at]), records, {})] = records
+                self.progress.open(len(missing) - start - len(at), 0)
+            self.run.save_part(key, _sorted(list(units.values())), {})
+        self.run.drop_units(key)
+        records = self.run.part(key)
+        return State(
+            clean_pred=records.clean_pred,
+            clean_confidence=records.clean_confidence,
+            correct=records.outcome == Outcome.CORRECT,
+            failed=records.outcome == Outcome.FAILED,
+            broken=np.full(len(records), len(self.plan.levels)),
+            clean_margin=-np.ma.getdata(records.best_margin),
+            nearest=np.ma.getdata(records.best_margin).copy(),
+            last=np.full(len(records), -np.inf),
+        )
+
+    def _check(self, at: Array) -> Records:
+        started = time.perf_counter()
+        logits = predict(self.target, self._load(self.plan.ids[at]), self.plan.request.batch_size, self.plan.looks)
+        check_answers(logits, self.target)
+        self.progress.passes(len(at) * self.plan.looks, 0)
+        confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
+        lead = losses.margin(logits, torch.as_tensor(self.plan.labels[at], device=logits.device))
+        return rows.build(
+            len(at),
+            model=self.source.name,
+            sample_id=self.plan.ids[at],
+            label=self.plan.labels[at],
+            clean_pred=pred,
+            clean_confidence=confidence,
+            attack=CLEAN,
+            distance=self.plan.distance.name,
+            eps=0.0,
+            radius=0.0,
+            outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
+            best_margin=lead.cpu().numpy(),
+            forwards=self.plan.looks,
+            seconds=(time.perf_counter() - started) / len(at),
+        )
+
+    def _unchecked(self, at: int, error: SampleError) -> Records:
+        """The row of a sample that the model fails on in the first check."""
+        self._fail(CLEAN, int(self.plan.ids[at]), str(error))
+        return rows.build(
+            1,
+            model=self.source.name,
+            sample_id=self.plan.ids[at],
+            label=self.plan.labels[at],
+            clean_pred=-1,
+            clean_confidence=0.0,
+            attack=CLEAN,
+            distance=self.plan.distance.name,
+            eps=0.0,
+            radius=0.0,
+            outcome=str(Outcome.FAILED),
+        )
+
+    def _load(self, ids: Array) -> Tensor:
+        return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
+
+    # One stage
+
+    def _stage(self, stage: Stage, state: State) -> dict[str, str]:
+        """Run a stage, or look up what it found, and note where each sample stands now. Returns the signs that it gave."""
+        key = stage_cell(self.plan, self.source, stage)
+        if not self.run.has_part(key):
+            unbroken = np.full_like(state.broken, len(self.plan.levels))
+            seen = replace(state, broken=unbroken) if stage.turn.alone else state
+            if stage.name in self.source.skipped:
+                self.run.save_part(key, self._implied(stage, seen, seen.broken, None), {})
+            else:
+                self._descend(key, stage, seen)
+        self.run.drop_units(key)
+        records = self.run.part(key)
+        open_, before = state.correct & (state.broken > 0), state.nearest
+        fooled = records.outcome == Outcome.FOOLED
+        found = np.searchsorted(self.plan.ids, records.sample_id[fooled])
+        self._lower(state.broken, records, fooled)
+        failed = (records.outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(records.best_margin)
+        at = np.searchsorted(self.plan.ids, records.sample_id[failed])
+        state.last = np.full(len(self.plan.ids), -np.inf)
+        state.last[at] = np.ma.getdata(records.best_margin)[failed]
+        state.nearest = np.maximum(before, state.last)
+        # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
+        state.nearest[found] = np.where(np.isinf(state.last[found]), before[found], state.last[found])
+        if not self._is_probe(stage):
+            return {}
+        ahead = state.last > before + AHEAD * state.clean_margin
+        ahead[found] = True
+        looked = open_ & (self._draw(stage) < stage.turn.share)
+        return self._alarm(stage, int((ahead & looked).sum()), int(looked.sum()))
+
+    def _is_probe(self, stage: Stage) -> bool:
+        """Whether a stage works otherwise than by climbing the loss, after stages that climbed it."""
+        climbs = [one.attack.access == Access.GRADIENTS and one.attack.family == "budgeted" for one in self.plan.stages]
+        at = self.plan.stages.index(stage)
+        return self.target.access == Access.GRADIENTS and not climbs[at] and any(climbs[:at])
+
+    def _alarm(self, stage: Stage, ahead: int, looked: int) -> dict[str, str]:
+        """Whether an attack that does not climb the loss does so well beside those that do that gradients must mislead."""
+        interval = wilson(ahead, looked)
+        if interval is None or interval.low <= ALARM:
+            return {}
+        text = (
+            f"{stage.name}, which does not climb the loss, broke {ahead} of {looked} samples or came nearer to it than the "
+            "attacks before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
+        )
+        if not self.masked:
+            self.progress.message(f"warning: {self.source.name}: {text}")
+        self.masked = True
+        return {Code.AHEAD: text}
+
+    def _draw(self, stage: Stage) -> Array:
+        """(n,) a number from 0 to 1 for each sample, its own whatever the others are."""
+        ids = torch.as_tensor(self.plan.ids)
+        return Streams.of(self.plan.request.seed, ids).fold(f"share {stage.name}").uniform().numpy()
+
+    def _lower(self, broken: Array, records: Records, chosen: Array) -> None:
+        """Note in `broken` the levels of the chosen rows, where they are smaller."""
+        at = np.searchsorted(self.plan.ids, records.sample_id[chosen])
+        np.minimum.at(broken, at, np.searchsorted(self.plan.levels, records.eps[chosen]))
+
+    def _descend(self, key: str, stage: Stage, state: State) -> None:
+        """Attack group after group until no sample is open.
+
+        The groups are cut by what came of the ones before, so a resumed run cuts the same ones: a group that a unit answers is
+        looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups; then the
+        samples of a group that are known already are left out of it.
+        """
+        plan, broken = self.plan, state.broken.copy()
+        units = self.run.units(key)
+        known = self._known(units)
+        setting, spared = self._setting(stage), self._spared(stage, state)
+        queue = deque(np.flatnonzero(state.correct & ~spared & (broken > 0)).tolist())
+        self.progress.stage(self.source.name, stage.name, len(queue), self._worst_case(stage, len(queue)))
+        while queue:
+            at = np.array([queue.popleft() for _ in range(min(plan.group_size, len(queue)))])
+            level = broken[at] - 1
+            new = np.array([one not in known for one in zip(at.tolist(), level.tolist(), strict=True)])
+            if new.any():
+                group = self._group(at[new], state, level[new])
+                result = halves.attack(setting, group, partial(self._fail, stage.name))
+                self._note(stage.name, result.remarks, result.legend)
+                unit = _unit_key(group.sample_id, group.level)
+                name = self.run.save_unit(key, unit, result.records, result.arrays, result.extras)
+                units[name] = result.records
+                known |= self._known({name: result.records})
+            answers = [known[one] for one in zip(at.tolist(), level.tolist(), strict=True)]
+            broken[at] = np.minimum(broken[at], [reached for reached, _ in answers])
+            queue.extend(at[[not closed for _, closed in answers]].tolist())
+            self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
+        failed = failures.failed_levels(units, plan.ids, plan.levels)
+        done = [*units.values(), self._implied(stage, state, broken, spared, failed)]
+        holders = telling_units if self.run.legend(self.source.name, stage.name) else closest_units
+        self.run.save_part(key, _sorted(done), holders(units))
+
+    def _note(self, of: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
+        """Keep what an attack, or the model, says of how it went, the first time of each; what a stopped run kept stays."""
+        if legend and not self.run.legend(self.source.name, of):
+            self.run.manifest.setdefault("extras", {}).setdefault(self.source.name, {})[of] = dict(legend)
+            self.run.save_manifest()
+        if not remarks:
+            return
+        kept = self.run.manifest.setdefault("remarks", {}).setdefault(self.source.name, {}).setdefault(of, {})
+        new = {one.code: one.text for one in remarks if one.code not in kept}
+        if new:
+            kept.update(new)
+            self.run.save_manifest()
+        for text in new.values():
+            self.progress.message(f"note: {self.source.name}, {of}: {text}")
+
+    def _known(self, units: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
+        """What units answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""
+        levels, known = self.plan.levels, {}
+        for records in units.values():
+            at = np.searchsorted(self.plan.ids, records.sample_id)
+            level = np.searchsorted(levels, records.eps)
+            for sample in np.unique(at).tolist():
+                mine = at == sample
+                found, ended = mine & (records.outcome == Outcome.FOOLED), mine & np.isin(records.outcome, ENDED)
+                reached = int(level[found][0]) if found.any() else len(levels)
+                known[sample, int(level[mine].max())] = (reached, bool(ended.any()) or reached == 0)
+        return known
+
+    def _spared(self, stage: Stage, state: State) -> Array:
+        """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
+        far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), masked=self.masked)
+        return np.asarray(far | (self.plan.units == 0))
+
+    def _worst_case(self, stage: Stage, samples: int) -> int:
+        return self.plan.cost(self.source, stage)[0] * samples // max(1, len(self.plan.ids))
+
+    def _setting(self, stage: Stage) -> Setting:
+        return Setting(
+            model=self.source.name,
+            target=self.target,
+            stage=stage,
+            distance=self.plan.distance,
+            domain=self.plan.dataset.domain,
+            levels=self.plan.levels,
+            seed=self.plan.request.seed,
+            batch_size=self.plan.request.batch_size,
+            queries=self.plan.request.queries,
+            precision=self.plan.request.precision,
+            on_pass=self.progress.passes,
+        )
+
+    def _group(self, at: Array, state: State, level: Array) -> Group:
+        return Group(
+            sample_id=self.plan.ids[at],
+            label=self.plan.labels[at],
+            clean_pred=state.clean_pred[at],
+            clean_confidence=state.clean_confidence[at],
+            level=level,
+            x=self._load(self.plan.ids[at]),
+            unit=self.plan.units[at],
+        )
+
+    def _implied(self, stage: Stage, state: State, broken: Array, spared: Array | None, failed: Array | None = None) -> Records:
+        """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run."""
+        plan, count = self.plan, len(self.plan.levels)
+        level = np.tile(np.arange(count), len(plan.ids))
+        at = np.repeat(np.arange(len(plan.ids)), count)
+        outcome = np.full(len(at), "", dtype=object)
+        if spared is None:
+            outcome[:] = str(Outcome.SKIPPED)
+        else:
+            outcome[level < broken[at] - 1] = str(Outcome.SURVIVED_ABOVE)
+            if failed is not None:
+                outcome[level < failed[at]] = str(Outcome.FAILED)
+            outcome[spared[at]] = str(Outcome.SPARED)
+            outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
+        outcome[~state.correct[at]] = str(Outcome.MISCLASSIFIED)
+        outcome[state.failed[at]] = str(Outcome.FAILED)
+        chosen = outcome != ""
+        at, level, outcome = at[chosen], level[chosen], outcome[chosen]
+        return rows.build(
+            len(at),
+            model=self.source.name,
+            sample_id=plan.ids[at],
+            label=plan.labels[at],
+            clean_pred=state.clean_pred[at],
+            clean_confidence=state.clean_confidence[at],
+            attack=stage.name,
+            distance=plan.distance.name,
+            eps=plan.levels[level],
+            radius=plan.levels[level] * plan.units[at],
+            outcome=outcome,
+        )
+
+    # What the gallery shows
+
+    def _gallery(self) -> None:
+        """Keep the clean inputs of some fooled samples, class by class in turn, the closest finds first."""
+        key = clean_cell(self.plan, self.source)
+        records = self.run.records()
+        fooled = np.flatnonzero((records.outcome == Outcome.FOOLED) & (records.model == self.source.name))
+        order = fooled[np.lexsort((records.sample_id[fooled], records.eps[fooled]))]
+        turns: dict[int, int] = {}
+        ranked: dict[int, tuple[int, int]] = {}
+        for row in order.tolist():
+            sample, label = int(records.sample_id[row]), int(records.label[row])
+            if sample not in ranked:
+                ranked[sample] = (turns.get(label, 0), label)
+                turns[label] = turns.get(label, 0) + 1
+        size = 4 * int(np.prod(self.plan.dataset.domain.shape))
+        kept = sorted(ranked, key=lambda sample: ranked[sample])[: max(1, min(GALLERY_SAMPLES, GALLERY_BYTES // size))]
+        if kept:
+            inputs = self.plan.dataset.load(kept).numpy()
+            self.run.save_clean(key, dict(zip(kept, inputs, strict=True)))
+
+
+def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
+    domain = plan.dataset.domain
+    return cell(
+        schema=SCHEMA_VERSION,
+        brinell=VERSION,
+        model=source.facts["digest"],
+        name=source.name,
+        data=plan.data_digest,
+        samples=len(plan.ids),
+        domain=list(domain.facts().values()),
+        **more,
+    )
+
+
+def clean_cell(plan: Plan, source: ModelSource) -> str:
+    """The cell of a model's first check."""
+    return _cell(plan, source, attack=CLEAN, eot=plan.looks)
+
+
+def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
+    """The cell of a stage: a later stage depends on the ones before it, which decide what is left to attack."""
+    before = plan.stages[: plan.stages.index(stage) + 1]
+    return _cell(
+        plan,
+        source,
+        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
+        distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
+        eps=plan.levels.tolist(),
+        units=None if plan.advised is None else plan.units.tolist(),
+        seed=plan.request.seed,
+        queries=plan.request.queries,
+        precision=plan.request.precision,
+    )
+
+
+def _unit_key(*columns: Array) -> str:
+    return cell(columns=[column.tolist() for column in columns])
+
+
+def _sorted(parts: Sequence[Records]) -> Records:
+    records = tables.concatenate(list(parts))
+    return tables.take(records, np.lexsort((records.eps, records.sample_id)))

@@ -1,0 +1,363 @@
+"""From a request to a plan: everything that will run, everything that cannot, and what it costs at most. No attack runs here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from brinell import plugins
+from brinell.core.contracts import ChoosesData, Dataset, HasGaps
+from brinell.core.domain import Domain
+from brinell.core.eot import Precision
+from brinell.core.errors import RequestError, TargetError
+from brinell.core.ledger import question_cost
+from brinell.core.model import Access, Target
+from brinell.core.threat import Distance
+from brinell.engine.cascade import DEFAULT, Stage, build_stages
+from brinell.engine.eps_grid import Budgets, parse_eps
+from brinell.models._torch_model import TorchTarget
+
+Array = np.ndarray[Any, Any]
+DEFAULT_SAMPLES = 1000
+ALONE = "no attack before it can run, so it would be kept from every sample"
+GROUP_BYTES = 32 * 2**20
+"""About how much input one unit may hold; its attack needs some ten times that."""
+
+
+class Request(BaseModel):
+    """What a user asks for; the words are those of the command line and of run.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = "digits"
+    """The data set, as NAME:PATH?option=value."""
+    model: tuple[str, ...] = ("digits-cnn",)
+    """The models, each as NAME:PATH?option=value."""
+    norm: str = "linf"
+    """The distance in which eps is measured."""
+    eps: str | None = None
+    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points; advised, or advised:FOLDER of brinell epsilon, for each
+    sample's own; none means the field's usual ones for images."""
+    attack: tuple[str, ...] = DEFAULT
+    """The attacks, in order; each runs on what the ones before it left standing."""
+    samples: int | None = Field(default=None, ge=1)
+    """How many samples, from the first; none means 1000, or all where there are fewer."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of every random number of the run."""
+    batch_size: int = Field(default=128, ge=1)
+    """The most inputs shown to the model at once."""
+    queries: int | None = Field(default=None, ge=1)
+    """Forward evaluations that each attack may spend on a sample at each eps; none for no limit."""
+    precision: Precision = "float32"
+    """Of the gradients: bf16 makes those of large networks cheaper on some processors; every success is judged in float32."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
+
+    @field_validator("model", "attack", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A model of the plan, built when its turn comes."""
+
+    name: str
+    spec: str
+    open: Callable[[], Target]
+    facts: dict[str, Any]
+    """For the manifest: digest, architecture, parameters, classes, access."""
+    skipped: dict[str, str]
+    """Stage name to the reason why it cannot run on this model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that determines a run's records."""
+
+    request: Request
+    dataset: Dataset
+    data_digest: str
+    ids: Array
+    """(n,) int64: the samples, as positions in the data set."""
+    labels: Array
+    """(n,) int64: their labels."""
+    budgets: Budgets
+    units: Array
+    """(n,) float64: what the budgets of each sample are multiples of: 1, or its advised eps."""
+    advised: dict[str, Any] | None
+    """For the manifest, where budgets were advised: how."""
+    distance: Distance
+    stages: tuple[Stage, ...]
+    models: tuple[ModelSource, ...]
+    device: torch.device
+
+    @property
+    def levels(self) -> Array:
+        """(levels,) float64: the positive budgets; eps 0 is the first check."""
+        return np.array([value for value in self.budgets.values if value > 0])
+
+    @property
+    def group_size(self) -> int:
+        """Samples per unit: a few full batches, within the memory allowed."""
+        size = 4 * int(np.prod(self.dataset.domain.shape))
+        return max(1, min(4 * self.request.batch_size, GROUP_BYTES // size))
+
+    @property
+    def looks(self) -> int:
+        """Looks by whose mean the first check judges an input: as many as the stage that takes most."""
+        return max(stage.eot for stage in self.stages)
+
+    def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
+        """The most forwards and backwards that a stage can cost: every budget fought to the end on every sample."""
+        if stage.name in model.skipped:
+            return 0, 0
+        forwards, backwards = (stage.eot * passes for passes in stage.attack.cost(model.facts["classes"]))
+        again = min(forwards, backwards) if self.request.precision != "float32" else 0
+        forwards, backwards = forwards + again, backwards + again
+        runs = 1 if stage.attack.family == "minimal" else len(self.levels)
+        shrinking = stage.eot * int(np.ceil(np.log2(len(self.levels) + 1))) if runs > 1 else 0
+        per_run = forwards if self.request.queries is None else min(forwards, self.request.queries)
+        return len(self.ids) * runs * (per_run + shrinking), len(self.ids) * runs * backwards
+
+
+def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tuple[Target, ...] = ()) -> Plan:
+    """Resolve a request, naming whatever does not fit before anything is computed.
+
+    Args:
+        request: what is asked for.
+        dataset: data already in memory, in place of `request.data`.
+        targets: models already in memory, in place of `request.model`.
+
+    Raises:
+        RequestError: any part that cannot be carried out.
+    """
+    stages = build_stages(request.attack)
+    for stage in stages:
+        _check_queries(stage, request)
+    distance = open_distance(request.norm)
+    device = choose_device(request.device)
+    dataset = open_data(request.data) if dataset is None else dataset
+    request = request.model_copy(update={"eps": request.eps or usual_eps(dataset.domain, distance.name)})
+    if isinstance(distance, ChoosesData):
+        distance.check(dataset.domain)
+    for stage in stages:
+        if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
+            stage.attack.check(dataset.domain.free)
+    labels = dataset.labels()
+    if not len(labels):
+        raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
+    n = min(len(labels), request.samples or DEFAULT_SAMPLES)
+    if request.samples and request.samples > len(labels):
+        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
+    gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
+    budgets, units, advised = budgets_of(request, dataset, n)
+    openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
+    fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision
+    models = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
+    return Plan(
+        request=request,
+        dataset=dataset,
+        data_digest=dataset.digest(),
+        ids=np.arange(n, dtype=np.int64),
+        labels=np.asarray(labels[:n], dtype=np.int64),
+        budgets=budgets,
+        units=units,
+        advised=advised,
+        distance=distance,
+        stages=stages,
+        models=_distinct(models),
+        device=device,
+    )
+
+
+def budgets_of(request: Request, dataset: Dataset, n: int) -> tuple[Budgets, Array, dict[str, Any] | None]:
+    """The budgets, what they are multiples of for each of the first `n` samples, and how they were advised.
+
+    Raises:
+        RequestError: no budget that can be read, or nothing advised for these samples.
+    """
+    text = str(request.eps)
+    if text.partition(":")[0].partition("?")[0] != "advised":
+        return parse_eps(text), np.ones(n), None
+    from brinell.studies.epsilon.recommended import advised_budgets  # which opens data and models as this module does
+
+    return advised_budgets(text, request.data, request.norm, request.seed, dataset, n)
+
+
+def usual_eps(domain: Domain, distance: str) -> str:
+    """The budgets that the field uses where nobody chose any: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps.
+
+    Raises:
+        RequestError: data for which there is no such custom.
+    """
+    if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
+        example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
+        raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give --eps, such as {example}")
+    if distance == "l2":
+        return "0:1:9"
+    return "0:8/255:9" if domain.levels == 256 else "0:0.2:9"
+
+
+def open_distance(spec: str) -> Distance:
+    """The distance that a spec names, such as l2 or embedding:FILE."""
+    name, path, options = plugins.parse(spec)
+    distance: Distance = plugins.build("distance", name, options | ({"path": path} if path else {}))
+    return distance
+
+
+def open_data(spec: str) -> Dataset:
+    """The data set that a spec names."""
+    name, path, options = plugins.parse(spec)
+    dataset: Dataset = plugins.build("dataset", name, options | ({"path": path} if path else {}))()
+    return dataset
+
+
+def gaps(dataset: Dataset, n: int) -> Mapping[int, str]:
+    """Which of the first `n` samples cannot be read, and why.
+
+    Raises:
+        RequestError: none of them can.
+    """
+    lost = dataset.unreadable(range(n)) if isinstance(dataset, HasGaps) else {}
+    if n and len(lost) == n:
+        raise RequestError(f"none of the {n} samples of {dataset.name} can be read; the first: {lost[0]}")
+    return lost
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; auto takes a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequestError(f"device {name!r} cannot be used ({reason}): choose cpu, or auto") from None
+    return device
+
+
+def _check_queries(stage: Stage, request: Request) -> None:
+    least = question_cost(stage.eot, request.precision)
+    if request.queries is not None and request.queries < least:
+        raise RequestError(
+            f"queries is {request.queries}, and {stage.name} spends {least} on one question: allow as many or more"
+        )
+
+
+def opener_of(spec: str, dataset: Dataset) -> Callable[[], Target]:
+    """Opens the model that a spec names, over the domain of the data."""
+    name, path, options = plugins.parse(spec)
+    plugin = plugins.build("target", name, options | ({"path": path} if path else {}))
+
+    def open_target() -> Target:
+        target: Target = plugin(dataset.domain)
+        return target
+
+    return open_target
+
+
+def _given(target: Target) -> Callable[[], Target]:
+    return lambda: target
+
+
+def _describe(
+    spec: str,
+    opener: Callable[[], Target],
+    labels: Array,
+    classes: tuple[str, ...],
+    distance: Distance,
+    stages: tuple[Stage, ...],
+    precision: Precision,
+) -> ModelSource:
+    target = opener()
+    check_classes(target, labels, classes)
+    if precision != "float32" and not isinstance(target, TorchTarget):
+        raise RequestError(f"precision {precision} is for torch modules, and {target.name} is none: leave --precision out")
+    facts = facts_of(target)
+    skipped: dict[str, str] = {}
+    for stage in stages:
+        alone = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
+        if reason := _misfit(stage, target, distance) or (ALONE if alone else ""):
+            skipped[stage.name] = reason
+    if len(skipped) == len(stages):
+        raise RequestError(_nothing_runs(stages, skipped, target))
+    return ModelSource(name=target.name, spec=spec, open=opener, facts=facts, skipped=skipped)
+
+
+def check_classes(target: Target, labels: Array, names: tuple[str, ...] = ()) -> None:
+    """Refuse a model that does not know the labels.
+
+    Args:
+        target: the model; where it names its classes (`class_names`), they must be those of the data, in the same order.
+        labels: (n,) those of the data.
+        names: what the data calls its classes.
+
+    Raises:
+        TargetError: fewer classes than labels, or fewer than two, or other ones.
+    """
+    own: tuple[str, ...] = getattr(target, "class_names", ())
+    unnamed = names == tuple(map(str, range(len(names)))) and not all(map(str.isdigit, own))
+    if own and own[: len(names)] != names and not unnamed:
+        raise TargetError(
+            f"model {target.name} tells the classes {', '.join(own[:6])} apart, and those of the data are "
+            f"{', '.join(names[:6])}: choose the model made for this data, or name the classes of a table in the model's order, "
+            f"classes={'+'.join(own[:6])}"
+        )
+    if labels.max(initial=0) >= target.classes or labels.min(initial=0) < 0:
+        raise TargetError(
+            f"model {target.name} tells {target.classes} classes apart, and the data has labels from {labels.min()} to "
+            f"{labels.max()}: choose the model made for this data"
+        )
+    if target.classes < 2:
+        raise TargetError(f"model {target.name} answers one number per input; give one logit per class, for two classes two")
+
+
+def facts_of(target: Target) -> dict[str, Any]:
+    """What a manifest says of a model."""
+    served = getattr(target, "served", None)
+    return {
+        "digest": target.digest(),
+        "architecture": getattr(target, "architecture", None),
+        "parameters": getattr(target, "parameters", None),
+        "classes": target.classes,
+        "access": target.access.name.lower(),
+    } | ({"served": served} if served else {})
+
+
+def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], target: Target) -> str:
+    """One line: which attacks cannot run and why, and what can."""
+    reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
+    listed = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    line = f"no attack can run on {target.name} ({listed})"
+    blind = target.access < Access.GRADIENTS and any(stage.attack.access > target.access for stage in stages)
+    if not blind:
+        return line
+    if target.access == Access.LABELS:
+        return f"{line}: ask for --attack hop-skip-jump, which needs labels only"
+    return f"{line}: ask for --attack black-box, which needs scores only"
+
+
+def _misfit(stage: Stage, target: Target, distance: Distance) -> str:
+    """Why a stage cannot run, or nothing."""
+    attack = stage.attack
+    if attack.access > target.access:
+        return f"it needs {attack.access.name.lower()}, and the model gives {target.access.name.lower()} only"
+    if distance.name not in attack.distances:
+        return f"it works in {', '.join(sorted(attack.distances))}, not in {distance.name}"
+    if target.domain.kind not in attack.domains:
+        return f"it works on {', '.join(sorted(attack.domains))} inputs, not on a {target.domain.kind}"
+    return ""
+
+
+def _distinct(models: tuple[ModelSource, ...]) -> tuple[ModelSource, ...]:
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")
+    return models

@@ -1,0 +1,122 @@
+"""Samples that cannot be judged, and models on other machines: what an audit does about either."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.checks import Code
+from brinell.core.errors import SampleError
+from brinell.core.model import Target
+from brinell.core.record import Outcome, Records
+from brinell.engine.shard import Group, Result, Setting, joined, predict, run_unit
+from brinell.store import rows
+
+Array = np.ndarray[Any, Any]
+Work = TypeVar("Work")
+
+FAILED = "failed-samples"
+"""The code of the warning that samples could not be judged."""
+AGAIN = 16
+"""Clean inputs that a model on another machine is asked about once more at the end."""
+CLOSE = 1e-3
+"""How far two confidences may lie apart, and two logits as a share of the largest."""
+
+
+def divided(work: Callable[[Array], Work], at: Array, fail: Callable[[int, SampleError], Work]) -> list[Work]:
+    """What `work` makes of the positions `at` (n,), in halves where the model fails on some, down to those it fails on alone.
+
+    A sample's results do not depend on its company, so those of the others are what they would be without the failed ones.
+    """
+    try:
+        return [work(at)]
+    except SampleError as error:
+        if len(at) == 1:
+            return [fail(int(at[0]), error)]
+        half = len(at) // 2
+        return divided(work, at[:half], fail) + divided(work, at[half:], fail)
+
+
+def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> Result:
+    """`run_unit` on a group; a sample that the model fails on gets a row that says so, and `note(sample_id, why)` is called."""
+
+    def fail(row: int, error: SampleError) -> Result:
+        note(int(group.sample_id[row]), str(error))
+        one = group.select(np.array([row]))
+        records = rows.build(
+            1,
+            model=setting.model,
+            sample_id=one.sample_id,
+            label=one.label,
+            clean_pred=one.clean_pred,
+            clean_confidence=one.clean_confidence,
+            attack=setting.stage.name,
+            distance=setting.distance.name,
+            eps=setting.levels[one.level],
+            radius=one.radius(setting.levels, np.zeros(1, np.int64), one.level),
+            outcome=str(Outcome.FAILED),
+        )
+        return Result(records=records, arrays={}, remarks=())
+
+    return joined(divided(lambda at: run_unit(setting, group.select(at)), np.arange(len(group.x)), fail))
+
+
+def failed_levels(units: Mapping[str, Records], ids: Array, levels: Array) -> Array:
+    """(n,) index of the level at which a stage failed on each of `ids`; 0 where it did not, below which there is none."""
+    found = np.zeros(len(ids), np.int64)
+    for records in units.values():
+        failed = records.outcome == Outcome.FAILED
+        found[np.searchsorted(ids, records.sample_id[failed])] = np.searchsorted(levels, records.eps[failed])
+    return found
+
+
+def warning(failed: Mapping[str, Mapping[str, str]], n: int) -> dict[str, str]:
+    """The sign that samples could not be judged, if any.
+
+    Args:
+        failed: stage to sample to the reason.
+        n: samples of the run.
+    """
+    stages = [stage for stage, samples in failed.items() if samples]
+    if not stages:
+        return {}
+    sample, why = next(iter(failed[stages[0]].items()))
+    count = len({one for stage in stages for one in failed[stage]})
+    return {FAILED: f"{count} of {n} samples could not be judged; the first: {sample} in {stages[0]}: {why}"}
+
+
+def exchanged(target: Target, x: Tensor, clean: Records, batch_size: int) -> dict[str, str]:
+    """The sign that a model on another machine no longer answers clean inputs as it did at the beginning, if so.
+
+    Args:
+        target: the model.
+        x: (n, *shape): clean inputs.
+        clean: their (n,) rows of the first check.
+        batch_size: the most inputs shown to the model at once.
+    """
+    try:
+        logits = predict(target, x, batch_size)
+    except SampleError as error:
+        return {Code.RANDOM: f"the model fails on a clean input that it answered at the beginning: {error}"}
+    confidence, pred = logits.softmax(1).max(1)
+    before = torch.as_tensor(clean.clean_pred, device=logits.device).long()
+    lead = logits.gather(1, pred[:, None]) - logits.gather(1, before[:, None])
+    other = lead[:, 0] > CLOSE * logits.abs().amax(1)
+    other |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > CLOSE
+    if not other.any():
+        return {}
+    text = (
+        f"at the end the model answers {int(other.sum())} of {len(x)} clean inputs otherwise than at the beginning: it answers "
+        "at random, or another one took its place in between; audit it again"
+    )
+    return {Code.RANDOM: text}
+
+
+def evenly(count: int, most: int) -> Array:
+    """At most `most` of `count` positions, spread over all."""
+    return np.linspace(0, count - 1, min(count, most)).astype(int)
+
+
+__all__ = ["AGAIN", "attack", "divided", "evenly", "exchanged", "failed_levels", "warning"]

@@ -1,0 +1,289 @@
+"""One unit of work: one attack on one group of samples, each at its own eps, from the desk to the rows."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core import losses, norms
+from brinell.core.batch import Batch
+from brinell.core.contracts import Extras, Remark
+from brinell.core.domain import Domain
+from brinell.core.eot import Looks, Precision
+from brinell.core.errors import ContractError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Target
+from brinell.core.record import Outcome, Records
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance, Threat, size, tolerance
+from brinell.engine.cascade import Stage
+from brinell.store import rows, tables
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all units of a stage share."""
+
+    model: str
+    target: Target
+    stage: Stage
+    distance: Distance
+    domain: Domain
+    levels: Array
+    """(levels,) float64: the positive budgets, ascending; in units of the data, or multiples of each sample's own."""
+    seed: int
+    batch_size: int
+    queries: int | None
+    precision: Precision = "float32"
+    on_pass: Callable[[int, int], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The samples of a unit; arrays and tensors are aligned."""
+
+    sample_id: Array
+    label: Array
+    clean_pred: Array
+    clean_confidence: Array
+    level: Array
+    """(n,) int64: index into the setting's levels of the budget to attack at."""
+    x: Tensor
+    """(n, *shape): clean inputs on the target's device."""
+    unit: Array
+    """(n,) float64: what the setting's levels are multiples of."""
+
+    def radius(self, levels: Array, at: Array, level: Array) -> Array:
+        """(len(at),) float64: the budget of some samples in the units of the data."""
+        return np.asarray(levels[level] * self.unit[at])
+
+    def select(self, at: Array) -> "Group":
+        """The samples at some positions."""
+        rest = {one.name: getattr(self, one.name)[at] for one in fields(self) if one.name != "x"}
+        return Group(x=self.x[torch.as_tensor(at, device=self.x.device)], **rest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a unit found."""
+
+    records: Records
+    arrays: dict[int, Array]
+    """Adversarial inputs by sample id."""
+    remarks: tuple[Remark, ...]
+    """What the attack says of how it went."""
+    extras: dict[int, dict[str, Array]] = field(default_factory=dict)
+    """What it says of each sample, by sample id and name."""
+    legend: Mapping[str, Any] = field(default_factory=dict)
+    """What the numbers in the extras stand for."""
+
+
+def joined(parts: Sequence[Result]) -> Result:
+    """What several parts of a unit found, as one."""
+    return Result(
+        records=tables.concatenate([part.records for part in parts]),
+        arrays={sample: array for part in parts for sample, array in part.arrays.items()},
+        remarks=tuple(one for part in parts for one in part.remarks),
+        extras={sample: named for part in parts for sample, named in part.extras.items()},
+        legend=next((part.legend for part in parts if part.legend), {}),
+    )
+
+
+def run_unit(setting: Setting, group: Group) -> Result:
+    """Attack a group, shrink what was found to the smallest budgets it fits, judge it, and write it down."""
+    started = time.perf_counter()
+    device = group.x.device
+    levels = torch.as_tensor(group.unit[:, None] * setting.levels, dtype=torch.float32, device=device)
+    batch = Batch(ids=torch.arange(len(group.x), device=device), x=group.x, y=torch.as_tensor(group.label, device=device).long())
+    threat = Threat(
+        distance=setting.distance, eps=_at(levels, torch.as_tensor(group.level, device=device)), domain=setting.domain
+    )
+    minimal = setting.stage.attack.family == "minimal"
+    ledger = Ledger(
+        setting.target,
+        batch,
+        threat,
+        access=setting.stage.attack.access,
+        queries=setting.queries,
+        batch_size=setting.batch_size,
+        minimal=minimal,
+        looks=setting.stage.eot,
+        precision=setting.precision,
+        on_pass=setting.on_pass,
+    )
+    ids = torch.as_tensor(group.sample_id, device=device)
+    rng = Streams.of(setting.seed, ids).fold(setting.stage.name)
+    told = setting.stage.attack(ledger.desk(), ledger.batch, ledger.threat, rng) or Extras()
+    if not minimal:
+        _shrink(ledger, levels)
+    broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
+    fooled = broken < levels.shape[1]
+    found = _judge(
+        setting, group, ledger, np.flatnonzero(fooled), group.radius(setting.levels, np.flatnonzero(fooled), broken[fooled])
+    )
+    costs = _costs(ledger, time.perf_counter() - started)
+    survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
+    margin = ledger.best_margin.cpu().numpy()
+    records = _write(setting, group, broken, survived, found, costs, margin)
+    closest = ledger.closest.cpu().numpy()
+    arrays = {int(group.sample_id[row]): closest[row] for row in np.flatnonzero(fooled)}
+    return Result(
+        records=records,
+        arrays=arrays,
+        remarks=tuple(told.remarks),
+        extras=_by_sample(group, told),
+        legend=told.legend,
+    )
+
+
+def _by_sample(group: Group, told: Extras) -> dict[int, dict[str, Array]]:
+    """The rows of the extras, each with its sample.
+
+    Raises:
+        ContractError: an array without a row for each sample, or arrays without a legend.
+    """
+    if told.arrays and not told.legend:
+        raise ContractError("the attack's extras have no legend, so that nobody could read them")
+    for name, rows_ in told.arrays.items():
+        if len(rows_) != len(group.x):
+            raise ContractError(f"the attack's extras {name!r} have {len(rows_)} rows for {len(group.x)} samples")
+    arrays = {name: column.cpu().numpy() for name, column in told.arrays.items()}
+    return {int(sample): {name: column[row] for name, column in arrays.items()} for row, sample in enumerate(group.sample_id)}
+
+
+def _at(levels: Tensor, level: Tensor) -> Tensor:
+    """(n,) of each row's levels (n, levels) the one that is named."""
+    return levels.gather(1, level[:, None])[:, 0]
+
+
+def _level_of(reach: Tensor, levels: Tensor, threat: Threat) -> Tensor:
+    """(n,) index of the smallest of its levels (n, levels) that each distance fits into; the number of levels where none does."""
+    return (reach[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
+
+
+def _shrink(ledger: Ledger, levels: Tensor) -> None:
+    """Move each find towards its clean input, bisecting the levels below it; one forward a step, counted as the attack's."""
+    desk, batch, threat = ledger.desk(), ledger.batch, ledger.threat
+    reached = _level_of(ledger.distance, levels, threat)
+    failed = torch.full_like(reached, -1)
+    while True:
+        open_ = ledger.fooled & (reached - failed > 1) & ledger.affordable(batch.ids)
+        if not open_.any():
+            return
+        ids = batch.ids[open_]
+        middle = (reached[ids] + failed[ids]) // 2
+        smaller = replace(threat, eps=_at(levels[ids], middle))
+        desk.labels(ids, smaller.project(ledger.movable(ledger.closest[ids]), batch.x[ids]))
+        now = _level_of(ledger.distance[ids], levels[ids], threat)
+        reached[ids] = now
+        failed[ids] = torch.where(now > middle, middle, failed[ids])
+
+
+def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
+    """Columns of the finds: the prediction as found, which the ledger kept, another look at what is stored, and all norms."""
+    at = torch.as_tensor(fooled, device=group.x.device)
+    x, x0 = ledger.closest[at], group.x[at]
+    y = torch.as_tensor(group.label, device=x.device).long()[at]
+    looks = setting.stage.eot
+    stored = setting.domain.round(x)
+    seen = predict(setting.target, stored, setting.batch_size, looks)
+    # Where the model draws random numbers, a second mean of the input as found shows what was luck.
+    again = looks > 1 and setting.domain.levels is not None
+    if again:
+        logits = predict(setting.target, x, setting.batch_size, looks)
+    else:
+        logits = ledger.answer[at] if looks == 1 else seen
+    (confidence, pred), stored_pred = logits.softmax(1).max(1), seen.argmax(1)
+    limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
+    columns = {
+        "adv_pred": pred,
+        "adv_confidence": confidence,
+        "adv_margin": losses.margin(logits, y) if len(y) else confidence,
+        "linf": norms.linf(x - x0) if len(y) else confidence,
+        "l2": norms.l2(x - x0),
+        "l1": norms.l1(x - x0),
+        "l0": norms.l0(x - x0),
+        "stored_pred": stored_pred,
+        "stored_within": size(setting.distance, stored, x0) <= limit + tolerance(limit, setting.distance, setting.domain)
+        if len(y)
+        else pred > 0,
+        "best_margin": ledger.best_margin[at],
+        "queries_to_success": ledger.first_success[at],
+    }
+    return {name: value.cpu().numpy() for name, value in columns.items()} | {
+        "judge_forwards": np.full(len(fooled), (1 + again) * looks)
+    }
+
+
+def session(target: Target, device: torch.device) -> AbstractContextManager[None]:
+    """The target's own session (evaluation mode, device) where it has one."""
+    own: Callable[[torch.device], AbstractContextManager[None]] | None = getattr(target, "session", None)
+    return nullcontext() if own is None else own(device)
+
+
+def predict(target: Target, x: Tensor, batch_size: int, looks: int = 1) -> Tensor:
+    """(n, classes) logits in batches, outside any ledger: the auditor's own look, or the mean of several."""
+    asked = Looks(target, looks, batch_size)
+    with torch.no_grad():
+        answers = [asked.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
+    return torch.cat(answers) if answers else torch.zeros(0, target.classes, device=x.device)
+
+
+def _costs(ledger: Ledger, seconds: float) -> dict[str, Array]:
+    forwards, backwards = ledger.forwards.cpu().numpy(), ledger.backwards.cpu().numpy()
+    work = forwards + backwards
+    return {"forwards": forwards, "backwards": backwards, "seconds": seconds * work / max(1, work.sum())}
+
+
+def _write(
+    setting: Setting,
+    group: Group,
+    broken: Array,
+    survived: Array,
+    found: dict[str, Array],
+    costs: dict[str, Array],
+    margin: Array,
+) -> Records:
+    """The rows that this unit settles.
+
+    The find with its measurements, the larger budgets that it settles too, and the budget that the attack failed at. The costs
+    stand in the find's row, or in the failure's where there is no find.
+    """
+    fooled = np.flatnonzero(broken < len(setting.levels))
+
+    def put(at: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
+        return rows.build(
+            len(at),
+            model=setting.model,
+            sample_id=group.sample_id[at],
+            label=group.label[at],
+            clean_pred=group.clean_pred[at],
+            clean_confidence=group.clean_confidence[at],
+            attack=setting.stage.name,
+            distance=setting.distance.name,
+            eps=setting.levels[level],
+            radius=group.radius(setting.levels, at, level),
+            outcome=str(outcome),
+            **columns,
+        )
+
+    finds = put(fooled, broken[fooled], Outcome.FOOLED, **found, **{name: cost[fooled] for name, cost in costs.items()})
+    spans = [(row, level) for row in fooled for level in range(broken[row] + 1, group.level[row] + 1)]
+    above = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    failed = np.flatnonzero(survived)
+    free = np.isin(failed, fooled)  # a minimal attack's find has paid already
+    failures = put(
+        failed,
+        np.minimum(broken[failed] - 1, group.level[failed]),
+        Outcome.SURVIVED,
+        best_margin=np.ma.masked_where(free, margin[failed]),
+        **{name: np.where(free, 0, cost[failed]) for name, cost in costs.items()},
+    )
+    return tables.concatenate([finds, put(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])

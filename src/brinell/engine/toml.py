@@ -1,0 +1,63 @@
+"""The request as a TOML file: what `brinell audit FILE` reads and what a run folder keeps."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from brinell import plugins
+from brinell.core.errors import RequestError
+from brinell.engine.plan import Request
+
+Kind = TypeVar("Kind", bound=BaseModel)
+
+
+def dump(request: BaseModel, command: str = "brinell audit run.toml") -> str:
+    """TOML text that reads back as the same request."""
+    lines = [f"# {command} repeats this run"]
+    for key, value in request.model_dump(mode="json").items():
+        if value is not None:
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The keys of a TOML file.
+
+    Raises:
+        RequestError: no such file, or no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RequestError(f"there is no file {path}: name a TOML file such as the run.toml of an earlier run") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RequestError(f"{path} is no TOML: {error}") from None
+
+
+def make_request(values: dict[str, Any]) -> Request:
+    """An audit's request from keys and values, all checked.
+
+    Raises:
+        RequestError: an unknown key (with the nearest one) or a value out of range.
+    """
+    return checked(Request, values)
+
+
+def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
+    """A request of any kind from keys and values.
+
+    Raises:
+        RequestError: an unknown key (with the nearest one) or a value out of range.
+    """
+    for key in values:
+        if key not in kind.model_fields:
+            raise RequestError(f"there is no setting {key!r}{plugins.nearest(key, kind.model_fields)}")
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]
+        raise RequestError(f"{where.replace('_', '-')} is {first['input']!r}: {problem[0].lower()}{problem[1:]}") from None

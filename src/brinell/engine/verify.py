@@ -1,0 +1,237 @@
+"""Checking a run against itself and against the model: is every claimed success still one?"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from brinell.core import losses, norms
+from brinell.core.eot import Looks
+from brinell.core.errors import RequestError
+from brinell.core.ledger import ROUNDING
+from brinell.core.model import Target
+from brinell.core.record import Outcome, Records
+from brinell.core.threat import size, tolerance
+from brinell.engine.cascade import Stage
+from brinell.engine.engine import clean_cell, stage_cell
+from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.shard import session
+from brinell.store.run import Run
+
+Array = np.ndarray[Any, Any]
+CHUNK = 256
+CHANCE = 5.0
+"""Standard errors by which the mean of a random model's looks may differ from the run's, which was the best of many."""
+
+
+class Problem(BaseModel):
+    """Something in a run that does not hold."""
+
+    model_config = ConfigDict(frozen=True)
+
+    where: str
+    """File, or model and stage."""
+    samples: tuple[int, ...]
+    """The first few samples concerned; empty where it concerns a whole file."""
+    count: int
+    """How many samples."""
+    what: str
+    """What was found, in one sentence."""
+
+
+class VerifyResult(BaseModel):
+    """Outcome of a verification."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    """The run folder."""
+    passed: bool
+    """Whether no problem was found."""
+    successes: int
+    """Adversarial inputs that were shown to the model again."""
+    predictions: int
+    """Clean predictions that were repeated."""
+    boundary: int
+    """Clean predictions that came out differently by rounding alone, or a random model's chance: the two classes are level."""
+    problems: list[Problem]
+    """What does not hold."""
+
+
+class Verification:
+    """Verifies one run, model by model."""
+
+    def __init__(self, run: Run, plan: Plan) -> None:
+        self.run, self.plan = run, plan
+        self.problems: list[Problem] = []
+        self.successes = self.predictions = self.boundary = 0
+
+    def result(self) -> VerifyResult:
+        """What was found so far."""
+        return VerifyResult(
+            run=str(self.run.path),
+            passed=not self.problems,
+            successes=self.successes,
+            predictions=self.predictions,
+            boundary=self.boundary,
+            problems=self.problems,
+        )
+
+    def files(self) -> None:
+        """Hashes of all records and arrays, digests of data and models, and whether the run is finished."""
+        manifest = self.run.manifest
+        if manifest["state"] != "finished":
+            self._note("manifest.json", "the run is not finished: go on with --resume first")
+        now, then = self.run.digests(), manifest.get("files", {})
+        for name in sorted(now.keys() | then.keys()):
+            if name not in now:
+                self._note(name, "the file is gone")
+            elif name not in then:
+                self._note(name, "the file was not there when the run ended")
+            elif now[name] != then[name]:
+                self._note(name, "the file was changed after the run ended")
+        if manifest["data"]["digest"] != self.plan.data_digest:
+            self._note("data", f"{self.plan.dataset.name} is not the data of the run: its digest differs")
+        digests = {model["name"]: model["digest"] for model in manifest["models"]}
+        for source in self.plan.models:
+            if digests.get(source.name) != source.facts["digest"]:
+                self._note(source.name, "the model is not the one of the run: its digest differs")
+
+    def model(self, source: ModelSource, target: Target) -> None:
+        """Repeat the clean predictions, and judge each stored adversarial input anew."""
+        clean = self._part(clean_cell(self.plan, source), f"{source.name} clean")
+        if clean is None:
+            return
+        self._clean(source, target, clean)
+        for stage in self.plan.stages if len(self.plan.levels) else ():
+            where = f"{source.name} {stage.name}"
+            records = self._part(stage_cell(self.plan, source, stage), where)
+            if records is not None:
+                self._complete(where, records)
+                self._finds(source.name, stage, target, records)
+
+    def _part(self, key: str, where: str) -> Records | None:
+        if not self.run.has_part(key):
+            self._note(where, "its records are missing, or belong to another request, data or model")
+            return None
+        try:
+            return self.run.part(key)
+        except RequestError as error:
+            self._note(where, str(error))
+            return None
+
+    def _complete(self, where: str, records: Records) -> None:
+        """One row for each sample and budget, neither more nor fewer, and each at the sample's own radius."""
+        units = self.plan.units[np.searchsorted(self.plan.ids, records.sample_id).clip(0, len(self.plan.ids) - 1)]
+        other = records.sample_id[~np.isclose(records.radius, records.eps * units, rtol=1e-9)]
+        self._note(where, "the row's radius is not the budget that the sample was given", np.unique(other).tolist())
+        expected = sorted((sample, eps) for sample in self.plan.ids.tolist() for eps in self.plan.levels.tolist())
+        if sorted(zip(records.sample_id.tolist(), records.eps.tolist(), strict=True)) != expected:
+            self._note(
+                where, f"{len(records)} rows, not one for each of {len(self.plan.ids)} samples x {len(self.plan.levels)} budgets"
+            )
+
+    def _clean(self, source: ModelSource, target: Target, records: Records) -> None:
+        wrong: list[int] = []
+        for rows in _chunks(np.flatnonzero(records.outcome != Outcome.FAILED)):
+            ids = records.sample_id[rows]
+            lead, rounding, chance = self._lead(target, self._inputs(ids), records.clean_pred[rows], self.plan.looks)
+            self.predictions += len(rows)
+            self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
+            wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
+        self._note(f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong)
+
+    def _inputs(self, ids: Array) -> Tensor:
+        return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
+
+    def _lead(self, target: Target, x: Tensor, claimed: Array, looks: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Lead of another class over the claimed one in the mean of the looks, and what rounding and chance may have made of it.
+
+        Each is (n,); a model that draws no random numbers, or is looked at once, has no chance.
+        """
+        asked = Looks(target, looks, self.plan.request.batch_size)
+        with torch.no_grad():
+            every = torch.cat([asked.every(part) for part in torch.split(x, asked.batch_size)], 1)
+        mean, y = every.mean(0), torch.as_tensor(np.asarray(claimed), device=x.device).long()
+        lead = losses.margin(mean, y)
+        rival = mean.scatter(1, y[:, None], -torch.inf).argmax(1)
+        rows = torch.arange(len(x), device=x.device)
+        each = every[:, rows, rival] - every[:, rows, y]
+        chance = CHANCE * each.std(0) / looks**0.5 if looks > 1 else torch.zeros_like(lead)
+        return lead, ROUNDING * mean.abs().amax(1), chance
+
+    def _finds(self, model: str, stage: Stage, target: Target, records: Records) -> None:
+        where = f"{model} {stage.name}"
+        found = np.flatnonzero(records.outcome == Outcome.FOOLED)
+        order = found[np.lexsort((records.eps[found], records.sample_id[found]))]
+        first = np.unique(records.sample_id[order], return_index=True)[1]
+        for rows in _chunks(order[first]):
+            ids = records.sample_id[rows]
+            try:
+                stored = self.run.adversarial(model, stage.name, ids.tolist())
+            except RequestError as error:
+                self._note(where, str(error))
+                return
+            missing = [sample for sample in ids.tolist() if sample not in stored]
+            self._note(where, "the adversarial input is not stored", missing)
+            rows = rows[np.isin(ids, list(stored))]
+            if len(rows):
+                self._judge(where, target, records, rows, stored, stage.eot)
+
+    def _judge(self, where: str, target: Target, records: Records, rows: Array, stored: dict[int, Array], looks: int) -> None:
+        ids, domain = records.sample_id[rows], self.plan.dataset.domain
+        arrays = [stored[sample] for sample in ids.tolist()]
+        misshapen = [sample for sample, array in zip(ids.tolist(), arrays, strict=True) if array.shape != tuple(domain.shape)]
+        if misshapen:
+            self._note(where, f"the stored input is not of shape {domain.shape}", misshapen)
+            return
+        x = torch.as_tensor(np.stack(arrays), device=self.plan.device)
+        x0 = self._inputs(ids)
+        self.successes += len(rows)
+
+        def claim(holds: Tensor, what: str) -> None:
+            self._note(where, what, ids[~holds.cpu().numpy()].tolist())
+
+        low, high = domain.bounds(x)
+        inside = (x >= low - domain.slack) & (x <= high + domain.slack)
+        claim(inside.flatten(1).all(1), "the stored input leaves the bounds of the data")
+        eps = torch.as_tensor(records.radius[rows], dtype=torch.float32, device=x.device)
+        limit = eps + tolerance(eps, self.plan.distance, domain)
+        claim(size(self.plan.distance, x, x0) <= limit, f"the stored input is farther than eps in {self.plan.distance.name}")
+        for name in ("linf", "l2", "l1", "l0"):
+            measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
+            close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=domain.slack)
+            claim(torch.as_tensor(close), f"the stored input has another {name} than the record says")
+        lead, _, chance = self._lead(target, x, records.label[rows], looks)
+        claim(lead > -chance, "the model is right on the stored input")
+        lead, rounding, chance = self._lead(target, domain.round(x), records.stored_pred[rows], looks)
+        claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
+
+    def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:
+        if samples is None:
+            self.problems.append(Problem(where=where, samples=(), count=0, what=what))
+        elif samples:
+            self.problems.append(Problem(where=where, samples=tuple(samples[:5]), count=len(samples), what=what))
+
+
+def verify_run(run: Run, plan: Plan) -> VerifyResult:
+    """Check every claim of a run: files, clean predictions, and each stored adversarial input.
+
+    Args:
+        run: the run.
+        plan: its plan, made again from its request, with the data and the models that it names.
+    """
+    verification = Verification(run, plan)
+    verification.files()
+    for source in plan.models:
+        target = source.open()
+        with session(target, plan.device):
+            verification.model(source, target)
+    return verification.result()
+
+
+def _chunks(rows: Array) -> Iterable[Array]:
+    return (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK))

@@ -1,0 +1,290 @@
+"""Requests to one server: several in flight together, asked again after a fault, each answer read before it counts.
+
+A fault is a connection that fails or breaks off, a timeout, an HTTP status that says "not now", or an answer that cannot be read.
+The wait before each further attempt doubles, or is what the server asks for (`Retry-After`), if that is longer; after an answer
+that cannot be read it stays what it was at first, since the server is there. A connection that breaks off may be one that
+was kept and that the server has closed meanwhile: as many as may be kept are no attempt, and the next is asked at once.
+"""
+
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from brinell.core.errors import RequestError, UnreachableError
+from brinell.core.version import VERSION
+from brinell.models._protocol import AnswerError
+
+if TYPE_CHECKING:
+    import httpx2
+
+Answer = TypeVar("Answer")
+
+NOT_NOW = frozenset({408, 425, 429, 502, 503, 504})
+"""Statuses by which a server, or what stands before it, says that the same request may work later."""
+BARRED = frozenset({401, 403, 407})
+LONGEST_WAIT = 30.0
+"""Seconds; no wait before another attempt is longer."""
+MOST_BYTES = 1 << 28
+"""No answer is larger."""
+
+
+class Response(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class RejectedError(Exception):
+    """The server answers, and will not do what it was asked, or answers what cannot be read; the text says what it says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long to wait, how often to ask again, and how much at once."""
+
+    timeout: float
+    """Seconds until an attempt is given up."""
+    retries: int
+    """Attempts after the first."""
+    backoff: float
+    """Seconds before the second attempt; each further wait is twice as long."""
+    concurrency: int
+    """Requests in flight together."""
+
+
+class Channel:
+    """A server's door.
+
+    Args:
+        who: the model and its address, as messages name it.
+        patience: timeout, attempts and concurrency.
+        token_env: name of the environment variable that may hold a bearer token; the token stands nowhere else.
+    """
+
+    def __init__(self, who: str, patience: Patience, token_env: str) -> None:
+        self.who, self.patience, self._token_env = who, patience, token_env
+        self.traffic: Counter[str] = Counter()
+        """Requests that were answered, and attempts that were not, by what went wrong."""
+        self._lock, self._depth = threading.Lock(), 0
+        self._stop, self._calls, self._mine = threading.Event(), set[threading.Event](), threading.local()
+        self._client: httpx2.Client | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Connections and threads, kept until the outermost session ends.
+
+        Raises:
+            RequestError: httpx2 is not installed, or the token cannot be sent.
+        """
+        with self._lock:
+            if not self._depth:
+                self._open()
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if not self._depth:
+                    self._close()
+
+    def _open(self) -> None:
+        try:
+            import httpx2
+            import orjson  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise RequestError(f"models behind a URL need {error.name}: pip install 'brinell[http]'") from None
+        limits = httpx2.Limits(max_connections=self.patience.concurrency)
+        headers = {"User-Agent": f"brinell/{VERSION}", "Accept-Encoding": "identity"} | self._authorization()
+        self._client = httpx2.Client(timeout=self.patience.timeout, limits=limits, headers=headers)
+        self._pool = ThreadPoolExecutor(self.patience.concurrency, thread_name_prefix="brinell-http")
+        self._stop = threading.Event()
+
+    def _close(self) -> None:
+        for stop in (self._stop, *self._calls):
+            stop.set()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._client is not None:
+            self._client.close()
+        self._pool = self._client = None
+
+    def _authorization(self) -> dict[str, str]:
+        token = os.environ.get(self._token_env, "") if self._token_env else ""
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise RequestError(f"what {self._token_env} holds is no bearer token: it has characters that no header may have")
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def each(self, tasks: Sequence[Callable[[], Answer]]) -> list[Answer]:
+        """The answers of all tasks, in their order; as many run together as there may be requests in flight.
+
+        Each makes its own request, so the next is written while those before it wait. The first failure ends the others, and
+        none of another thread's.
+        """
+        if self._pool is None or len(tasks) == 1:
+            return [task() for task in tasks]
+        stop = threading.Event()
+
+        def run(task: Callable[[], Answer]) -> Answer:
+            self._mine.stop = stop
+            return task()
+
+        self._calls.add(stop)
+        futures = [self._pool.submit(run, task) for task in tasks]
+        try:
+            return [future.result() for future in futures]
+        except BaseException as error:
+            begun = [future for future in futures if not future.cancel()]
+            stop.set()
+            if isinstance(error, Exception):
+                wait(begun)
+            raise
+        finally:
+            self._calls.discard(stop)
+
+    def ask(
+        self,
+        url: str,
+        read: Callable[[Response], Answer],
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        unusable: int | None = None,
+    ) -> Answer:
+        """What `read` makes of the answer to one request, a POST where it has a body.
+
+        Args:
+            url: whom to ask.
+            read: takes a response of status 200 to the answer, or raises AnswerError, which counts as a fault.
+            body: of the request.
+            headers: of the request.
+            unusable: how many answers that cannot be read are enough, with no wait between them; none for as many as there are
+                attempts.
+
+        Raises:
+            UnreachableError: every attempt met a fault of the connection or "not now", or the server wants another token.
+            RejectedError: the server says no, or the last answer could not be read.
+        """
+        fault: Exception | str = ""
+        attempts = 1 + self.patience.retries
+        left = attempts if unusable is None else unusable
+        for attempt in range(attempts):
+            pause = self.patience.backoff * 2**attempt
+            try:
+                response = self._send(url, body, headers or {})
+                if response.status not in NOT_NOW:
+                    answer = self._read(response, read)
+                    self._count("requests")
+                    return answer
+                fault, pause = f"HTTP {response.status}", max(pause, _seconds(response.headers.get("Retry-After", "")))
+            except AnswerError as error:
+                fault, pause, left = error, self.patience.backoff if unusable is None else 0.0, left - 1
+            except OSError as error:
+                fault = str(error)
+            self._count(fault if isinstance(fault, str) else "unusable answers")
+            if not left:
+                break
+            if attempt + 1 < attempts and self._stopped().wait(min(pause, LONGEST_WAIT)):
+                break
+        if isinstance(fault, AnswerError):
+            raise RejectedError(f"it answers {self._safe(fault)}") from fault
+        tried = f"{attempts} attempts, {fault}" if attempts > 1 else fault
+        raise UnreachableError(f"{self.who} does not answer ({tried}): see to the server, then try again")
+
+    def _read(self, response: Response, read: Callable[[Response], Answer]) -> Answer:
+        """The answer, or why there is none: a 5xx may be an accident and counts as a fault, a 4xx will not change."""
+        if response.status == 200:
+            return read(response)
+        said = f"HTTP {response.status}{self._reason(response)}"
+        if response.status in BARRED:
+            hint = f"set {self._token_env} to a bearer token that it takes" if self._token_env else "give the option token_env="
+            raise UnreachableError(f"{self.who} lets nobody in without the right token ({said}): {hint}, then try again")
+        if response.status >= 500:
+            raise AnswerError(said)
+        raise RejectedError(f"it answers {said}")
+
+    def _reason(self, response: Response) -> str:
+        """What a refusal says, in one line and without the token, should the server repeat it."""
+        if 300 <= response.status < 400:
+            return f", go to {self._safe(response.headers.get('Location', ''))}"
+        text = response.body[-2000:].decode("utf-8", "replace").strip()
+        with suppress(ValueError, TypeError, KeyError):
+            text = str(json.loads(response.body)["error"])
+        if 'File "' in text:  # a traceback ends in what went wrong
+            text = text.splitlines()[-1]
+        text = " ".join(text.split())
+        return "" if not text or text.startswith("<") else f", {self._safe(text)[:160]}"
+
+    def _safe(self, text: object) -> str:
+        token = os.environ.get(self._token_env, "") if self._token_env else ""
+        return str(text).replace(token, "***") if token else str(text)
+
+    def _send(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+        """One attempt; OSError where the connection fails."""
+        for _ in range(self.patience.concurrency):
+            try:
+                return self._exchange(url, body, headers)
+            except ConnectionResetError as error:
+                self._count(str(error))
+        return self._exchange(url, body, headers)
+
+    def _exchange(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+        """One request over one connection, the whole of it within the timeout; ConnectionResetError where that breaks off."""
+        import httpx2
+
+        if self._client is None or self._stopped().is_set():
+            raise InterruptedError("interrupted")
+        until = time.monotonic() + self.patience.timeout
+        parts, size = [], 0
+        try:
+            method = "GET" if body is None else "POST"
+            with self._client.stream(method, url, content=body, headers=dict(headers)) as response:
+                for part in response.iter_bytes():
+                    parts.append(part)
+                    size += len(part)
+                    if time.monotonic() > until:
+                        raise TimeoutError(self._slow())
+                    if size > MOST_BYTES:
+                        raise AnswerError(f"more than {MOST_BYTES} bytes")
+            return Response(response.status_code, response.headers, b"".join(parts))
+        except httpx2.TimeoutException:
+            raise TimeoutError(self._slow()) from None
+        except httpx2.DecodingError:
+            raise AnswerError("what cannot be unpacked") from None
+        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
+            raise ConnectionResetError(_line(error)) from None
+        except httpx2.RequestError as error:
+            raise ConnectionError(_line(error)) from None
+
+    def _stopped(self) -> threading.Event:
+        """Set when what this thread asks about is called off."""
+        stop: threading.Event = getattr(self._mine, "stop", self._stop)
+        return stop
+
+    def _slow(self) -> str:
+        return f"no answer within {self.patience.timeout:g} s"
+
+    def _count(self, what: str) -> None:
+        if not self._stopped().is_set():  # what was called off is no fault
+            with self._lock:
+                self.traffic[what] += 1
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.partition("] ")[2] if text.startswith("[Errno") else text
+
+
+def _seconds(text: str) -> float:
+    """A `Retry-After` in seconds; 0 for a date, or none."""
+    return float(text) if text.isdecimal() else 0.0

@@ -1,0 +1,170 @@
+"""Adaptive smoothing for CIFAR-10: an accurate and a robust network, and a third one that says which to believe.
+
+Bai et al. 2023, arXiv 2301.12554, in its variant `edm`, with the parameter names of the published checkpoints. The accurate
+network is BiT-M-R152x2 (Kolesnikov et al. 2020, arXiv 1912.11370) on pictures enlarged to 128 pixels, the robust one WRN-70-16.
+What it answers are log-probabilities: between classes they differ by less than logits would.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from brinell.models._wide_resnet import WideResNet, wide_resnet
+
+TINY = 1e-10
+"""Added to the variance of weights before they are divided by its root."""
+
+
+class StandardisedConv(nn.Conv2d):
+    """A convolution whose filters are brought to mean 0 and variance 1 before they are used (Qiao et al. 2019)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, in, h, w) to (n, out, h / stride, w / stride)."""
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
+        return F.conv2d(x, (self.weight - mean) / (variance + TINY).sqrt(), self.bias, self.stride, self.padding)
+
+
+class Unit(nn.Module):
+    """A bottleneck with group normalisation before each convolution; the stride is on the middle one."""
+
+    def __init__(self, width_in: int, width: int, middle: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.gn1, self.gn2, self.gn3 = (nn.GroupNorm(groups, width) for width in (width_in, middle, middle))
+        self.conv1 = StandardisedConv(width_in, middle, 1, bias=False)
+        self.conv2 = StandardisedConv(middle, middle, 3, stride, 1, bias=False)
+        self.conv3 = StandardisedConv(middle, width, 1, bias=False)
+        projects = stride != 1 or width_in != width
+        self.downsample = StandardisedConv(width_in, width, 1, stride, bias=False) if projects else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, width_in, h, w) to (n, width, h / stride, w / stride)."""
+        out = F.relu(self.gn1(x))
+        kept = x if self.downsample is None else self.downsample(out)
+        out = self.conv2(F.relu(self.gn2(self.conv1(out))))
+        return torch.add(kept, self.conv3(F.relu(self.gn3(out))))
+
+
+class BiT(nn.Module):
+    """Big Transfer's ResNet v2.
+
+    Args:
+        units: in each of the blocks.
+        width: of the first block's bottlenecks; 64 times the width factor.
+        groups: of the normalisation.
+        classes: number of logits.
+    """
+
+    def __init__(self, units: Sequence[int], width: int, *, groups: int = 32, classes: int = 10) -> None:
+        super().__init__()
+        self.root = nn.Sequential()
+        self.root.add_module("conv", StandardisedConv(3, width, 7, 2, 3, bias=False))
+        # Zeros around, not the minus infinity of a padded pool: the input has no activation yet.
+        self.root.add_module("pad", nn.ConstantPad2d(1, 0.0))
+        self.root.add_module("pool", nn.MaxPool2d(3, 2))
+        self.body = nn.Sequential()
+        wide = width
+        for number, count in enumerate(units):
+            block, middle = nn.Sequential(), width * 2**number
+            for unit in range(count):
+                stride = 2 if number and not unit else 1
+                block.add_module(f"unit{unit + 1:02d}", Unit(wide, 4 * middle, middle, stride, groups))
+                wide = 4 * middle
+            self.body.add_module(f"block{number + 1}", block)
+        self.head = nn.Sequential()
+        self.head.add_module("gn", nn.GroupNorm(groups, wide))
+        self.head.add_module("relu", nn.ReLU())
+        self.head.add_module("avg", nn.AdaptiveAvgPool2d(1))
+        self.head.add_module("conv", nn.Conv2d(wide, classes, 1))
+
+    def stages(self, x: Tensor) -> list[Tensor]:
+        """(n, 3, h, w) in [0, 1] to what each block makes of them, the first at a quarter of the sides."""
+        found, x = [], self.root(2 * x - 1)
+        for block in self.body:
+            x = block(x)
+            found.append(x)
+        return found
+
+    def classify(self, x: Tensor) -> Tensor:
+        """What the last block made to (n, classes) logits."""
+        logits: Tensor = self.head(x).flatten(1)
+        return logits
+
+
+class MixingBlock(nn.Module):
+    """Two convolutions, normalised and activated beforehand, beside a shortcut."""
+
+    def __init__(self, width_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.bn1, self.bn2 = nn.BatchNorm2d(width_in), nn.BatchNorm2d(width)
+        self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or width_in != width:
+            self.shortcut.append(nn.Conv2d(width_in, width, 1, stride, bias=False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, width_in, h, w) to (n, width, h / stride, w / stride)."""
+        out = F.relu(self.bn1(x))
+        return torch.add(self.shortcut(out), self.conv2(F.relu(self.bn2(self.conv1(out)))))
+
+
+class Mixing(nn.Module):
+    """Sees the first two stages of both networks and answers one number for each input.
+
+    Args:
+        first: channels of both networks' first stages together.
+        second: of their second stages.
+        widths: channels of the layers, each of two blocks.
+    """
+
+    def __init__(self, first: int, second: int, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(MixingBlock(before, width, 2), MixingBlock(width, width, 1))
+            for before, width in pairwise((first, *widths))
+        )
+        self.linear = nn.Linear(widths[-1], 1, bias=False)
+        self.conv1x1 = nn.Conv2d(second, widths[0], 1, bias=False)
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """(n, first, s, s) and (n, second, s / 2, s / 2) to (n, 1)."""
+        x = self.layers[0](first) + self.conv1x1(second)
+        for layer in self.layers[1:]:
+            x = layer(x)
+        answer: Tensor = self.linear(x.mean((2, 3)))
+        return answer
+
+
+class Mixture(nn.Module):
+    """Log-probabilities of both networks' answers, mixed.
+
+    Args:
+        standard: the accurate network.
+        robust: the robust network.
+        mixing: says how far the robust one is believed.
+        side: to which the accurate network's pictures are resized.
+    """
+
+    def __init__(self, standard: BiT, robust: WideResNet, mixing: Mixing, side: int = 128) -> None:
+        super().__init__()
+        self.standard, self.robust, self.mixing, self.side = standard, robust, mixing, side
+        self.bn = nn.BatchNorm1d(1, affine=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 3, 32, 32) in [0, 1] to (n, classes) log-probabilities."""
+        large = F.interpolate(x, (self.side, self.side), mode="bilinear", align_corners=False)
+        accurate, robust = self.standard.stages(large), self.robust.stages(x)
+        first, second = (torch.cat((accurate[stage], robust[stage]), 1) for stage in (0, 1))
+        belief = 2.0 * self.bn(self.mixing(first, second)) + 1.05
+        alpha = 0.04 * belief.sigmoid() + 0.96
+        answers = (1.2 * self.standard.classify(accurate[-1])).softmax(1), (0.3 * self.robust.classify(robust[-1])).softmax(1)
+        return torch.log((1 - alpha) * answers[0] + alpha * answers[1])
+
+
+def adaptive_smoothing() -> Mixture:
+    """The published sizes."""
+    standard, robust = BiT((3, 8, 36, 3), 128), wide_resnet(70, 16)
+    return Mixture(standard, robust, Mixing(512 + 256, 1024 + 512, (512, 768, 1024)))

@@ -1,0 +1,438 @@
+"""`http(s)://HOST/v2/models/NAME`: a model behind a server of the Open Inference Protocol, over REST.
+
+KServe, Triton, OpenVINO Model Server and MLServer speak it. The server's metadata say what the model takes; options say what they
+leave open. Numbers travel as binary tensors where the server takes them, and as JSON where it says no. A bearer token is read
+from an environment variable and written nowhere. One row of a request is one query; what had to be asked again is told apart.
+"""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Remark
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError, SampleError, TargetError, UnreachableError
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.datasets._arrays import space
+from brinell.models._answers import are_probabilities, of_labels, of_probabilities
+from brinell.models._channel import Channel, Patience, RejectedError, Response
+from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, sides, slots
+from brinell.models._torch_model import affine
+
+__all__ = ["Http"]
+
+Array = np.ndarray[Any, Any]
+Answers = Literal["auto", "logits", "probabilities", "labels"]
+Layout = Literal["auto", "first", "last"]
+Encoding = Literal["auto", "binary", "json"]
+PROBES = 4
+"""Random inputs by which the server's answers are learned; the first is asked about again where it is in doubt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Http:
+    """A model behind a server of the Open Inference Protocol (KServe, Triton, OpenVINO Model Server, MLServer)."""
+
+    path: str = ""
+    """The model's URL, `http://HOST:PORT/v2/models/NAME` or `.../NAME/versions/VERSION`."""
+    name: str = ""
+    """How reports call it; by default the name in the URL."""
+    token_env: str = "BRINELL_TOKEN"
+    """Environment variable that holds a bearer token, if the server wants one."""
+    answers: Answers = "auto"
+    """What the output holds: logits, probabilities (their logarithm is taken) or labels; auto learns it from a few answers."""
+    classes: int | None = None
+    """How many classes there are; needed where the server answers labels only, checked otherwise."""
+    input: str = ""
+    """Name of the input; needed where the server does not say."""
+    output: str = ""
+    """Name of the output; needed where there are several."""
+    datatype: str = ""
+    """Of the input, FP32 or UINT8 for example; by default what the server says, or else FP32."""
+    layout: Layout = "auto"
+    """Where the server wants the channels: first (NCHW) or last (NHWC); auto goes by the shape that it names."""
+    low: float | None = None
+    """What the smallest value of the data becomes; by default 0 for UINT8, and itself otherwise."""
+    high: float | None = None
+    """What the largest value of the data becomes; by default 255 for UINT8, and itself otherwise."""
+    mean: tuple[float, ...] = ()
+    """Subtracted from each channel after that, joined by `+`."""
+    std: tuple[float, ...] = ()
+    """Each channel is divided by this after that, joined by `+`."""
+    encoding: Encoding = "auto"
+    """Of tensors: binary, json, or auto, which tries binary first."""
+    rows: int = 64
+    """Inputs per request, at most."""
+    concurrency: int = 4
+    """Requests in flight together, at most."""
+    timeout: float = 30.0
+    """Seconds until an attempt is given up."""
+    retries: int = 5
+    """Attempts after the first before the server counts as unreachable."""
+    backoff: float = 0.5
+    """Seconds before the second attempt; each further wait is twice as long."""
+
+    def __post_init__(self) -> None:
+        for field, least in (("rows", 1), ("concurrency", 1), ("retries", 0), ("backoff", 0), ("classes", 2)):
+            value = getattr(self, field)
+            if value is not None and value < least:
+                raise ValueError(f"{field} is {value}; it must be at least {least}")
+        if self.timeout <= 0:
+            raise ValueError(f"timeout is {self.timeout}; it must be above 0")
+        if self.datatype and self.datatype not in DATATYPES:
+            raise ValueError(f"datatype is {self.datatype!r}; it is one of {', '.join(DATATYPES)}")
+        if (self.low is None) != (self.high is None):
+            raise ValueError("low and high come together: what the ends of the data's range become")
+
+    def __call__(self, domain: Domain) -> "RemoteTarget":
+        """Read the model's metadata, settle what is open by a few queries.
+
+        Raises:
+            RequestError: a URL of another form, no such model, options that are needed or do not fit, httpx2 not installed.
+            TargetError: answers that no classifier of this protocol gives.
+            UnreachableError: nobody answers, or only with another token.
+        """
+        url, name = _address(self.path)
+        name = self.name or name
+        who = f"model {name} at {urlsplit(url).netloc}"
+        patience = Patience(timeout=self.timeout, retries=self.retries, backoff=self.backoff, concurrency=self.concurrency)
+        channel = Channel(who, patience, self.token_env)
+        with channel.session():
+            try:
+                metadata = channel.ask(url, lambda response: parse(response.body))
+                form = _form(self, domain, metadata)
+            except (RejectedError, AnswerError) as error:
+                hint = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
+                raise RequestError(f"{who} has no metadata of the Open Inference Protocol ({error}): {hint}") from None
+            return _learn(RemoteTarget(domain, name=name, url=url, channel=channel, form=form), self, metadata)
+
+
+class Form(NamedTuple):
+    """How inputs become requests, and answers logits."""
+
+    slot: Slot
+    """The server's input; its shape is that of one input, without the axis of the batch."""
+    output: str
+    layout: Layout
+    scale: Tensor
+    shift: Tensor
+    rows: int
+    """Inputs per request at most."""
+    exactly: bool
+    """Whether the server takes requests of that many inputs only."""
+    binary: bool = True
+    answers: Answers = "auto"
+    classes: int = 0
+
+
+class RemoteTarget:
+    """A model on another machine: scores or labels, never gradients.
+
+    Inputs go out in several requests at once. An input that the server refuses, or answers with NaN, raises SampleError while
+    the server answers others; where it does not, UnreachableError.
+    """
+
+    remote = True
+    """Whether it may be exchanged while it is being audited, so that its first answers are asked for again at the end."""
+
+    def __init__(self, domain: Domain, *, name: str, url: str, channel: Channel, form: Form) -> None:
+        self.domain, self.name, self.url, self.form = domain, name, url, form
+        self._channel = channel
+        self.architecture: str | None = None
+        self.served: dict[str, Any] = {}
+        """What was learned of the server, for the manifest."""
+        self.notes: list[Remark] = []
+        self._shown: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        low, high = domain.bounds()
+        drawn = Streams.of(0, torch.arange(PROBES)).uniform(*domain.shape)
+        self.probes = domain.round(low + (high - low) * drawn)
+        codes = [at for at, column in enumerate(domain.columns) if column.values]
+        self.probes[:, codes] = self.probes[:, codes].round()
+        """(PROBES, *shape): the inputs that the answers were learned from."""
+
+    @property
+    def access(self) -> Access:
+        """Labels, or scores."""
+        return Access.LABELS if self.form.answers == "labels" else Access.SCORES
+
+    @property
+    def classes(self) -> int:
+        """How many classes the server tells apart."""
+        return self.form.classes
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) inputs to (n, classes) logits; one that gives labels only is certain of each.
+
+        Raises:
+            SampleError: the server fails on some of these inputs, and on the input that it answered first it does not.
+            UnreachableError: it does not answer, or no longer sensibly.
+        """
+        values = x.detach().cpu()
+        requests = -(-len(values) // self.form.rows)
+        parts = torch.split(values, self.form.rows) if self.form.exactly else torch.tensor_split(values, requests)
+        with self.session():
+            try:
+                found = self._channel.each([partial(self.logits, part) for part in parts])
+            except RejectedError as error:
+                self._suspect(error)
+                raise SampleError(f"model {self.name} fails on an input: {error}") from None
+        with self._lock:
+            self._shown["inputs"] += len(x)
+        return torch.cat(found).to(x.device)
+
+    @contextmanager
+    def session(self, device: torch.device | str | None = None) -> Iterator[None]:
+        """Connections are kept until the end; outside of a session each `predict` makes its own."""
+        with self._channel.session():
+            yield
+
+    def digest(self) -> str:
+        """Hash of the address, of what the server says of the model, and of how it is asked.
+
+        The weights cannot be seen from here: that they stay the same is checked by asking for the first answers again.
+        """
+        form = self.form
+        how = [form.slot, form.output, form.layout, form.scale.tolist(), form.shift.tolist(), form.answers, form.classes]
+        told = [self.url, space(self.domain), self.architecture, self.served["versions"], *how]
+        return hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
+
+    def remarks(self) -> Sequence[Remark]:
+        """What a reader should know of how the server was asked."""
+        return self.notes
+
+    def traffic(self) -> dict[str, int]:
+        """Since the last call of this: inputs answered, requests answered, and attempts that were not, by what went wrong."""
+        told = self._shown + self._channel.traffic
+        self._shown.clear()
+        self._channel.traffic.clear()
+        return dict(told)
+
+    def raw(self, x: Tensor, *, unusable: int | None = None) -> Array:
+        """The server's answer to one request, as it is; arguments as of `Channel.ask`.
+
+        Raises:
+            RejectedError, UnreachableError: as of `Channel.ask`.
+        """
+        slot, n = self.form.slot, len(x)
+        values = x * self.form.scale + self.form.shift
+        if DATATYPES[slot.datatype][1] in "iu":
+            values = values.round()
+        if self.form.layout == "last":
+            values = values.movedim(1, -1)
+        if self.form.exactly and n < self.form.rows:
+            values = torch.cat([values, values[-1:].expand(self.form.rows - n, *values.shape[1:])])
+        array = values.reshape(len(values), *slot.shape).numpy()
+        body, headers = request(slot, array, binary=self.form.binary, output=self.form.output)
+
+        def read(response: Response) -> Array:
+            given: Array = answer(response.body, response.headers, self.form.output)
+            if given.ndim == 0 or len(given) != len(array):
+                raise AnswerError(f"shape {given.shape} to {len(array)} inputs")
+            return given[:n]
+
+        return self._channel.ask(f"{self.url}/infer", read, body, headers, unusable=unusable)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(n, classes) float32 by one request; n is at most what one request may hold.
+
+        Raises:
+            RejectedError, UnreachableError: as of `Channel.ask`; RejectedError too for answers that no class follows from.
+        """
+        given, classes = torch.from_numpy(self.raw(x).astype(np.float64)), self.form.classes
+        if self.form.answers == "labels":
+            labels = given.flatten(1) if given.ndim > 1 else given[:, None]
+            if labels.shape[1] != 1 or not bool(((labels >= 0) & (labels < classes) & (labels == labels.floor())).all()):
+                raise RejectedError(f"it answers {_some(given.numpy())}, no labels from 0 to {classes - 1}")
+            return of_labels(labels[:, 0], classes)
+        if given.shape != (len(x), classes):
+            raise RejectedError(f"it answers shape {tuple(given.shape)}, not {(len(x), classes)}")
+        if not bool(given.isfinite().all()):
+            raise RejectedError("it answers NaN or infinity")
+        return of_probabilities(given) if self.form.answers == "probabilities" else given.float()
+
+    def _suspect(self, error: RejectedError) -> None:
+        """Ask about an input that the server has answered before: whether it fails on inputs, or on everything."""
+        try:
+            self.logits(self.probes[:1])
+        except RejectedError:
+            raise UnreachableError(f"{self._channel.who} no longer works: {error}: see to the server, then try again") from None
+
+
+def _address(path: str) -> tuple[str, str]:
+    """The URL without what may follow the model, and the model's name."""
+    parts = urlsplit(path)
+    before, found, rest = parts.path.rstrip("/").removesuffix("/infer").partition("/v2/models/")
+    words = rest.split("/")
+    versioned = len(words) == 3 and words[1] == "versions"
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or not found
+        or not (len(words) == 1 or versioned)
+        or not words[0]
+    ):
+        raise RequestError(f"{path!r} is no model's URL: write http://HOST:PORT/v2/models/NAME")
+    if "@" in parts.netloc:
+        raise RequestError("a URL with a password is kept in records: leave it out, and put a bearer token into BRINELL_TOKEN")
+    return f"{parts.scheme}://{parts.netloc}{before}{found}{rest}", words[0]
+
+
+def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> Form:
+    """How this model is to be asked, as far as its metadata and the options tell."""
+    slot = _slot(options, metadata)
+    if slot.datatype not in DATATYPES:
+        raise RequestError(f"input {slot.name} has datatype {slot.datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
+    batch, layout = -1, options.layout
+    shape = sides(domain, "first" if layout == "auto" else layout)
+    if slot.shape:
+        batch, shape = slot.shape[0], _shape(slot, domain, layout)
+    if layout == "auto":
+        layout = _layout(slot, shape, domain)
+    bounds = (0.0, 255.0) if slot.datatype == "UINT8" and not domain.columns else None
+    if options.low is not None and domain.columns:
+        raise RequestError("low and high are for data without columns: these are sent in the units of their table")
+    if options.low is not None and options.high is not None:
+        bounds = (options.low, options.high)
+    along = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
+    scale, shift = affine(domain, along if options.mean or options.std else {}, bounds)
+    return Form(
+        slot=replace(slot, shape=shape),
+        output=options.output,
+        layout=layout,
+        scale=scale,
+        shift=shift,
+        rows=batch if batch > 0 else options.rows,
+        exactly=batch > 0,
+        binary=options.encoding != "json",
+        classes=options.classes or 0,
+    )
+
+
+def _slot(options: Http, metadata: dict[str, Any]) -> Slot:
+    listed = slots(metadata, "inputs")
+    chosen = [one for one in listed if options.input in ("", one.name)]
+    if not listed:
+        if not options.input:
+            raise RequestError("the server does not say what the model's input is called: give the option input=NAME")
+        return Slot(options.input, options.datatype or "FP32", ())
+    if len(chosen) != 1:
+        names = ", ".join(one.name for one in listed)
+        what = f"takes {len(listed)} inputs ({names}), and data fill one" if len(listed) > 1 else f"has input {names}"
+        raise RequestError(f"the model {what}: name it with the option input=, or serve a model of one input")
+    return replace(chosen[0], datatype=options.datatype or chosen[0].datatype)
+
+
+def _shape(slot: Slot, domain: Domain, layout: Layout) -> tuple[int, ...]:
+    """The shape in which one input is sent: one that fits what the server takes, or all its values in one row."""
+    wanted, total = slot.shape[1:], int(np.prod(domain.shape))
+    tried = [sides(domain, one) for one in (("first", "last") if layout == "auto" else (layout,))]
+    if domain.shape[0] == 1:
+        tried.append(domain.shape[1:])
+    for shape in (*tried, (total,)):
+        if fits(wanted, shape):
+            return shape
+    raise RequestError(
+        f"the server takes inputs of shape {wanted}, and the data are {domain.kind}s of shape {domain.shape}: give it data of "
+        "its shape"
+    )
+
+
+def _layout(slot: Slot, shape: tuple[int, ...], domain: Domain) -> Layout:
+    """Where the channels go, as far as the shape tells."""
+    if len(domain.shape) == 1 or domain.shape[0] == 1:
+        return "first"
+    first, last = (fits(slot.shape[1:], sides(domain, one)) for one in ("first", "last"))
+    if first == last:
+        raise RequestError(
+            f"the server does not say whether it takes the channels of {domain.shape} first or last: give the option "
+            "layout=first or layout=last"
+        )
+    return "first" if first else "last"
+
+
+def _learn(target: RemoteTarget, options: Http, metadata: dict[str, Any]) -> RemoteTarget:
+    """Settle encoding, kind of answers and number of classes by the answers to a few inputs."""
+    given, refusal = _first_answer(target, options)
+    kind = options.answers if options.answers != "auto" else _kind(given)
+    classes = options.classes or 0 if kind == "labels" else given.shape[-1]
+    if kind == "labels" and not classes:
+        raise RequestError(f"model {target.name} answers labels: say how many classes there are with the option classes=")
+    if kind != "labels" and (given.ndim != 2 or classes < 2):
+        what = f"model {target.name} answers {_some(given)} of shape {given.shape}, not one number per class"
+        raise TargetError(f"{what}: if these are labels, give the options answers=labels&classes=")
+    if kind != "labels" and options.classes not in (None, classes):
+        raise TargetError(f"model {target.name} answers {classes} classes, and classes={options.classes} was said: mend either")
+    target.form = target.form._replace(answers=kind, classes=classes)
+    try:
+        for part in torch.split(target.probes, target.form.rows):
+            target.logits(part)
+    except RejectedError as error:
+        raise TargetError(f"model {target.name} answers what cannot be judged: {error}") from None
+    slot = target.form.slot
+    target.architecture = str(metadata.get("platform") or "") or None
+    target.served = {
+        "encoding": "binary" if target.form.binary else "json",
+        "answers": kind,
+        "input": {"name": slot.name, "datatype": slot.datatype, "shape": list(slot.shape), "layout": target.form.layout},
+        "versions": [str(one) for one in metadata.get("versions") or ()],
+        "rows": target.form.rows,
+        "concurrency": options.concurrency,
+    }
+    target.notes = _notes(target, refusal)
+    target.traffic()  # what was asked here is nobody's query
+    return target
+
+
+def _first_answer(target: RemoteTarget, options: Http) -> tuple[Array, str]:
+    """The answer to the probes, and why the server would not have them as binary tensors."""
+    refusal = ""
+    if options.encoding == "auto":
+        try:
+            return _all(target, unusable=2), ""
+        except RejectedError as error:
+            refusal = str(error)
+            target.form = target.form._replace(binary=False)
+    try:
+        return _all(target), refusal
+    except RejectedError as error:
+        raise TargetError(f"model {target.name} does not answer {PROBES} random inputs of the data's shape: {error}") from None
+
+
+def _all(target: RemoteTarget, *, unusable: int | None = None) -> Array:
+    return np.concatenate([target.raw(part, unusable=unusable) for part in torch.split(target.probes, target.form.rows)])
+
+
+def _kind(given: Array) -> Answers:
+    if given.dtype.kind in "iu" and given.size == len(given):
+        return "labels"
+    distribution = given.ndim == 2 and are_probabilities(torch.from_numpy(given.astype(np.float64)))
+    return "probabilities" if distribution else "logits"
+
+
+def _notes(target: RemoteTarget, refusal: str) -> list[Remark]:
+    form, notes = target.form, []
+    if refusal:
+        notes.append(Remark("json", f"the server takes no binary tensors ({refusal}): numbers travel as JSON"))
+    if form.answers == "probabilities":
+        notes.append(Remark("probabilities", "the server answers probabilities: their logarithm stands in for logits"))
+    if form.answers == "labels":
+        notes.append(Remark("labels", "the server answers labels only: confidences in the records mean nothing"))
+    if DATATYPES[form.slot.datatype][1] in "iu":
+        notes.append(Remark("rounded", f"inputs are sent as {form.slot.datatype}, rounded to whole numbers"))
+    return notes
+
+
+def _some(values: Array) -> str:
+    return ", ".join(f"{value:g}" for value in values.ravel()[:3].tolist()) + (", ..." if values.size > 3 else "")

@@ -1,0 +1,237 @@
+"""`onnx:FILE`: a network in ONNX, answered by ONNX Runtime on the processor: scores, no gradients.
+
+The file takes one array of numbers, the samples along its first axis, and answers one row of logits or probabilities for each.
+Which of the two is seen from the answers to random inputs: probabilities are taken for their logarithms, which are logits. A file
+whose first axis has a fixed length is asked that many at a time, the last of them repeated where there are fewer.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.datasets._arrays import Layout, space
+from brinell.models import _answers as answers
+
+__all__ = ["Onnx"]
+
+TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+PROBES = 8
+"""Random inputs by which logits and probabilities are told apart."""
+
+Answers = Literal["logits", "probabilities"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Onnx:
+    """A network in ONNX, answered by ONNX Runtime."""
+
+    path: str = ""
+    """The file."""
+    output: str = ""
+    """Name of the output to read; by default the only one of shape (samples, classes)."""
+    answers: Answers | None = None
+    """logits or probabilities; by default what the answers to random inputs look like."""
+    layout: Layout | None = None
+    """Where the file has the channels, first or last; by default where its shape says."""
+    mean: tuple[float, ...] = ()
+    """Subtracted from the inputs first, where the file expects that: one number, or one per channel joined by +."""
+    std: tuple[float, ...] = ()
+    """What is left is divided by, like mean; 0.00392156862745098 makes 0 to 255 of 0 to 1."""
+    threads: int = 1
+    """Threads of ONNX Runtime."""
+    name: str = ""
+    """How reports call it; by default the stem of the file."""
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"threads is {self.threads}; it must be at least 1")
+        if 0.0 in self.std:
+            raise ValueError("std divides by 0")
+
+    def __call__(self, domain: Domain) -> "OnnxTarget":
+        """Open the file and ask it about random inputs.
+
+        Raises:
+            RequestError: no onnxruntime, no such file, a damaged one, several inputs, no axis for the samples, another shape or
+                type than the data has, no output of scores.
+        """
+        file = Path(self.path).expanduser()
+        if not self.path or not file.is_file():
+            raise RequestError(f"there is no file {str(file)!r}: write onnx:FILE")
+        for key in ("mean", "std"):
+            if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
+                raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
+        return OnnxTarget(_open(file, self.threads), domain, self, _digest(file), self.name or file.stem)
+
+
+class OnnxTarget:
+    """A target around a session of ONNX Runtime.
+
+    Args:
+        session: has `run`, `get_inputs` and `get_outputs`.
+        domain: where the data's inputs live.
+        options: how the file is asked.
+        digest: of the file, and of what it keeps beside it.
+        name: how reports call it.
+    """
+
+    access = Access.SCORES
+    architecture = "ONNX"
+
+    def __init__(self, session: Any, domain: Domain, options: Onnx, digest: str, name: str) -> None:
+        self.domain, self.name, self._session, self._digest = domain, name, session, digest
+        entry = _only_input(session, name)
+        self._input, self._type = entry.name, TYPES[entry.type]
+        self._last = _channels_last(entry.shape, domain, options.layout, name)
+        self._batch: int | None = entry.shape[0] if isinstance(entry.shape[0], int) else None
+        self._shift, self._scale = (_per_channel(values, domain) for values in (options.mean, options.std))
+        self._options = options
+        self._output = ""
+        found = self._probe(options.output)
+        self.classes = found.shape[1]
+        said = options.answers or ("probabilities" if answers.are_probabilities(found) else "logits")
+        self._probabilities = said == "probabilities"
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) inputs within the bounds to (n, classes) logits."""
+        found = self._ask(self._given(x), [self._output])[0]
+        logits = torch.from_numpy(found)
+        return (answers.of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
+
+    def digest(self) -> str:
+        """Hash of the file, of how it is asked, and of the domain."""
+        text = f"{self._digest} {self._output} {self._probabilities} {self._last} {self._options.mean} {self._options.std}"
+        return hashlib.blake2b(f"{text} {space(self.domain)}".encode(), digest_size=16).hexdigest()
+
+    def _given(self, x: Tensor) -> np.ndarray[Any, Any]:
+        """Inputs as the file takes them."""
+        x = x.detach().cpu()
+        x = self.domain.in_units(x.double()) if self.domain.columns else x
+        x = x if self._shift is None else x - self._shift
+        x = x if self._scale is None else x / self._scale
+        rows: np.ndarray[Any, Any] = x.numpy().astype(self._type, copy=False)
+        return np.ascontiguousarray(np.moveaxis(rows, 1, -1)) if self._last else np.ascontiguousarray(rows)
+
+    def _ask(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
+        size = self._batch
+        if size is None or size == len(rows):
+            found: list[np.ndarray[Any, Any]] = self._session.run(outputs, {self._input: rows})
+            return found
+        parts = []
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            padded = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
+            parts.append([one[: len(part)] for one in self._session.run(outputs, {self._input: padded})])
+        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+
+    def _probe(self, wanted: str) -> Tensor:
+        """Answers (PROBES, classes) to random inputs; notes which output they come from."""
+        low, high = self.domain.bounds()
+        x = low + (high - low) * Streams.of(0, torch.arange(PROBES)).uniform(*self.domain.shape)
+        names = [one.name for one in self._session.get_outputs()]
+        if wanted and wanted not in names:
+            raise RequestError(f"{self.name} has no output {wanted!r}; it has {', '.join(names)}")
+        try:
+            found = self._ask(self._given(x), names)
+        except Exception as error:
+            raise RequestError(
+                f"{self.name} cannot take the data, {PROBES} {self.domain.kind}s of shape {self.domain.shape} "
+                f"({_line(error)}): give it data of its shape, or export it with the first axis dynamic"
+            ) from None
+        shapes = {name: getattr(one, "shape", None) for name, one in zip(names, found, strict=True)}
+        rows = [
+            (name, one)
+            for name, one in zip(names, found, strict=True)
+            if wanted in ("", name)
+            and isinstance(one, np.ndarray)
+            and one.dtype.kind == "f"
+            and one.ndim == 2
+            and len(one) == PROBES
+        ]
+        if len(rows) != 1:
+            listed = ", ".join(f"{name} {shape or 'no array'}" for name, shape in shapes.items())
+            several = "one output holds a row of scores for each and another too: name one by output="
+            none = "no output holds a row of scores for each: export one that does"
+            raise RequestError(f"{self.name} answers {PROBES} inputs with {listed}, where {several if rows else none}")
+        self._output = rows[0][0]
+        return torch.from_numpy(rows[0][1])
+
+
+def _open(file: Path, threads: int) -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise RequestError("onnxruntime is not installed, which reads .onnx files: pip install 'brinell[onnx]'") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    options.log_severity_level = 4  # what matters is raised
+    try:
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise RequestError(
+            f"{file} is damaged or no ONNX file that ONNX Runtime can run ({_line(error)}): export it again"
+        ) from None
+
+
+def _digest(file: Path) -> str:
+    """Hash of the file and of those in which it keeps its weights."""
+    hashed = hashlib.blake2b(file.read_bytes(), digest_size=16)
+    for name in sorted(_beside(file)):
+        hashed.update((file.parent / name).read_bytes())
+    return hashed.hexdigest()
+
+
+def _beside(file: Path) -> set[str]:
+    """Names of the files that hold weights of this one."""
+    try:
+        import onnx
+    except ImportError:
+        raise RequestError("onnx is not installed, which lists the weights of .onnx files: pip install 'brinell[onnx]'") from None
+    tensors = onnx.load(file, load_external_data=False).graph.initializer
+    return {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+
+
+def _only_input(session: Any, name: str) -> Any:
+    """The input, which takes numbers and has an axis of samples."""
+    inputs = session.get_inputs()
+    if len(inputs) != 1:
+        listed = ", ".join(f"{one.name} {one.shape}" for one in inputs)
+        raise RequestError(
+            f"{name} has {len(inputs)} inputs ({listed}): Brinell asks models of one; export it with the others fixed"
+        )
+    entry = inputs[0]
+    if entry.type not in TYPES:
+        raise RequestError(f"{name} takes {entry.type}, and inputs are real numbers: export it for {', '.join(TYPES)}")
+    return entry
+
+
+def _channels_last(shape: list[Any], domain: Domain, layout: Layout | None, name: str) -> bool:
+    """Whether the file has the channels last; refuses another shape than the data has."""
+    first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
+    ways = {"first": first} | ({"last": last} if len(first) > 1 else {})
+    for way in (layout,) if layout else ways:
+        side = ways.get(way or "first", last)
+        if len(shape) == len(side) + 1 and all(not isinstance(a, int) or a == b for a, b in zip(shape[1:], side, strict=True)):
+            return way == "last"
+    if len(shape) == len(first):
+        raise RequestError(
+            f"{name} takes one input of shape {shape} and has no axis for the samples: export it with a first axis of any length"
+        )
+    raise RequestError(f"{name} takes inputs of shape {shape[1:]}, and the data has {domain.kind}s of shape {list(first)}")
+
+
+def _per_channel(values: tuple[float, ...], domain: Domain) -> Tensor | None:
+    return torch.tensor(values).reshape(-1, *[1] * (len(domain.shape) - 1)) if values else None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

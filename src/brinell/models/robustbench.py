@@ -1,0 +1,145 @@
+"""`robustbench:NAME`: the CIFAR-10 networks of the per-class study, built here; others through the package.
+
+Peng2023Robust, Wang2023Better_WRN-70-16, Wang2023Better_WRN-28-10, Bai2023Improving_edm and Cui2023Decoupled_WRN-28-10 need
+nothing but the checkpoint that RobustBench publishes (Croce et al. 2021, arXiv 2010.09670), `weights=FILE.pt`, loaded key for
+key. Bai2023Improving_edm comes in three files, named in their order and joined by +: accurate network, robust network, mixing
+network. Nothing is unpickled but tensors.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.models._mixture import Mixture, adaptive_smoothing
+from brinell.models._torch_model import TorchTarget
+from brinell.models._weights import fit, one_line, read_torch, read_weights, state_dict
+from brinell.models._wide_resnet import ra_wide_resnet, wide_resnet
+
+__all__ = ["RobustBench"]
+
+BUILT: Mapping[str, Callable[[], nn.Module]] = {
+    "Peng2023Robust": ra_wide_resnet,
+    "Wang2023Better_WRN-70-16": lambda: wide_resnet(70, 16),
+    "Wang2023Better_WRN-28-10": lambda: wide_resnet(28, 10),
+    "Bai2023Improving_edm": adaptive_smoothing,
+    "Cui2023Decoupled_WRN-28-10": lambda: wide_resnet(28, 10),
+}
+"""Names that need no package. All take (n, 3, 32, 32) in [0, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobustBench:
+    """A network of RobustBench's model zoo, with its published checkpoint."""
+
+    path: str = ""
+    """Name in the model zoo."""
+    weights: tuple[str, ...] = ()
+    """Checkpoint, .pt or .safetensors; several files are joined by +. For the five networks that are built here."""
+    dataset: str = "cifar10"
+    """For the package: cifar10, cifar100 or imagenet."""
+    threat: str = "Linf"
+    """For the package: Linf, L2 or corruptions."""
+    folder: str = "models"
+    """For the package: where it keeps what it downloads."""
+    name: str = ""
+    """How reports call it; by default the name in the model zoo."""
+
+    def __call__(self, domain: Domain) -> TorchTarget:
+        """Build the network and load its checkpoint.
+
+        Raises:
+            RequestError: no weights, weights that do not fit, a name for the package where that cannot be imported, data that are
+                no pictures of the network's size.
+        """
+        name = self.name or self.path
+        if self.path not in BUILT or (self.dataset, self.threat) != ("cifar10", "Linf"):
+            return TorchTarget(self._through_package().eval(), domain, name=name, bounds=(0.0, 1.0))
+        if domain.kind != "image" or domain.shape != (3, 32, 32):
+            raise RequestError(
+                f"robustbench:{self.path} takes images of shape (3, 32, 32), and the data are {domain.kind}s of shape "
+                f"{domain.shape}: audit it on CIFAR-10"
+            )
+        if not self.weights:
+            raise RequestError(
+                f"robustbench:{self.path} needs its checkpoint: fetch it from RobustBench's model zoo and name it, "
+                f"robustbench:{self.path}?weights={_files(self.path)}"
+            )
+        # Nothing is drawn that the checkpoint replaces: the largest of them has 567 million weights.
+        with torch.device("meta"):
+            network = BUILT[self.path]()
+        files = [Path(file).expanduser() for file in self.weights]
+        if isinstance(network, Mixture) and len(files) > 1:
+            _fit_mixture(network, files)
+        elif len(files) > 1:
+            raise RequestError(f"robustbench:{self.path} is one file, not {len(files)}: name its checkpoint alone")
+        else:
+            fit(network, _unwrapped(read_weights(files[0])), str(files[0]))
+        return TorchTarget(network.eval(), domain, name=name, bounds=(0.0, 1.0))
+
+    def _through_package(self) -> nn.Module:
+        if not self.path:
+            raise RequestError(
+                f"'robustbench' names no model: write robustbench:NAME?weights=FILE; built here are {', '.join(BUILT)}"
+            )
+        close = difflib.get_close_matches(self.path, BUILT, n=1, cutoff=0.5)
+        hint = f", did you mean {close[0]!r}" if close and close[0] != self.path else ""
+        what = f"robustbench:{self.path} on {self.dataset} and {self.threat} is not built here{hint}"
+        if self.weights:
+            raise RequestError(
+                f"{what}; the package finds its checkpoints by itself: leave weights= out, or take torch:FILE.py:FACTORY"
+            )
+        try:
+            from robustbench.utils import load_model
+        except Exception as error:
+            raise RequestError(
+                f"{what}, and the package robustbench cannot be imported ({type(error).__name__}: {one_line(error)[:120]}): "
+                f"install it, or take one of {', '.join(BUILT)}"
+            ) from error
+        try:
+            network: nn.Module = load_model(
+                model_name=self.path, model_dir=self.folder, dataset=self.dataset, threat_model=self.threat
+            )
+        except Exception as error:
+            raise RequestError(
+                f"the package robustbench cannot load {self.path} on {self.dataset} and {self.threat} ({type(error).__name__}: "
+                f"{one_line(error)[:200]}): check the name, or put the checkpoint into {self.folder}"
+            ) from error
+        return network
+
+
+def _files(name: str) -> str:
+    parts = [f"{name}.pt_m{number}.pt" for number in range(3)] if name == "Bai2023Improving_edm" else [f"{name}.pt"]
+    return "+".join(parts)
+
+
+def _unwrapped(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without `model.` before each name, which some checkpoints carry."""
+    return {key.removeprefix("model."): value for key, value in state.items()}
+
+
+def _fit_mixture(network: Mixture, files: list[Path]) -> None:
+    """The published files of an accurate, a robust and a mixing network; the last one holds the batch norm of the mixture too.
+
+    Raises:
+        RequestError: another number of files, or one that does not fit.
+    """
+    if len(files) != 3:
+        raise RequestError(
+            f"there are {len(files)} files of weights; name three, accurate, robust and mixing network, or one of all"
+        )
+    for part, file in zip((network.standard, network.robust), files, strict=False):
+        fit(part, _unwrapped(read_weights(file)), str(file))
+    last = files[2]
+    content: Any = read_torch(last) if last.is_file() else read_weights(last)
+    content = content.get("state_dict", content) if isinstance(content, Mapping) else content
+    if not isinstance(content, Mapping) or not {"model", "bn"} <= content.keys():
+        raise RequestError(f"{last} is no checkpoint of a mixing network: it must hold `model` and `bn`, and be named last")
+    fit(network.mixing, state_dict(content["model"], last), f"`model` in {last}")
+    fit(network.bn, state_dict(content["bn"], last), f"`bn` in {last}")

@@ -1,0 +1,205 @@
+"""`sklearn:FILE.skops`: a classifier of scikit-learn, or a pipeline that ends in one, saved by skops.
+
+A skops file is no pickle, but it may name types whose making runs code. Those that skops trusts by default are made; any other
+must be named by the option `trusted`, and is listed where it is not (a tree of scikit-learn is one: skops does not check the
+numbers of its nodes). Probabilities become their logarithms, which are logits; without them the decision function serves, and
+without that the predicted class alone, which only attacks that ask for labels can use.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.datasets._arrays import space
+from brinell.models import _answers as answers
+
+__all__ = ["Sklearn"]
+
+Answers = Literal["probabilities", "decision", "labels"]
+METHODS: dict[Answers, str] = {"probabilities": "predict_proba", "decision": "decision_function", "labels": "predict"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sklearn:
+    """A classifier of scikit-learn, saved by skops."""
+
+    path: str = ""
+    """The file that `skops.io.dump` wrote."""
+    trusted: tuple[str, ...] = ()
+    """Types in the file that you trust, joined by +, beside those that skops trusts by default."""
+    answers: Answers | None = None
+    """What the model is asked for: probabilities, decision or labels; by default the first of them that it has."""
+    name: str = ""
+    """How reports call it; by default the stem of the file."""
+
+    def __call__(self, domain: Domain) -> "SklearnTarget":
+        """Load the estimator and ask it once.
+
+        Raises:
+            RequestError: no skops, no such file, a damaged one, types that are not trusted, no fitted classifier, other features
+                than the data has.
+        """
+        file = Path(self.path).expanduser()
+        if not self.path or not file.is_file():
+            raise RequestError(f"there is no file {str(file)!r}: write sklearn:FILE.skops")
+        estimator = _load(file, self.trusted)
+        own = _own(estimator, self.answers, file)
+        for setting in [key for key in estimator.get_params() if key.rpartition("__")[2] == "n_jobs"]:
+            estimator.set_params(**{setting: 1})
+        digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+        target = SklearnTarget(estimator, domain, own, name=self.name or file.stem, digest=digest)
+        target.probe()
+        return target
+
+
+class SklearnTarget:
+    """A target around a fitted classifier; inputs of any shape are flattened to vectors, in the units of their table.
+
+    Args:
+        estimator: has `classes_` and the method that `asked` names.
+        domain: where the inputs live.
+        asked: what is asked for.
+        name: how reports call it.
+        digest: of the file that it comes from.
+    """
+
+    def __init__(self, estimator: Any, domain: Domain, asked: Answers, *, name: str, digest: str) -> None:
+        self.domain, self.name, self._asked, self._digest = domain, name, asked, digest
+        self._estimator = estimator
+        self._method: Callable[[Any], Any] = getattr(estimator, METHODS[asked])
+        self.access = Access.LABELS if asked == "labels" else Access.SCORES
+        self.class_names = tuple(_text(name) for name in estimator.classes_)
+        """The classes in the order of the scores."""
+        self.classes = len(self.class_names)
+        self.architecture = type(estimator).__name__
+        self._frame = _frame(estimator, domain, name)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) inputs to (n, classes) logits."""
+        rows = self.domain.in_units(x.detach().cpu().double()).flatten(1).numpy()
+        with warnings.catch_warnings():
+            # scikit-learn warns of rows without names where it was fitted with some; they are matched when the model is opened.
+            warnings.simplefilter("ignore", UserWarning)
+            answer = self._method(self._frame(rows))
+        return self._logits(np.asarray(answer)).to(x.device)
+
+    def _logits(self, answer: np.ndarray[Any, Any]) -> Tensor:
+        if self._asked == "labels":
+            codes = np.searchsorted(self._estimator.classes_, answer)
+            return answers.of_labels(torch.from_numpy(codes), self.classes)
+        scores = torch.from_numpy(np.ascontiguousarray(answer, dtype=np.float64))
+        if self._asked == "probabilities":
+            return answers.of_probabilities(scores)
+        # Of two classes one score is given, that of the second over the first.
+        return (torch.stack([-scores / 2, scores / 2], 1) if scores.ndim == 1 else scores).float()
+
+    def probe(self) -> None:
+        """Ask once.
+
+        Raises:
+            RequestError: the model cannot take the data.
+        """
+        low, _ = self.domain.bounds()
+        x = low.expand(1, *self.domain.shape).contiguous()
+        try:
+            shape = self.predict(x).shape
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise RequestError(
+                f"{self.name} cannot take the data, {self.domain.kind}s of shape {self.domain.shape} as rows of {x[0].numel()} "
+                f"numbers ({type(error).__name__}: {reason}): give it the data that it was fitted for"
+            ) from error
+        if shape != (1, self.classes):
+            raise RequestError(
+                f"{self.name} answers one input with shape {tuple(shape)} for {self.classes} classes: it must be a classifier of "
+                "one label each; a pairwise decision function needs decision_function_shape='ovr'"
+            )
+
+    def digest(self) -> str:
+        """Hash of the file, of what is asked for, and of how inputs are given."""
+        return hashlib.blake2b(f"{self._digest} {self._asked} {space(self.domain)}".encode(), digest_size=16).hexdigest()
+
+
+def _load(file: Path, trusted: tuple[str, ...]) -> Any:
+    try:
+        import skops.io as skops
+    except ImportError:
+        raise RequestError("skops is not installed, which reads .skops files: pip install 'brinell[sklearn]'") from None
+    try:
+        wanted = sorted(skops.get_untrusted_types(file=file))
+    except Exception as error:
+        raise RequestError(f"{file} is damaged or no skops file ({_line(error)}): save it by skops.io.dump") from None
+    if others := [one for one in wanted if one not in trusted]:
+        raise RequestError(
+            f"{file} holds types that skops does not trust by default ({', '.join(others)}): where you know where the file comes "
+            f"from, add trusted={'+'.join([*trusted, *others])}"
+        )
+    try:
+        return skops.load(file, trusted=wanted)
+    except Exception as error:
+        raise RequestError(f"{file} cannot be loaded ({_line(error)}): save it by the skops and scikit-learn in use") from None
+
+
+def _own(estimator: Any, asked: Answers | None, file: Path) -> Answers:
+    """What the estimator is asked for, which it must have."""
+    if not hasattr(estimator, "predict") or not hasattr(estimator, "classes_"):
+        raise RequestError(f"{file} holds a {type(estimator).__name__}, which is no fitted classifier: it has no classes_")
+    if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(estimator.classes_, list):
+        raise RequestError(f"{file} holds a {type(estimator).__name__} of several labels each: Brinell audits one label each")
+    for one in (asked,) if asked else METHODS:
+        if hasattr(estimator, METHODS[one]):
+            return one
+    raise RequestError(f"{file}: its {type(estimator).__name__} has no {METHODS[asked or 'labels']}: leave answers= out")
+
+
+def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[Any, Any]], Any]:
+    """How rows are given: in the order of the columns that the estimator was fitted with, categories as their texts.
+
+    Raises:
+        RequestError: the data lacks a column that it was fitted with; texts, and no pandas to hand them over in.
+    """
+    fitted = [str(one) for one in getattr(estimator, "feature_names_in_", ())]
+    if not fitted or not domain.columns or domain.kind != "vector":
+        return lambda rows: rows
+    own = [column.name for column in domain.columns]
+    if missing := [one for one in fitted if one not in own]:
+        raise RequestError(f"{name} was fitted with a column {missing[0]!r}, which the data has not: it has {', '.join(own[:8])}")
+    order = [own.index(one) for one in fitted]
+    texts = {
+        domain.columns[at].name: np.array(domain.columns[at].values, dtype=object) for at in order if domain.columns[at].values
+    }
+    try:
+        import pandas
+    except ImportError:
+        if texts:
+            raise RequestError(
+                f"pandas is not installed, in which {name} takes the texts of categories: pip install pandas"
+            ) from None
+        return lambda rows: rows[:, order]
+
+    def frame(rows: np.ndarray[Any, Any]) -> Any:
+        made = pandas.DataFrame(rows[:, order], columns=fitted)
+        for column, values in texts.items():
+            made[column] = values[made[column].round().astype(int).clip(0, len(values) - 1)]
+        return made
+
+    return frame
+
+
+def _text(name: Any) -> str:
+    """A class as text, whole numbers without a point."""
+    return f"{name:.12g}" if isinstance(name, float | np.floating) else str(name)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

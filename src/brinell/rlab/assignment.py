@@ -1,0 +1,154 @@
+"""Which variant of which filter stands on which patch of which sample, and the inputs that come of it.
+
+An input is a function of its assignment alone: at each place stands the variant of the lowest-numbered patch over it that has
+one, and the clean value where none has. So the order in which patches are given and taken plays no part, taking one away is the
+exact inverse of giving it, and what is asked about is bit by bit what is kept. Where patches overlap, the lower number hides the
+higher one as long as it stands there.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core import norms
+from brinell.core.patches import PatchGrid
+from brinell.rlab.cache import CLEAN, Bank
+
+ROOM = 2**24
+"""Values that are looked at together."""
+
+
+class Costs(NamedTuple):
+    """Distances from the clean input, all of one shape."""
+
+    l2: Tensor
+    """Euclidean length."""
+    linf: Tensor
+    """Largest absolute change."""
+    l0: Tensor
+    """Values that changed, each channel counted."""
+
+
+class Assignment:
+    """The state of a batch of samples, changed in place.
+
+    An edit gives a patch a variant, in place of what stood there, or takes it away (CLEAN). Edits of one candidate are given as
+    rows (m,) with patches and variants (m,) or (m, k); shorter lists of edits are filled up with patch `len(grid)` and CLEAN.
+
+    Args:
+        grid: the patches.
+        bank: the samples and what may stand on them.
+    """
+
+    def __init__(self, grid: PatchGrid, bank: Bank) -> None:
+        if grid.shape != bank.domain.shape:
+            raise ValueError(f"patches over inputs of shape {grid.shape} and samples of shape {bank.domain.shape}")
+        self.grid, self.bank, device = grid, bank, bank.x.device
+        self._members = torch.cat([grid.members, torch.zeros(1, grid.members.shape[1], dtype=torch.int64)]).to(device)
+        self._inside = torch.cat([grid.inside, torch.zeros(1, grid.inside.shape[1], dtype=torch.bool)]).to(device)
+        self._covers = grid.covers.to(device)
+        # One patch more than there are, which never has a variant: it fills up lists of patches.
+        self._variant = torch.full((len(bank), len(grid) + 1), CLEAN, device=device)
+        self.x = bank.x.clone()
+        """(n, *shape): the inputs as they stand. Never write into them."""
+
+    @property
+    def variant(self) -> Tensor:
+        """(n, patches) int64: what stands on each patch, CLEAN for nothing. A view; never write into it."""
+        return self._variant[:, :-1]
+
+    def candidates(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
+        """(m, *shape): the inputs after the edits of each candidate; the state stays as it is."""
+        patches, variants = _columns(patches), _columns(variants)
+        x = self.x[rows]
+        places = self._members[patches].flatten(1)
+        after = self._variant[rows].scatter_(1, patches, variants)
+        flat = x.view(len(rows), self.grid.channels, self.grid.places)
+        for part in self._parts(len(rows), places.shape[1]):
+            new = self._values(rows[part], after[part], places[part])
+            flat[part].scatter_(2, places[part, None].expand_as(new), new)
+        return x
+
+    def render(self, rows: Tensor, variant: Tensor) -> Tensor:
+        """(m, *shape): the inputs of whole assignments (m, patches) on the samples `rows` (m,), whatever the state."""
+        padded = torch.cat([variant, torch.full_like(variant[:, :1], CLEAN)], 1)
+        places = torch.arange(self.grid.places, device=rows.device).expand(len(rows), -1)
+        parts = [self._values(rows[p], padded[p], places[p]) for p in self._parts(len(rows), self.grid.places)]
+        return torch.cat(parts).view(len(rows), *self.grid.shape)
+
+    def edit(self, rows: Tensor, patches: Tensor, variants: Tensor) -> None:
+        """Make the edits of distinct samples `rows` (m,) part of the state."""
+        self.x[rows] = self.candidates(rows, patches, variants)
+        self._variant[rows] = self._variant[rows].scatter_(1, _columns(patches), _columns(variants))
+
+    def clear(self, rows: Tensor) -> None:
+        """Take everything away from these samples, as after `Bank.replace`."""
+        self._variant[rows] = CLEAN
+        self.x[rows] = self.bank.x[rows]
+
+    def touched(self) -> Tensor:
+        """(n, *shape) bool: the values under patches that have a variant."""
+        return self.grid.touched(self.variant != CLEAN)
+
+    def costs(self) -> Costs:
+        """(n,): how far the inputs as they stand are from the clean ones, measured on the inputs themselves."""
+        delta = self.x - self.bank.x
+        return Costs(norms.l2(delta), norms.linf(delta), norms.l0(delta))
+
+    def costs_alone(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Costs:
+        """(m,): what each variant costs on each patch of a sample on which nothing else stands. No query is needed.
+
+        Without overlap squared L2 and L0 of an assignment are the sums over its patches, and Linf is the largest.
+        """
+
+        def measure(part: slice) -> Tensor:
+            places = self._members[patches[part]]
+            delta = self.bank.values(rows[part], variants[part, None].expand_as(places), places, self.grid.channels)
+            delta = (delta - self._clean(rows[part], places)) * self._inside[patches[part], None]
+            return torch.stack([norms.l2(delta), norms.linf(delta), norms.l0(delta)])
+
+        parts = [measure(part) for part in self._parts(len(rows), self._members.shape[1])]
+        return Costs(*torch.cat(parts, 1)) if parts else Costs(*torch.zeros(3, 0, device=rows.device))
+
+    def squares_after(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
+        """(m,): squared L2 from the clean input after each single edit, overlap included. No query is needed."""
+        spent = (self.x - self.bank.x).flatten(1).square().sum(1)
+
+        def measure(part: slice) -> Tensor:
+            row, patch = rows[part], patches[part]
+            places = self._members[patch]
+            after = self._variant[row].scatter_(1, patch[:, None], variants[part, None])
+            clean, now = self._clean(row, places), self._at(self.x, row, places)
+            change = (self._values(row, after, places) - clean).square() - (now - clean).square()
+            return spent[row] + (change * self._inside[patch, None]).flatten(1).sum(1)
+
+        parts = [measure(part) for part in self._parts(len(rows), self._members.shape[1])]
+        return torch.cat(parts).clamp_min_(0) if parts else spent[:0]
+
+    def _values(self, rows: Tensor, variant: Tensor, places: Tensor) -> Tensor:
+        """(m, channels, k): what stands at the places (m, k) under the assignments (m, patches + 1)."""
+        over = self._covers[places]
+        standing = variant.gather(1, over.flatten(1)).view(over.shape)
+        lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
+        return self.bank.values(rows, standing.gather(2, lowest)[..., 0], places, self.grid.channels)
+
+    def _clean(self, rows: Tensor, places: Tensor) -> Tensor:
+        return self._at(self.bank.x, rows, places)
+
+    def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+        """(m, channels, k): the values of `x` (n, *shape) at the places (m, k) of the rows (m,)."""
+        channels = torch.arange(self.grid.channels, device=rows.device)
+        return x.view(len(x), self.grid.channels, self.grid.places)[rows[:, None, None], channels[:, None], places[:, None]]
+
+    def _parts(self, count: int, places: int) -> list[slice]:
+        """Slices of candidates whose values at so many places are looked at together."""
+        size = max(1, ROOM // max(1, places * max(self.grid.channels, self._covers.shape[1])))
+        return [slice(start, start + size) for start in range(0, count, size)]
+
+
+def _columns(edits: Tensor) -> Tensor:
+    return edits[:, None] if edits.ndim == 1 else edits
+
+
+__all__ = ["Assignment", "Costs"]

@@ -1,0 +1,203 @@
+"""What may stand on the patches of each sample: every variant of its filtered input, made when first asked for.
+
+A variant of a sample is always made in the same call of its filter, one sample with all variants of that filter, so that one
+that was dropped for want of memory comes back bit by bit as it was.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Variant, filtered, vet
+
+CLEAN = -1
+"""The variant that is the clean input itself."""
+
+Gradient = Callable[[Tensor], Tensor]
+"""Rows (m,) of the bank to the gradients (m, *shape) of the loss at their clean inputs; who gives it pays for it."""
+
+
+class Bank:
+    """Filtered inputs of a batch, made lazily and held within a bound of memory.
+
+    Args:
+        x: (n, *shape) clean inputs, within the bounds of `domain`. They are copied.
+        domain: where inputs live.
+        variants: what may be placed, from `distortions._shared.variants`.
+        rng: a stream for each sample. Variants of one filter and draw share their randomness over all severities.
+        gradient: where filters that declare access GRADIENTS get theirs from.
+        memory: bytes that filtered inputs may take. There is room for all variants of one sample at least.
+
+    Raises:
+        RequestError: no variants, or one that needs gradients and none are given.
+        ContractError: a filter broke its contract on the first sample.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        domain: Domain,
+        variants: Sequence[Variant],
+        rng: Streams,
+        *,
+        gradient: Gradient | None = None,
+        memory: int = 2**30,
+    ) -> None:
+        if not variants:
+            raise RequestError("no filter is left to place: name at least one that fits the data")
+        self.variants, self.domain, self._ask = tuple(variants), domain, gradient
+        self._groups = [
+            [number for number, other in enumerate(self.variants) if other.filter is one]
+            for one in {id(variant.filter): variant.filter for variant in self.variants}.values()
+        ]
+        self._group_of = torch.zeros(len(self.variants), dtype=torch.int64)
+        for group, members in enumerate(self._groups):
+            self._group_of[members] = group
+        n, device = len(x), x.device
+        self._rng, self._gradients = rng, dict[int, Tensor]()
+        first = torch.zeros(1, dtype=torch.int64, device=device)
+        looks = any(variant.filter.access == Access.GRADIENTS for variant in self.variants)
+        vet(self.variants, x[:1], rng.select(first), domain=domain, gradient=self._gradient_at(0) if looks else None)
+        everything = n * len(self.variants)
+        self.capacity = min(everything, max(len(self.variants), memory // (x[0].numel() * x.element_size())))
+        """Filtered inputs that are held at once."""
+        # The clean inputs come first and stay; so a value is read from one place, filtered or not.
+        self._values = torch.empty(n + self.capacity, x[0].numel(), dtype=x.dtype, device=device)
+        self._values[:n] = x.flatten(1)
+        self._slot = torch.full((n, len(self.variants) + 1), -1, device=device)
+        self._slot[:, CLEAN] = torch.arange(n, device=device)
+        self._used = torch.zeros(n, len(self.variants), dtype=torch.int64, device=device)
+        self._clock, self._crowded = 0, self.capacity < everything
+        self._free = list(range(n, n + self.capacity))
+        self.made = 0
+        """Filtered inputs made so far, again after they were dropped included."""
+
+    def __len__(self) -> int:
+        return len(self._slot)
+
+    @property
+    def x(self) -> Tensor:
+        """(n, *shape): the clean inputs. A view; never write into it."""
+        return self._values[: len(self)].view(len(self), *self.domain.shape)
+
+    def values(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
+        """Values of filtered inputs at chosen places.
+
+        Args:
+            rows: (m,) int64 samples.
+            variants: (m, k) int64 variant at each place, CLEAN for none.
+            places: (m, k) int64 positions behind the channels, counted flat.
+            channels: number of values at each place.
+
+        Returns:
+            (m, channels, k).
+        """
+        slots = self._ready(rows, variants)
+        if slots is None:
+            halves = torch.arange(len(rows), device=rows.device).tensor_split(2)
+            return torch.cat([self.values(rows[half], variants[half], places[half], channels) for half in halves])
+        size = self._values.shape[1]
+        offsets = torch.arange(channels, device=slots.device)[:, None] * (size // channels)
+        return self._values.view(-1)[(slots * size + places)[:, None] + offsets]
+
+    def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
+        """(m, *shape): whole filtered inputs of rows (m,) and variants (m,)."""
+        everywhere = torch.arange(self._values.shape[1], device=rows.device).expand(len(rows), -1)
+        return self.values(rows, variants[:, None], everywhere, 1).view(len(rows), *self.domain.shape)
+
+    def replace(self, rows: Tensor, x: Tensor, rng: Streams) -> None:
+        """Other samples in the rows (m,): what was made for those before is dropped."""
+        self._drop(self._slot[rows][:, :-1])
+        self._slot[rows[:, None], torch.arange(len(self.variants), device=rows.device)] = -1
+        self._values[self._slot[rows, CLEAN]] = x.flatten(1)
+        for row in rows.tolist():
+            self._gradients.pop(row, None)
+        keys = self._rng.keys.clone()
+        keys[rows] = rng.keys
+        self._rng = Streams(keys)
+
+    def _drop(self, slots: Tensor) -> None:
+        self._free += slots[slots >= 0].tolist()
+
+    def _ready(self, rows: Tensor, variants: Tensor) -> Tensor | None:
+        """(m, k): where the filtered inputs of (m,) and (m, k) are held; what is missing is made. None for too many at once."""
+        rows = rows[:, None].expand_as(variants)
+        slots = self._slot[rows, variants]
+        if self._crowded:
+            standing = variants != CLEAN
+            self._clock += 1
+            self._used[rows[standing], variants[standing]] = self._clock
+        absent = slots < 0
+        if not bool(absent.any()):
+            return slots
+        missing = torch.unique(torch.stack([rows[absent], variants[absent]], 1), dim=0)
+        if not self._make_room(len(missing)):
+            return None
+        wanted: dict[tuple[int, int], list[int]] = {}
+        for row, variant in missing.tolist():
+            wanted.setdefault((row, int(self._group_of[variant])), []).append(variant)
+        # What the same calls make besides is kept as far as there is room, but nothing is dropped for it.
+        spare = len(self._free) - len(missing)
+        for (row, group), asked in wanted.items():
+            spare = self._make(row, group, asked, spare)
+        return self._slot[rows, variants]
+
+    def _make_room(self, count: int) -> bool:
+        """Drop what was not used for longest and is not used now, until `count` fit; False where they cannot."""
+        short = count - len(self._free)
+        if short <= 0:
+            return True
+        row, variant = ((self._slot[:, :-1] >= 0) & (self._used < self._clock)).nonzero(as_tuple=True)
+        if len(row) < short:
+            return False
+        oldest = self._used[row, variant].argsort(stable=True)[:short]
+        row, variant = row[oldest], variant[oldest]
+        self._drop(self._slot[row, variant])
+        self._slot[row, variant] = -1
+        return True
+
+    def _make(self, row: int, group: int, asked: list[int], spare: int) -> int:
+        members = self._groups[group]
+        made = self._filter(row, members)
+        for position, variant in enumerate(members):
+            if self._slot[row, variant] >= 0:
+                continue
+            if variant not in asked:
+                if spare <= 0:
+                    continue
+                spare -= 1
+            slot = self._free.pop()
+            self._values[slot] = made[position].flatten()
+            self._slot[row, variant] = slot
+            self.made += 1
+        return spare
+
+    def _filter(self, row: int, members: list[int]) -> Tensor:
+        """(variants of the filter, *shape): all that one filter makes of one sample."""
+        filter, device, k = self.variants[members[0]].filter, self._values.device, len(members)
+        looks = filter.access == Access.GRADIENTS
+        return filtered(
+            filter,
+            self.x[row].expand(k, *self.domain.shape).contiguous(),
+            torch.tensor([self.variants[number].severity for number in members], device=device),
+            Streams(self._rng.keys[row].expand(k)).fold(type(filter).__name__),
+            domain=self.domain,
+            draw=torch.tensor([self.variants[number].draw for number in members], device=device),
+            gradient=self._gradient_at(row).expand(k, *self.domain.shape) if looks else None,
+        )
+
+    def _gradient_at(self, row: int) -> Tensor:
+        """(1, *shape): asked for once."""
+        if self._ask is None:
+            raise RequestError("a filter needs gradients, which this model does not give: leave it out")
+        if row not in self._gradients:
+            self._gradients[row] = self._ask(torch.tensor([row], device=self._rng.keys.device))
+        return self._gradients[row]
+
+
+__all__ = ["CLEAN", "Bank"]

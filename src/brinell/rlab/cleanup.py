@@ -1,0 +1,236 @@
+"""After the goal was reached: take away what was not needed, then scale down what is left. Every try is a query and counts.
+
+Group elimination is delta debugging (Zeller & Hildebrandt 2002, Simplifying and isolating failure-inducing input) on the patches,
+those first that are foretold to bring least; the scale is found by bisection. Many samples are cleaned up in lockstep, and one
+that is done makes room for the next, so that the batches shown to the model stay full until the last ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.ledger import Desk
+from brinell.core.norms import per_sample
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.distortions._shared import Variant
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN, Bank, Gradient
+from brinell.rlab.goals import Goal
+
+GROUPS = 4
+"""The first groups hold a quarter of what stands."""
+FAR = 0.2
+"""The first tries at a smaller scale stay so near to 1: what has just reached its goal bears little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanUp:
+    """How much is spent on it."""
+
+    eliminations: int = 24
+    """Queries that try to do without a group of patches."""
+    halvings: int = 5
+    """Queries that try a smaller scale."""
+
+
+class Reached(NamedTuple):
+    """Samples that reached their goal; all tensors are aligned with their batch."""
+
+    variant: Tensor
+    """(n, patches) int64: what stands on each patch, CLEAN for nothing."""
+    eps: Tensor
+    """(n,): the budget that it was fitted to when the goal was reached."""
+    value: Tensor
+    """(n, patches): what each patch is foretold to bring; the least goes first."""
+
+
+class Cleaned(NamedTuple):
+    """What is left."""
+
+    variant: Tensor
+    """(n, patches) int64."""
+    strength: Tensor
+    """(n,): the share of the fitted distortion that is enough."""
+    closest: Tensor
+    """(n, patches) int64: what stands in the closest of all inputs that reached the goal. Most often `variant`; but where a
+    budget is full, what is left after a group has gone is scaled up to it again, and no closer."""
+    length: Tensor
+    """(n,): distance of that before it is fitted and scaled."""
+
+
+class _Pool:
+    """Slots in which samples are cleaned up, each at its own point."""
+
+    def __init__(
+        self, desk: Desk, batch: Batch, threat: Threat, assignment: Assignment, rng: Streams, reached: Reached, settings: CleanUp
+    ) -> None:
+        self.desk, self.batch, self.threat, self.rng = desk, batch, threat, rng
+        self.assignment, self.reached, self.settings = assignment, reached, settings
+        n, slots, device = len(batch), len(assignment.bank), batch.x.device
+        strength, length = torch.ones(n, device=device), torch.zeros(n, device=device)
+        self.cleaned = Cleaned(reached.variant.clone(), strength, reached.variant.clone(), length)
+        self.sample, self.start, self.group, self.tried, self.halved = torch.zeros(5, slots, dtype=torch.int64, device=device)
+        self.strength, self.low, self.size = torch.ones(3, slots, device=device)
+        self.alive, self.eliminating = torch.zeros(2, slots, dtype=torch.bool, device=device)
+        self.next = 0
+        self.refill()
+
+    def refill(self) -> None:
+        """Seat the next samples in the slots that are free, as long as there are any."""
+        while len(rows := (~self.alive).nonzero()[:, 0][: len(self.batch) - self.next]):
+            self._seat(rows)
+
+    def _seat(self, rows: Tensor) -> None:
+        """Begin with the next samples, those that can pay a query."""
+        sample = torch.arange(self.next, self.next + len(rows), device=rows.device)
+        self.next += len(rows)
+        self.sample[rows] = sample
+        self.assignment.bank.replace(rows, self.batch.x[sample], self.rng.select(sample).fold("filters"))
+        self.assignment.clear(rows)
+        everywhere = torch.arange(len(self.assignment.grid), device=rows.device).expand(len(rows), -1)
+        self.assignment.edit(rows, everywhere, self.reached.variant[sample])
+        count = (self.reached.variant[sample] != CLEAN).sum(1)
+        self.group[rows] = count.div(GROUPS, rounding_mode="floor").clamp_min(1)
+        self.start[rows] = self.tried[rows] = self.halved[rows] = 0
+        self.strength[rows], self.low[rows] = 1, 0
+        self.cleaned.length[sample] = self.threat.distance.size(self.assignment.x[rows] - self.batch.x[sample])
+        self.size[rows] = self.threat.distance.size(self.fitted(rows) - self.batch.x[sample])
+        self.eliminating[rows] = (count > 1) & (self.settings.eliminations > 0)
+        busy = self.eliminating[rows] | (self.settings.halvings > 0)
+        self.alive[rows] = busy & self.desk.affordable(self.batch.ids[sample])
+
+    def fit(self, rows: Tensor, x: Tensor) -> Tensor:
+        """(m, *shape) distorted inputs within the budget at which the goal was reached."""
+        sample = self.sample[rows]
+        return replace(self.threat, eps=self.reached.eps[sample]).project(x, self.batch.x[sample])
+
+    def fitted(self, rows: Tensor) -> Tensor:
+        """(m, *shape): what stands, at its full strength."""
+        return self.fit(rows, self.assignment.x[rows])
+
+    def run(self, goal: Goal) -> Cleaned:
+        """Ask until all are done; what is left of each."""
+        while bool(self.alive.any()):
+            rows = self.alive.nonzero()[:, 0]
+            gone = self._group(rows)
+            clean = self.batch.x[self.sample[rows]]
+            middle = self.strength[rows] - torch.minimum(
+                (self.strength - self.low)[rows] / 2, torch.full_like(self.low[rows], FAR)
+            )
+            x = self.fit(rows, self.assignment.candidates(rows, gone, torch.full_like(gone, CLEAN)))
+            scaled = self.threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
+            x = torch.where(per_sample(self.eliminating[rows], x), x, scaled)
+            sample = self.sample[rows]
+            held = goal.height(self.desk.scores(self.batch.ids[sample], x), self.batch.y[sample]) > 0
+            self._eliminated(rows, gone, held)
+            self._scaled(rows, middle, held)
+            self._closer(rows[held], self.threat.distance.size(x[held] - clean[held]))
+            self._settle(rows)
+            self.refill()
+        return self.cleaned
+
+    def _group(self, rows: Tensor) -> Tensor:
+        """(m, patches): the group that each slot tries to do without, filled up with a patch that there is not."""
+        patches = len(self.assignment.grid)
+        standing = self.assignment.variant[rows] != CLEAN
+        value = self.reached.value[self.sample[rows]]
+        order = value.masked_fill(~standing, torch.inf).argsort(dim=1, stable=True)
+        place = torch.arange(patches, device=rows.device)
+        count, first = standing.sum(1), self.start[rows]
+        self.group[rows] = torch.minimum(self.group[rows], (count - 1).clamp_min(1))  # something must stand
+        trial = (place >= first[:, None]) & (place < (first + self.group[rows])[:, None]) & (place < count[:, None])
+        return torch.where(trial & self.eliminating[rows, None], order, patches)
+
+    def _eliminated(self, rows: Tensor, gone: Tensor, held: Tensor) -> None:
+        """What the answers say of the groups."""
+        busy = self.eliminating[rows]
+        rows, gone, held = rows[busy], gone[busy], held[busy]
+        if not len(rows):
+            return
+        count = (self.assignment.variant[rows] != CLEAN).sum(1)
+        self.assignment.edit(rows[held], gone[held], torch.full_like(gone[held], CLEAN))
+        left = count - (gone < len(self.assignment.grid)).sum(1) * held
+        next_ = torch.where(held, self.start[rows], self.start[rows] + self.group[rows])
+        wrapped = next_ >= left
+        self.tried[rows] += 1
+        over = (wrapped & (self.group[rows] == 1)) | (left <= 1) | (self.tried[rows] >= self.settings.eliminations)
+        self.start[rows] = torch.where(wrapped, 0, next_)
+        self.group[rows] = torch.where(wrapped, (self.group[rows] // 2).clamp_min(1), self.group[rows])
+        # Told apart from slots that were scaling already by a count of -1, which the next lines raise to 0.
+        self.halved[rows[over]] = -1
+        self.eliminating[rows] = ~over
+
+    def _scaled(self, rows: Tensor, middle: Tensor, held: Tensor) -> None:
+        """What the answers say of the smaller scales."""
+        asked = ~self.eliminating[rows] & (self.halved[rows] >= 0)
+        self.halved[rows] += (~self.eliminating[rows]).long()
+        rows, middle, held = rows[asked], middle[asked], held[asked]
+        self.strength[rows] = torch.where(held, middle, self.strength[rows])
+        self.low[rows] = torch.where(held, self.low[rows], middle)
+
+    def _closer(self, rows: Tensor, size: Tensor) -> None:
+        """Remember the closest inputs that reached the goal, of sizes (m,)."""
+        better = size < self.size[rows]
+        rows = rows[better]
+        sample = self.sample[rows]
+        self.size[rows] = size[better]
+        self.cleaned.closest[sample] = self.assignment.variant[rows]
+        self.cleaned.length[sample] = self.threat.distance.size(self.assignment.x[rows] - self.batch.x[sample])
+
+    def _settle(self, rows: Tensor) -> None:
+        """Write down what is left, and see who is done."""
+        sample = self.sample[rows]
+        self.cleaned.variant[sample], self.cleaned.strength[sample] = self.assignment.variant[rows], self.strength[rows]
+        done = ~self.eliminating[rows] & (self.halved[rows] >= self.settings.halvings)
+        self.alive[rows] = ~done & self.desk.affordable(self.batch.ids[sample])
+
+
+def clean_up(
+    desk: Desk,
+    batch: Batch,
+    threat: Threat,
+    rng: Streams,
+    reached: Reached,
+    *,
+    grid: PatchGrid,
+    variants: Sequence[Variant],
+    goal: Goal,
+    settings: CleanUp,
+    slots: int = 64,
+    gradient: Gradient | None = None,
+) -> Cleaned:
+    """Clean up samples that reached their goal.
+
+    Args:
+        desk: where the model is asked.
+        batch: the samples.
+        threat: the distance.
+        rng: a stream for each sample, as they were played.
+        reached: what stands on them.
+        grid: the patches.
+        variants: what may stand on them.
+        goal: what must stay reached.
+        settings: how much is spent.
+        slots: samples that are cleaned up together.
+        gradient: where filters that look into the model get theirs from, by rows of the batch.
+    """
+    first = torch.arange(min(slots, len(batch)), device=batch.x.device)
+    pool: _Pool | None = None
+
+    def of_slots(rows: Tensor) -> Tensor:
+        assert gradient is not None
+        return gradient(rows if pool is None else pool.sample[rows])
+
+    own = None if gradient is None else of_slots
+    bank = Bank(batch.x[first], threat.domain, variants, rng.select(first).fold("filters"), gradient=own)
+    pool = _Pool(desk, batch, threat, Assignment(grid, bank), rng, reached, settings)
+    return pool.run(goal)
+
+
+__all__ = ["CleanUp", "Cleaned", "Reached", "clean_up"]

@@ -1,0 +1,188 @@
+"""DQN: dueling double deep Q-learning with several picks in one action.
+
+Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver 2016, Deep reinforcement
+learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network architectures, equation 9; Tavakoli, Pardo &
+Kormushev 2018, Action branching architectures, section 4; n-step returns as in Hessel et al. 2018, Rainbow.
+
+Deviations:
+- An action picks several options from each branch without replacement and has one Q (`picks.worth`), not one for each branch:
+  what picks pay together is learned from their common reward, and the best action is still found by sorting each branch.
+- n-step returns are not corrected for exploring in between, as in Rainbow.
+- Updates begin by number of steps and are so many a round, whatever the number of slots.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from brinell.rlab.interface import Action, Environment, Heads
+from brinell.rlab.policies import Learned
+from brinell.rlab.replay import Replay, Sample
+from brinell.rlab.sampling import best, greedy, gumbel, worth
+from brinell.rlab.training import Tally, device_of, first_turn, require, seeded
+
+LEAST_ERROR = 1e-3
+"""Added to errors that become priorities, so that nothing is forgotten."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQNSettings:
+    """How DQN learns."""
+
+    gamma: float = 0.99
+    """Discount of one step."""
+    n_step: int = 3
+    """Rewards that are summed before the rest is estimated."""
+    learning_rate: float = 5e-4
+    """Of Adam."""
+    batch_size: int = 128
+    """Transitions of one gradient step."""
+    collect: int = 1
+    """Steps of all slots in one round."""
+    updates: int = 1
+    """Gradient steps in one round."""
+    warm_up: int = 1000
+    """Steps of single slots before the first gradient step, all of them exploring as at the start."""
+    target_every: int = 500
+    """Gradient steps from one copy of the network to the next."""
+    epsilon_start: float = 1.0
+    """Probability, at first, that a branch picks at random."""
+    epsilon_end: float = 0.05
+    """The same in the end."""
+    epsilon_steps: int = 20_000
+    """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
+    temperature: float = 0.0
+    """Above 0: what is not picked at random is drawn in proportion to exp(advantage / temperature)."""
+    double: bool = True
+    """The network picks, its copy values. False: the copy does both."""
+    dueling: bool = True
+    """Value and advantages. False: outputs are Q themselves, and the value is not used."""
+    huber: float = 1.0
+    """Error above which the loss grows linearly."""
+    clip: float = 10.0
+    """Largest norm of a gradient."""
+    capacity: int = 100_000
+    """Most states in the replay memory."""
+    memory: int = 2**30
+    """Most bytes in the replay memory."""
+    half: bool = True
+    """Keep float32 features in 16 bits; they must be within 65504."""
+    priority: float = 0.0
+    """Exponent of prioritised replay; 0 draws uniformly."""
+    importance: float = 0.4
+    """Exponent of its importance weights."""
+
+    def __post_init__(self) -> None:
+        require(self, n_step=1, batch_size=1, collect=1, updates=1, target_every=1, warm_up=0, epsilon_steps=0, temperature=0)
+        require(self, 1, gamma=0, epsilon_start=0, epsilon_end=0, priority=0, importance=0)
+        require(self, learning_rate=None, huber=None, clip=None)
+
+    def epsilon(self, steps: int) -> float:
+        """The probability of random picks after so many steps."""
+        if steps < self.warm_up:
+            return self.epsilon_start
+        share = min(1.0, steps / self.epsilon_steps) if self.epsilon_steps else 1.0
+        return self.epsilon_start + share * (self.epsilon_end - self.epsilon_start)
+
+
+@torch.no_grad()
+def target_of(sample: Sample, network: nn.Module, target: nn.Module, picks: tuple[int, ...], settings: DQNSettings) -> Tensor:
+    """(b,): what Q should be: the rewards on the way, and the copy's value of the best action at its end."""
+    later = sample.later
+    heads: Heads = target(later.features)
+    chooser = network(later.features) if settings.double else heads
+    future = worth(heads, later.allowed, greedy(chooser, later, picks), settings.dueling)
+    return sample.reward + sample.discount * future
+
+
+class DQN:
+    """DQN at work on one environment."""
+
+    def __init__(self, settings: DQNSettings, network: nn.Module, environment: Environment, seed: int) -> None:
+        """Begin with fresh episodes."""
+        self.settings, self.network, self.environment = settings, network, environment
+        self._parameters = list(network.parameters())
+        self._target = copy.deepcopy(network).requires_grad_(False)
+        self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
+        self._generator = seeded(seed, device_of(network))
+        self._turn = first_turn(environment)
+        self.tally = Tally(environment.alive)
+        self._replay = Replay(
+            self._turn,
+            tuple(allowed.new_zeros(len(allowed), k) for allowed, k in zip(self._turn.allowed, environment.picks, strict=True)),
+            capacity=settings.capacity,
+            memory=settings.memory,
+            half=settings.half,
+            prioritised=settings.priority > 0,
+        )
+        self._age = 0
+        self._rows = self._replay.add(self._turn, environment.alive)
+
+    @property
+    def policy(self) -> Learned:
+        """The best picks."""
+        return Learned(network=self.network, picks=self.environment.picks)
+
+    def advance(self) -> None:
+        """`collect` steps of all slots, then `updates` gradient steps."""
+        for _ in range(self.settings.collect):
+            self._collect()
+        if self.tally.steps >= self.settings.warm_up:
+            updates = [self._update() for _ in range(self.settings.updates)]
+            losses, values = zip(*updates, strict=True)
+            self.tally.learned(losses, {"q": values})
+            self.tally.terms["epsilon"] = self.settings.epsilon(self.tally.steps)
+
+    @torch.no_grad()
+    def _collect(self) -> None:
+        """One step of all slots, into the replay memory."""
+        alive = self.environment.alive.clone()
+        action = self._explore()
+        step = self.environment.step(action)
+        ended = step.terminated | step.truncated
+        after = self._replay.add(step.turn, alive & ~step.terminated)
+        self._replay.link(self._rows, action, step.reward, after)
+        self._turn, self._rows = step.turn, after
+        if self.tally.count(step.reward, alive, ended):
+            self._turn = self.environment.reset(ended)
+            fresh = self._replay.add(self._turn, ended & self.environment.alive)
+            self._rows = torch.where(ended, fresh, after)
+
+    def _explore(self) -> Action:
+        """The best picks, or random ones: each branch of each slot by a draw of its own."""
+        epsilon, temperature = self.settings.epsilon(self.tally.steps), self.settings.temperature
+        keys = [self._uniform(*allowed.shape) for allowed in self._turn.allowed]
+        if epsilon < 1:
+            heads: Heads = self.network(self._turn.features)
+            for branch, outputs in enumerate(heads.branches):
+                if temperature:
+                    outputs = outputs / temperature + gumbel(self._uniform(*outputs.shape))
+                keys[branch] = torch.where(self._uniform(len(outputs), 1) < epsilon, keys[branch], outputs)
+        return best(keys, self._turn, self.environment.picks)
+
+    def _uniform(self, *shape: int) -> Tensor:
+        return torch.rand(*shape, generator=self._generator, device=self._generator.device)
+
+    def _update(self) -> tuple[Tensor, Tensor]:
+        """One gradient step; its loss and the mean Q."""
+        settings = self.settings
+        importance = settings.importance if settings.priority else None
+        sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator, importance)
+        goal = target_of(sample, self.network, self._target, self.environment.picks, settings)
+        q = worth(self.network(sample.turn.features), sample.turn.allowed, sample.action, settings.dueling)
+        loss = (F.huber_loss(q, goal, reduction="none", delta=settings.huber) * sample.weight).mean()
+        self._optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self._parameters, settings.clip)
+        self._optimizer.step()
+        q = q.detach()
+        if settings.priority:
+            self._replay.prioritise(sample.rows, ((q - goal).abs() + LEAST_ERROR).pow(settings.priority))
+        self._age += 1
+        if self._age == settings.target_every:
+            self._target.load_state_dict(self.network.state_dict())
+            self._age = 0
+        return loss.detach(), q.mean()

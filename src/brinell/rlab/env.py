@@ -1,0 +1,499 @@
+"""RLAB's decision process, many samples in lockstep: where to add which distortion and where to take one away.
+
+arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a filter, others are
+cleared, and the input that results is asked about once. It is kept where it brings the goal nearer. A slot whose episode has
+ended takes the next sample at the next reset, so that the batches shown to the model stay full. The first step of an episode
+asks about the clean input, together with what the other slots ask, whatever the action says.
+
+The published method probes every patch after every step, with queries that it does not count. Here no query serves a probe
+alone: what each answer says about all patches is kept in a linear model (`rlab.posterior`), which foretells what adding and
+removing would do, and each step asks about an input that may itself be the one that is looked for.
+
+Deviations from the papers:
+- The sensitivity map is the linear model's and not a list of probes.
+- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so an episode never leaves it: the hard projection
+  of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
+- A step that does not bring the goal nearer is undone, which costs nothing, since its state is known; after too many
+  (`Rules.patience`), or too little gained, there are ways out (`rlab.restart`).
+- Which variant stands on a patch is drawn from what the model foretells (Thompson sampling) among a random choice of them; the
+  agent may name filter and severity, and need not.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from brinell.core import norms
+from brinell.core.batch import Batch
+from brinell.core.ledger import Desk
+from brinell.core.model import Access
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.distortions._shared import Variant
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.coarse import Blocks, lay
+from brinell.rlab.content import FEATURES, describe, squash
+from brinell.rlab.families import numbers_of_families, wholes
+from brinell.rlab.gradients import Gradients
+from brinell.rlab.interface import Action, Step, Turn
+from brinell.rlab.posterior import Belief
+from brinell.rlab.prior import Prior, to_places
+from brinell.rlab.restart import Escape
+from brinell.rlab.results import Found, nothing_found
+from brinell.rlab.rewards import REWARDS, Before
+from brinell.rlab.rules import SHRINK, USUAL, Rules
+from brinell.rlab.sensitivity import looked_at, sensitivity
+from brinell.rlab.stale import Stale
+
+ADD, REMOVE, FILTER = 0, 1, 2
+"""The branches of an action."""
+NEARLY = 0.98
+"""Share of the budget from which on distortions compete for it."""
+MEMORY = 2**30
+"""Bytes of filtered inputs that are held; fewer slots run where they would take more."""
+ROOM = 2**22
+"""Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
+DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
+"""What is said of a patch besides its content."""
+ENERGY, REMOVAL = (FEATURES + DYNAMIC.index(name) for name in ("energy", "removal"))
+"""Where two of them stand among all features of a patch."""
+PATCH_FEATURES = FEATURES + len(DYNAMIC)
+"""Numbers for each patch."""
+WHOLE_FEATURES = 6
+"""Numbers for each input."""
+
+
+class Placement:
+    """Episodes on the samples of one batch, each sample once, in the order of the batch.
+
+    Args:
+        desk: where the model is asked.
+        batch: the samples, correctly classified.
+        threat: distance and largest budget of each.
+        grid: the patches.
+        variants: what may stand on them.
+        rng: a stream for each sample.
+        rules: how an episode goes.
+        prior: what is known beforehand about the sensitivity of patches; None for nothing.
+        slots: how many episodes run at once.
+        gradients: where filters that look into the model get theirs from; None asks anew.
+        maps: keep the sensitivity map of each episode when it ends.
+        cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
+
+    Raises:
+        RequestError: a goal that the model cannot reach, or filters that do not fit.
+        ContractError: a filter that breaks its contract.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        batch: Batch,
+        threat: Threat,
+        grid: PatchGrid,
+        variants: tuple[Variant, ...],
+        rng: Streams,
+        *,
+        rules: Rules = USUAL,
+        prior: Prior | None = None,
+        slots: int = 64,
+        gradients: Gradients | None = None,
+        maps: bool = False,
+        cycle: bool = False,
+    ) -> None:
+        rules.goal.check(desk.classes)
+        # All that may stand on a slot's sample stays at hand: making it anew at each step would take longer than the model.
+        held = len(variants) * batch.x[0].numel() * batch.x.element_size()
+        n = min(slots, len(batch), max(1, MEMORY // held))
+        device = batch.x.device
+        self._desk, self._batch, self._threat, self._rng = desk, batch, threat, rng
+        self.rules, self.grid, self.variants = rules, grid, variants
+        first = torch.arange(n, device=device)
+        looks = any(variant.filter.access == Access.GRADIENTS for variant in variants)
+        self._gradients = (gradients or Gradients(desk, batch, rules.goal)) if looks else None
+        self._sample = first.clone()
+        self.bank = Bank(
+            batch.x[first],
+            threat.domain,
+            variants,
+            rng.select(first).fold("filters"),
+            gradient=self._gradient if looks else None,
+            memory=MEMORY,
+        )
+        self.assignment = Assignment(grid, self.bank)
+        self._prior = prior or Prior()
+        covariance = self._prior.covariance_for(grid.channels)
+        self.belief = Belief(n, grid.channels, grid.places, covariance=covariance, device=device)
+        self._members, self._inside = grid.members.to(device), grid.inside.to(device)
+        self._families = numbers_of_families(variants, device)
+        self._cycle, self._maps = cycle, maps
+        self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
+        patches = len(grid)
+        self._x = batch.x[first].clone()
+        self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
+        self._logits = torch.zeros(n, desk.classes, device=device)
+        self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
+        self._fresh, self._pending, self._refining, self._probing = torch.zeros(4, n, dtype=torch.bool, device=device)
+        any_class = rules.goal.wrong_class is None
+        self._escape = Escape(n, desk.classes, wholes(variants, device), rules.patience, any_class, device)
+        self._blocks = Blocks(n, rules.coarse, grid, len(variants), device)
+        self._stale = Stale(n, patches, rules.forget, device)
+        self._visits, self._gain = torch.zeros(2, n, patches, device=device)
+        self._content = torch.zeros(n, patches, FEATURES, device=device)
+        self._energy = torch.zeros(n, patches, device=device)
+        self._streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
+        self._found = nothing_found(threat.eps, grid, len(looked_at(variants)))
+
+    @property
+    def picks(self) -> tuple[int, int, int]:
+        """How many options each branch picks at most."""
+        return self.picks_of(self.rules, self.grid)
+
+    @staticmethod
+    def picks_of(rules: Rules, grid: PatchGrid) -> tuple[int, int, int]:
+        """Patches added at most, patches removed at most, and one choice of a filter and severity."""
+        most = int(rules.changes(torch.zeros(1), len(grid)))
+        return most, max(1, round(most * rules.removals)), 1
+
+    @property
+    def found(self) -> Found:
+        """What is known by now, sample by sample."""
+        return self._found
+
+    @property
+    def streams(self) -> Streams:
+        """Randomness for each slot's next action: a function of the sample and the number of its steps."""
+        return self._streams
+
+    def _gradient(self, rows: Tensor) -> Tensor:
+        assert self._gradients is not None
+        return self._gradients(self._sample[rows])
+
+    def reset(self, mask: Tensor) -> Turn:
+        """Put the next samples into the slots where `mask` holds, as long as there are any."""
+        waiting = (mask & ~self.alive).nonzero()[:, 0]
+        while len(waiting) and (self._cycle or self._next < len(self._batch)):
+            again, at = divmod(self._next, len(self._batch))
+            rows = waiting[: len(self._batch) - at]
+            waiting = waiting[len(rows) :]
+            self._seat(rows, torch.arange(at, at + len(rows), device=rows.device), again)
+            self._next += len(rows)
+            waiting = torch.cat([rows[~self.alive[rows]], waiting])
+        return self._turn()
+
+    def _seat(self, rows: Tensor, sample: Tensor, again: int) -> None:
+        """Begin the episodes of these samples, as far as a query can be paid. The first one is about the clean input."""
+        x = self._batch.x[sample]
+        rng = self._rng.select(sample).fold(again) if again else self._rng.select(sample)
+        self._sample[rows] = sample
+        self.bank.replace(rows, x, rng.fold("filters"))
+        self.assignment.clear(rows)
+        self._content[rows] = describe(x, self.grid)
+        self._energy[rows] = energy = self._prior.energies(self._content[rows])
+        self.belief.forget(rows, to_places(energy, self.grid))
+        self._blocks.forget(rows, rng.fold("blocks").uniform(len(self.variants)))
+        self._stale.clear(rows)
+        self._escape.clear(rows)
+        self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
+        self._age[rows] = self._asked[rows] = 0
+        self._left[rows] = self.rules.refine
+        self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
+        self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
+        self._logits[rows], self._height[rows], self._start[rows] = 0, -1, -1
+        keys = self._streams.keys.clone()
+        keys[rows] = rng.fold("steps").keys
+        self._streams = Streams(keys)
+        self.alive[rows] = standing = self._desk.standing(self._batch.ids[sample])
+        if self._gradients is not None and bool(standing.any()):
+            self._gradients(sample[standing])
+            self.alive[rows] = self._desk.standing(self._batch.ids[sample])
+
+    def step(self, action: Action) -> Step:
+        """Carry out a dual action in every slot. Picks beyond a slot's pace, or of no effect, are struck out in place (-1)."""
+        n = len(self.alive)
+        reward = torch.zeros(n, device=self.alive.device)
+        terminated, truncated = torch.zeros(2, n, dtype=torch.bool, device=self.alive.device)
+        rows = self.alive.nonzero()[:, 0]
+        if len(rows):
+            patches, variants = self._edits(rows, action)
+            x = self._fit(self.assignment.candidates(rows, patches, variants), rows)
+            fresh = self._fresh[rows]
+            reward[rows], reached = self._ask(rows, patches, variants, x)
+            self._age[rows] += (~fresh).long()
+            keys = self._streams.keys.clone()
+            keys[rows[~fresh]] = self._streams.select(rows[~fresh]).fold("step").keys
+            self._streams, self._fresh[rows] = Streams(keys), False
+            over = self._over(rows) | (reached & ~self._refining[rows])
+            won = self._found.reached[self._sample[rows]]
+            terminated[rows], truncated[rows] = over & won, over & ~won
+            if bool(over.any()):
+                self._end(rows[over])
+        return Step(self._turn(), reward, terminated, truncated)
+
+    def _end(self, rows: Tensor) -> None:
+        """Episodes of these slots are over."""
+        self.alive[rows] = False
+        self._found.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.bank.x[rows])
+        if self._maps:
+            self._found.map[self._sample[rows]] = sensitivity(self.bank, self.grid, self.belief, rows)
+
+    def _over(self, rows: Tensor) -> Tensor:
+        """(m,) bool: whose patience or budget is spent."""
+        spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
+        return spent | ~self._desk.affordable(self._batch.ids[self._sample[rows]])
+
+    def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """(m,) each: how many patches a slot may change now, and how many it may clear."""
+        count = self.rules.changes(self._escape.since[rows], len(self.grid))
+        return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
+
+    def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
+        """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
+        add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
+        promising = (self.assignment.variant[rows] != CLEAN) | (self._gain[rows] > 0)
+        add, remove = self._stale.instead(rows, add, remove, self._energy[rows] * promising)
+        count, most = self._pace(rows)
+        idle = self._pending[rows, None]
+        add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
+        remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
+        remove = torch.where((remove[:, :, None] == add[:, None]).any(2), -1, remove)
+        width = max(1, int(count.max()))
+        variants = self._choose(rows, add[:, :width], family[:, 0])
+        add = torch.cat([torch.where(variants == CLEAN, -1, add[:, :width]), add[:, width:]], 1)
+        action[ADD][rows], action[REMOVE][rows] = torch.where(add == action[ADD][rows], add, -1), remove
+        add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
+        chosen = torch.cat([add, remove], 1)
+        variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
+        laid = self._laid(rows)
+        over = rows[(laid != CLEAN).any(1)]
+        action[ADD][over] = action[REMOVE][over] = -1
+        chosen, variants = lay(chosen, variants, laid)
+        return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
+
+    def _laid(self, rows: Tensor) -> Tensor:
+        """(m, patches): what a leap, or a block at the beginning, lays on each patch instead of the action; CLEAN for nothing."""
+        blocks = self._blocks.ask(rows, ~self._pending[rows] & ~self._refining[rows])
+        self._probing[rows] = probing = (blocks != CLEAN).any(1)
+        leaps = self._escape.laid[rows]
+        self._escape.laid[rows] = CLEAN
+        return torch.where(probing[:, None], blocks, leaps[:, None])
+
+    def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Inputs moved into the budgets of their slots."""
+        threat = replace(self._threat, eps=self._radius[rows])
+        return threat.project(x, self.bank.x[rows])
+
+    def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """One query for each slot, and what follows from the answers: reward and whether the goal is reached, (m,)."""
+        sample, pending, fresh = self._sample[rows], self._pending[rows], self._fresh[rows]
+        ids, y = self._batch.ids[sample], self._batch.y[sample]
+        change = x - self._x[rows]
+        # Where nothing changes there is nothing to ask.
+        real = (norms.linf(change) > 0) | pending
+        logits = self._logits[rows].clone()
+        if real.any():
+            logits[real] = self._desk.scores(ids[real], x[real])
+        self._asked[rows] += real & ~fresh
+        self._escape.look(rows, logits, y)
+        height = self.rules.goal.height(logits, y, self._escape.aim[rows])
+        self._height[rows[fresh]] = self._start[rows[fresh]] = height[fresh]
+        effect = height - self._height[rows]
+        flat = change.view(len(rows), self.grid.channels, self.grid.places)
+        asked = (real & ~fresh).nonzero()[:, 0]
+        self.belief.update(rows[asked], flat[asked], effect[asked])
+        self._mark(rows, patches, effect)
+        last = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
+        reward = REWARDS[self.rules.reward](last, x, logits, height, y, self.bank.x[rows])
+        probing = self._probing[rows]
+        self._blocks.learn(rows[probing], effect[probing])
+        better = (effect > 0) | pending | (self._escape.kept[rows] & real)
+        better &= ~probing | (height > 0)  # halves are compared with the same input as the whole
+        self._escape.kept[rows] &= ~better
+        usual = ~fresh & ~probing
+        self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * usual
+        kept = rows[better]
+        before = self.assignment.variant[rows]
+        self.assignment.edit(kept, patches[better], variants[better])
+        after = self.assignment.variant[rows]
+        self._found.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
+        self._found.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
+        self._stale.learn(rows[asked], patches[asked], (before != after)[asked])
+        self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
+        self._pending[rows] = False
+        self._escape.wait(rows[usual], better[usual], self._height[rows[usual]])
+        self._way_out(rows[self._escape.stuck(rows) & ~self._refining[rows] & (height <= 0)])
+        reached = (height > 0) & real
+        self._left[rows] -= self._refining[rows].long()
+        self._found.reached[sample[reached & fresh]] = True
+        self._note(rows[reached & ~fresh])
+        return torch.where(self._refining[rows] & ~reached | pending, 0, reward), reached
+
+    def _way_out(self, rows: Tensor) -> None:
+        """What slots that are stuck ask about next: the whole input filtered, where the budget allows it, or `Escape.turn`."""
+        while len(rows):
+            number = self._escape.whole(rows)
+            self._turn_away(rows[number == CLEAN])
+            rows, number = rows[number != CLEAN], number[number != CLEAN]
+            fits = self._threat.distance.size(self.bank.inputs(rows, number) - self.bank.x[rows]) <= self._radius[rows]
+            self._escape.laid[rows[fits]] = number[fits]
+            rows = rows[~fits]
+
+    def _turn_away(self, rows: Tensor) -> None:
+        """Another class or another place to go on from. Its height is known from the answers so far."""
+        y = self._batch.y[self._sample[rows]]
+        anew = self._escape.turn(rows, self._logits[rows], y)
+        self.assignment.clear(anew)
+        self._x[anew], self._logits[anew], self._visits[anew] = self.bank.x[anew], self._escape.clean[anew], 0
+        self._height[rows] = self.rules.goal.height(self._logits[rows], y, self._escape.aim[rows])
+
+    def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
+        """Count visits, and keep what a patch's last change brought, shared among those changed together."""
+        real = patches < len(self.grid)
+        share = effect / (real.sum(1).clamp_min(1) * self._start[rows].abs().clamp_min(1e-6))
+        row, slot = real.nonzero(as_tuple=True)
+        self._visits[rows[row], patches[row, slot]] += 1
+        self._found.visits[self._sample[rows[row]], patches[row, slot]] += 1
+        self._gain[rows[row], patches[row, slot]] = share[row]
+
+    def _note(self, rows: Tensor) -> None:
+        """Remember what reached the goal; with refinement, ask for it at a smaller distance next."""
+        if not len(rows):
+            return
+        sample = self._sample[rows]
+        size = self._threat.distance.size(self._x[rows] - self.bank.x[rows])
+        new = ~self._found.reached[sample]
+        self._found.steps[sample[new]] = self._asked[rows[new]]
+        self._found.reached[sample] = True
+        self._found.variant[sample] = self.assignment.variant[rows].to(torch.int16)
+        self._found.eps[sample] = torch.minimum(size, self._radius[rows])
+        self._found.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.bank.x[rows])
+        self._found.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
+        self._found.slope[sample] = self.belief.mean[rows]
+        if self.rules.refine:
+            self._refining[rows], self._pending[rows] = True, True
+            self._radius[rows] = SHRINK * size
+            self._escape.aim[rows] = -1
+
+    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> Tensor:
+        """(m, k): for each picked patch (m, k) the variant that promises most, CLEAN where none would change anything."""
+        if not (patches >= 0).any():
+            return torch.full_like(patches, CLEAN)
+        offered = self._offers(rows, family)
+        chance = self._streams.select(rows).fold("variants").normal(patches.shape[1], offered.shape[1])
+        each = self._members.shape[1] * self.grid.channels * offered.shape[1]
+        # With overlap a single input has more patches to choose for than there is room.
+        width = max(1, min(patches.shape[1], ROOM // each))
+        chosen = torch.empty_like(patches)
+        for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // (each * width))):
+            for at in range(0, patches.shape[1], width):
+                some = slice(at, at + width)
+                chosen[part, some] = self._best(rows[part], patches[part, some].clamp_min(0), offered[part], chance[part, some])
+        return torch.where(patches < 0, CLEAN, chosen)
+
+    def _offers(self, rows: Tensor, family: Tensor) -> Tensor:
+        """(m, offers): which variants are compared, at random among those of the family asked for; repeated if few."""
+        count = min(self.rules.offers, len(self.variants))
+        keys = self._streams.select(rows).fold("offers").uniform(len(self.variants))
+        asked = (family[:, None] <= 0) | (self._families == family[:, None])
+        offered = (keys + asked).topk(count, 1).indices
+        return torch.where(asked.gather(1, offered), offered, offered[:, :1])
+
+    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor) -> Tensor:
+        """(m, k): the offer (m, offers) with the highest promise on each patch (m, k); `chance` is (m, k, offers)."""
+        (m, k), offers, volume = patches.shape, offered.shape[1], self._members.shape[1]
+        places = self._members[patches]
+        wide = places[:, :, None].expand(m, k, offers, volume)
+        variants = offered[:, None, :, None].expand_as(wide)
+        channels = self.grid.channels
+        values = self.bank.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, k, offers, volume)
+        clean, now = (self._at(x, rows, places) for x in (self.bank.x, self.assignment.x))
+        inside = self._inside[patches]
+        new, old = self._legal((values - clean[:, :, :, None]) * inside[:, None, :, None], rows), (now - clean) * inside[:, None]
+        old = self._legal(old, rows)
+        change = new - old[:, :, :, None]
+        gain = torch.einsum("mckov,mckv->mko", change, self._at(self.belief.mean, rows, places))
+        price = self._price(rows)[:, None, None] * (new.square().sum((1, 4)) - old.square().sum((1, 3))[:, :, None])
+        energy = self.belief.energy[rows[:, None, None], places] * inside
+        turned = torch.einsum("mckov,ce->mekov", change, self.belief.covariance)
+        variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
+        doubt = (variance / (1 + self._stale.visits(rows, self._visits[rows]).gather(1, patches))[:, :, None]).sqrt()
+        score = gain - price + self.rules.temperature * self.belief.unit[rows, None, None] * doubt * chance
+        still = change.abs().amax((1, 4)) == 0
+        best = score.masked_fill(still, -torch.inf).max(2)
+        return torch.where(best.values > -torch.inf, offered.gather(1, best.indices), CLEAN)
+
+    def _legal(self, change: Tensor, rows: Tensor) -> Tensor:
+        """Changes as they would be asked about: clipped where the budget limits each value."""
+        if self._threat.distance.name != "linf":
+            return change
+        limit = self._radius[rows].view(-1, *[1] * (change.ndim - 1))
+        return torch.maximum(torch.minimum(change, limit), -limit)
+
+    def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+        """(m, channels, k, volume): values of `x` (n, ...) at places (m, k, volume)."""
+        channels = torch.arange(self.grid.channels, device=rows.device)[:, None, None]
+        return x.reshape(len(x), self.grid.channels, self.grid.places)[rows[:, None, None, None], channels, places[:, None]]
+
+    def _price(self, rows: Tensor) -> Tensor:
+        """(m,): what a unit of squared length costs of the height where the budget is full, since all is scaled down to fit it.
+
+        The foretold height of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
+        """
+        if self._threat.distance.name != "l2":
+            return torch.zeros(len(rows), device=rows.device)
+        change = (self.assignment.x[rows] - self.bank.x[rows]).flatten(1)
+        square = change.square().sum(1)
+        worth = (self.belief.mean[rows].flatten(1) * change).sum(1).clamp_min(0)
+        full = square.sqrt() >= NEARLY * self._radius[rows]
+        return torch.where(full, 0.5 * worth / square.clamp_min(1e-12), 0)
+
+    def _contribution(self, rows: Tensor) -> Tensor:
+        """(m, patches): what stands on each patch is foretold to bring."""
+        change = (self.assignment.x[rows] - self.bank.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
+        each = (self._legal(change, rows) * self.belief.mean[rows]).sum(1)
+        return (each[:, self._members] * self._inside).sum(2)
+
+    def _turn(self) -> Turn:
+        """What the slots see."""
+        n, patches = self.alive.shape[0], len(self.grid)
+        rows = torch.arange(n, device=self.alive.device)
+        contribution = self._contribution(rows)
+        delta = self.assignment.x - self.bank.x
+        squares = (delta.view(n, self.grid.channels, self.grid.places).square().sum(1)[:, self._members] * self._inside).sum(2)
+        removal = self._price(rows)[:, None] * squares - contribution
+        standing = self.assignment.variant != CLEAN
+        way = self._start.abs().clamp_min(1e-6)
+        total = squares.sum(1)
+        dynamic = [
+            self._energy.log(),
+            standing.float(),
+            squash(contribution / way[:, None] * patches**0.5),
+            squash(removal / way[:, None] * patches**0.5),
+            squares / total.clamp_min(1e-12)[:, None] * patches**0.5,
+            self._visits.log1p(),
+            squash(self._gain * patches**0.5),
+        ]
+        whole = torch.stack(
+            [
+                squash(self._height / way),
+                (self._age / self.rules.steps).float(),
+                (total.sqrt() / self._radius.clamp_min(1e-12)).clamp_max(2),
+                standing.float().mean(1),
+                self._kept,
+                way.log(),
+            ],
+            1,
+        )
+        patch = torch.cat([self._content, torch.stack(dynamic, 2)], 2)
+        free = self.alive & ~self._pending
+        any_patch = free[:, None].expand(n, patches)
+        options = int(self._families.max()) + 1
+        allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
+        most = (*self._pace(rows), torch.ones_like(rows))
+        return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
+
+
+__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement"]

@@ -1,0 +1,207 @@
+"""From the flip onwards: inputs at chosen multiples of its distance, each a step further on one path.
+
+The path of a sample begins at its clean input. What stands on it after clean-up grows to its full strength; then further patches
+are added, one after another, in the order of what the linear model of the answers promises of them; when all are taken, all
+grows together until each value has met the bound of the data. Distances along it are known without a query. Where nothing
+overlaps the distance never falls along the path, so every multiple has one place on it.
+
+arXiv 2403.18985 and the released code of its authors distort on past the flip, patch after patch, and save the input when a
+multiple is passed. Deviation: an input stands at its multiple and not beyond, and what cannot be reached is not stored.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core import norms
+from brinell.core.batch import Batch
+from brinell.core.norms import per_sample
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.distortions._shared import Variant
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.episodes import Played
+
+DOUBLINGS = 60
+"""Steps of the bisection for the factor by which everything grows in the end: as many as double precision can tell apart."""
+VALUES = 2**25
+"""Filtered values that are looked at together when promises are compared."""
+
+
+class Graded(NamedTuple):
+    """Inputs at one multiple of each sample's distance at the flip."""
+
+    x: Tensor
+    """(n, *shape): the clean input where the multiple cannot be reached."""
+    reached: Tensor
+    """(n,) bool: whether it can."""
+    variant: Tensor
+    """(n, patches) int64: what stands on each patch, CLEAN for nothing."""
+    strength: Tensor
+    """(n, patches): the share of the filter's change that is there; above 1 where everything was made to grow."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """The paths of a batch.
+
+    Args:
+        clean: (n, *shape).
+        threat: the domain; budgets play no part.
+        assignment: any state over the samples, for its patches and filtered inputs.
+        standing: (n, patches) int64 what stands at the flip.
+        fitted: (n, *shape) it at its full strength within the budget that it was found in.
+        strength: (n,) the share of that which the flip needs.
+        order: (n, patches) int64 patches in the order in which they are added, those that stand first.
+        offered: (n, patches) int64 what is put on each, CLEAN where nothing would change.
+    """
+
+    clean: Tensor
+    threat: Threat
+    assignment: Assignment
+    standing: Tensor
+    fitted: Tensor
+    strength: Tensor
+    order: Tensor
+    offered: Tensor
+
+    def stage(self, number: Tensor) -> Tensor:
+        """(n, patches): what stands at the end of a stage (n,): 0 nothing, 1 the flip at full strength, then one more each."""
+        rank = torch.empty_like(self.order)
+        rank.scatter_(1, self.order, torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order))
+        already = (self.standing != CLEAN).sum(1)
+        added = (rank < (already + number - 1)[:, None]) & (number > 1)[:, None]
+        variant = torch.where((self.standing == CLEAN) & added, self.offered, self.standing)
+        return torch.where((number > 0)[:, None], variant, CLEAN)
+
+    @property
+    def last(self) -> Tensor:
+        """(n,): the stage at which every patch has something."""
+        return 1 + (self.standing == CLEAN).sum(1)
+
+    def inputs(self, number: Tensor) -> Tensor:
+        """(n, *shape): the inputs at the end of the stages (n,)."""
+        rows = torch.arange(len(self.clean), device=self.clean.device)
+        return self.assignment.render(rows, self.stage(number))
+
+    def flip(self) -> Tensor:
+        """(n, *shape): the inputs that clean-up left, bit by bit as they were asked about."""
+        strength = per_sample(self.strength, self.clean)
+        x = self.threat.domain.clamp(self.clean + strength * (self.fitted - self.clean))
+        return torch.where(strength == 1, self.fitted, x)
+
+    def fraction(self) -> Tensor:
+        """(n,): the share of the filters' change that is there at the flip."""
+        end = norms.l2(self.inputs(torch.ones_like(self.last)) - self.clean)
+        return self.strength * norms.l2(self.fitted - self.clean) / end.clamp_min(1e-12)
+
+    def farthest(self) -> Tensor:
+        """(n,): the L2 distance at which every value that the paths change has met its bound."""
+        return norms.l2(self._room(self.inputs(self.last) - self.clean))
+
+    def _room(self, change: Tensor) -> Tensor:
+        """(n, *shape) float64: how far each value may go in the direction of its change; 0 where it has none."""
+        low, high = self.threat.domain.bounds(self.clean)
+        room = torch.where(change > 0, high - self.clean, self.clean - low)
+        return torch.where(change != 0, room, 0).double()
+
+    def at(self, distance: Tensor) -> Graded:
+        """The inputs at these L2 distances (n,) from the clean ones."""
+        low, high = torch.zeros_like(self.last), self.last
+        beyond = norms.l2(self.inputs(high) - self.clean) < distance
+        for _ in range(int(self.last.max()).bit_length()):
+            middle = (low + high) // 2
+            short = norms.l2(self.inputs(middle) - self.clean) < distance
+            moving = high - low > 1
+            low, high = torch.where(moving & short, middle, low), torch.where(moving & ~short, middle, high)
+        x, share = self._between(low, high, distance)
+        variant, before = self.stage(high), self.stage(low)
+        strength = torch.where(variant != before, share[:, None], 1.0)
+        reached = ~beyond
+        grown, factor = self._grow(distance)
+        may = beyond & (self.farthest() >= distance)
+        x = torch.where(per_sample(may, x), grown, torch.where(per_sample(reached, x), x, self.clean))
+        strength = torch.where(may[:, None], factor[:, None].float(), strength)
+        reached = reached | may
+        return Graded(x, reached, variant, torch.where((variant != CLEAN) & reached[:, None], strength, 0.0))
+
+    def _between(self, low: Tensor, high: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they are."""
+        start, end = self.inputs(low), self.inputs(high)
+        here, step = (start - self.clean).flatten(1).double(), (end - start).flatten(1).double()
+        # |here + t step| = distance, a quadratic equation with one root between 0 and 1.
+        a, b = step.square().sum(1), (here * step).sum(1)
+        c = here.square().sum(1) - distance.double().square()
+        root = (b.square() - a * c).clamp_min(0).sqrt()
+        share = ((root - b) / a.clamp_min(1e-300)).clamp(0, 1).float()
+        return self.threat.domain.clamp(start + per_sample(share, start) * (end - start)), share
+
+    def _grow(self, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (n, *shape) and the factors (n,) by which everything on them has grown, each value up to its bound."""
+        change = (self.inputs(self.last) - self.clean).double()
+        room, size = self._room(change), change.abs()
+        least = torch.ones(len(change), dtype=torch.float64, device=change.device)
+        most = (room / size.clamp_min(1e-300)).flatten(1).amax(1).clamp_min(1)
+        for _ in range(DOUBLINGS):
+            middle = (least * most).sqrt()
+            short = norms.l2(torch.minimum(per_sample(middle, size) * size, room)) < distance
+            least, most = torch.where(short, middle, least), torch.where(short, most, middle)
+        grown = self.clean + (change.sign() * torch.minimum(per_sample(most, size) * size, room)).float()
+        return self.threat.domain.clamp(grown), most
+
+
+def path(batch: Batch, threat: Threat, rng: Streams, *, grid: PatchGrid, variants: tuple[Variant, ...], played: Played) -> Path:
+    """The paths of samples that were played and reached their goal.
+
+    Args:
+        batch: the samples, as they were played.
+        threat: as they were played.
+        rng: as they were played.
+        grid: the patches.
+        variants: what may stand on them.
+        played: what became of them.
+    """
+    bank = Bank(batch.x, threat.domain, variants, rng.fold("filters"))
+    assignment = Assignment(grid, bank)
+    rows = torch.arange(len(batch), device=batch.x.device)
+    standing = played.variant.long()
+    end = assignment.render(rows, standing)
+    fitted = replace(threat, eps=played.eps).project(end.clone(), batch.x)
+    promise, offered = _promises(bank, grid, played.slope, rng.fold("grading"))
+    promise = torch.where(offered == CLEAN, -torch.inf, promise).masked_fill(standing != CLEAN, torch.inf)
+    order = promise.argsort(dim=1, descending=True, stable=True)
+    return Path(batch.x, threat, assignment, standing, fitted, played.strength, order, offered)
+
+
+def _promises(bank: Bank, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
+    """(n, patches): the most that a variant is foretold to bring on each patch for its length, and which it is.
+
+    Where nothing is foretold chance decides, and where no variant changes anything it is CLEAN.
+    """
+    n, patches = len(bank), len(grid)
+    members, inside = grid.members.to(slope.device), grid.inside.to(slope.device)
+    best, which = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
+    chance = rng.uniform(len(bank.variants), patches)
+    size = max(1, VALUES // slope[0].numel())
+    for row in range(n):
+        jitter = 1e-6 * slope[row].norm() + 1e-12
+        for numbers in torch.split(torch.arange(len(bank.variants), device=slope.device), size):
+            change = bank.inputs(torch.full_like(numbers, row), numbers) - bank.x[row]
+            change = change.view(len(numbers), grid.channels, grid.places)
+            gain, square = (change * slope[row]).sum(1), change.square().sum(1)
+            gain, square = ((values[:, members] * inside).sum(2) for values in (gain, square))
+            score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]
+            top = score.masked_fill(square == 0, -torch.inf).max(0)
+            better = top.values > best[row]
+            best[row], which[row] = (
+                torch.where(better, top.values, best[row]),
+                torch.where(better, numbers[top.indices], which[row]),
+            )
+    return best, which
+
+
+__all__ = ["Graded", "Path", "path"]

@@ -1,0 +1,171 @@
+"""RLAB's decision process as a `gymnasium.Env`: one slot of `Placement`, for the algorithms of other libraries.
+
+Each episode is one sample of a batch, with a ledger of its own that counts and judges its queries. Rewards, ends and the meaning
+of an action are those of `rlab.env`.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Dict, MultiDiscrete
+
+from brinell.core.batch import Batch
+from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access, Target
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.distortions._shared import Variant
+from brinell.rlab.env import ADD, FILTER, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, Placement
+from brinell.rlab.prior import Prior
+from brinell.rlab.rules import Rules
+
+Array = np.ndarray[Any, Any]
+DEFAULT = Rules()
+
+
+class PlacementEnv(gymnasium.Env[dict[str, Array], Array]):
+    """Place distortions on one sample after another.
+
+    Observation: `patch` (patches, PATCH_FEATURES) and `whole` (WHOLE_FEATURES,), float32, every value finite.
+
+    Action: MultiDiscrete: patches to add to, then patches to clear, then the choice of filter and severity. Among patches the
+    number `len(grid)` means none; of picks of the same patch the first counts. Picks that are not possible are struck out. The
+    last number is 0 for any filter, else 1 + the position of a pair of filter and severity in `variants`; where there is one pair
+    alone it is always 0.
+
+    `info["action_mask"]` has for each number an int8 array of what is possible, as `action_space.sample` reads it.
+    `info["queries"]` counts the forwards of the episode; `info["reached"]` says whether the goal was reached.
+
+    Args:
+        target: the model.
+        batch: the samples; those that the model gets wrong are passed over at a reset.
+        threat: distance and largest budget of each.
+        grid: the patches.
+        variants: what may stand on them, from `distortions._shared.variants`.
+        rules: how an episode goes.
+        prior: what is known beforehand about the sensitivity of patches.
+        queries: forwards that an episode may cost; None for no limit.
+
+    Raises:
+        RequestError: no sample, a goal that the model cannot reach, or filters that do not fit.
+        ContractError: a filter that breaks its contract.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        batch: Batch,
+        threat: Threat,
+        grid: PatchGrid,
+        variants: tuple[Variant, ...],
+        *,
+        rules: Rules = DEFAULT,
+        prior: Prior | None = None,
+        queries: int | None = None,
+    ) -> None:
+        self.metadata: dict[str, Any] = {"render_modes": []}
+        if not len(batch):
+            raise RequestError("there is no sample to place anything on: name data that holds some")
+        if queries is not None and queries < 2:
+            raise RequestError(f"queries is {queries}: the clean input takes one, and a step one more")
+        self._target, self._batch, self._threat, self._grid = target, batch, threat, grid
+        self._variants, self._rules, self._prior, self._queries = variants, rules, prior, queries
+        patches, (adds, removals, _) = len(grid), Placement.picks_of(rules, grid)
+        self._split = (adds, adds + removals)
+        self._ledger, self._placement = self._begin(0, 0)
+        self._turn = self._placement.reset(torch.zeros_like(self._placement.alive))
+        families = self._turn.allowed[FILTER].shape[1]
+        shapes = {"patch": (patches, PATCH_FEATURES), "whole": (WHOLE_FEATURES,)}
+        boxes: Any = Dict({name: Box(-np.inf, np.inf, shape, np.float32) for name, shape in shapes.items()})
+        self.observation_space = boxes
+        self.action_space = MultiDiscrete([patches + 1] * (adds + removals) + [families])
+
+    def _begin(self, row: int, seed: int) -> tuple[Ledger, Placement]:
+        rows = torch.tensor([row], device=self._batch.x.device)
+        one, threat = self._batch.select(rows), self._threat.select(rows)
+        one = Batch(ids=torch.zeros_like(rows), x=one.x, y=one.y)
+        ledger = Ledger(self._target, one, threat, access=Access.SCORES, queries=self._queries)
+        rng = Streams.of(seed, rows).fold("placement")
+        environment = Placement(
+            ledger.desk(),
+            ledger.batch,
+            ledger.threat,
+            self._grid,
+            self._variants,
+            rng,
+            rules=self._rules,
+            prior=self._prior,
+            slots=1,
+        )
+        return ledger, environment
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
+        """A sample and its streams, both drawn from `np_random`. The clean input is asked about.
+
+        Args:
+            seed: of `np_random`.
+            options: `sample` names a row of the batch in place of a random one.
+
+        Raises:
+            RequestError: no such row, or no sample that the model gets right.
+        """
+        super().reset(seed=seed)
+        rows = self.np_random.permutation(len(self._batch)).tolist()
+        if options and "sample" in options:
+            rows = [int(options["sample"])]
+            if not 0 <= rows[0] < len(self._batch):
+                raise RequestError(f"sample is {rows[0]}, and the batch has rows 0 to {len(self._batch) - 1}")
+        for row in rows:
+            self._ledger, self._placement = self._begin(row, int(self.np_random.integers(2**31)))
+            self._turn = self._placement.reset(~self._placement.alive)
+            self._turn = self._placement.step(self._parts(self._nothing)).turn
+            if bool(self._placement.alive[0]):
+                return self._observation(), self._info()
+        raise RequestError("the model gets none of the samples right, or they are at the goal already: there is no episode")
+
+    def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
+        """One dual action, and one query where it changes anything."""
+        step = self._placement.step(self._parts(action))
+        self._turn = step.turn
+        ends = bool(step.terminated[0]), bool(step.truncated[0])
+        return self._observation(), float(step.reward[0]), *ends, self._info()
+
+    @property
+    def _nothing(self) -> Array:
+        return np.array([len(self._grid)] * self._split[1] + [0])
+
+    def _parts(self, action: Array) -> tuple[torch.Tensor, ...]:
+        """What was picked, branch by branch, without repetitions and what cannot be."""
+        device = self._batch.x.device
+        picks = torch.as_tensor(np.asarray(action), dtype=torch.int64, device=device)[None]
+        first, second = self._split
+        add, remove, _ = self._turn.allowed
+        return _distinct(picks[:, :first], add), _distinct(picks[:, first:second], remove), picks[:, second:]
+
+    def _observation(self) -> dict[str, Array]:
+        return {name: values[0].float().cpu().numpy() for name, values in self._turn.features.items()}
+
+    def _info(self) -> dict[str, Any]:
+        allowed = [one[0].cpu().numpy() for one in self._turn.allowed]
+        patch = [np.append(allowed[branch], True).astype(np.int8) for branch in (ADD, REMOVE)]
+        family = allowed[FILTER].astype(np.int8)
+        first, second = self._split
+        return {
+            "action_mask": (*[patch[0]] * first, *[patch[1]] * (second - first), family),
+            "queries": int(self._ledger.forwards[0]),
+            "reached": bool(self._placement.found.reached[0]),
+        }
+
+
+def _distinct(picks: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """(1, k) with -1 in place of what is not allowed (1, patches) or was picked before; `patches` itself means none."""
+    padded = torch.cat([allowed, torch.zeros_like(allowed[:, :1])], 1)
+    earlier = (picks[:, :, None] == picks[:, None]).tril(-1).any(2)
+    return torch.where(padded.gather(1, picks) & ~earlier, picks, -1)
+
+
+__all__ = ["PlacementEnv"]

@@ -1,0 +1,115 @@
+"""Signs that an agent's play has gone wrong, from what the environment counted: each a code, a figure and what to do.
+
+- same-patches: the same few patches are changed again and again, and the others are never looked at.
+- cancelling: what was added is removed again, so that steps were paid for twice and led nowhere.
+- distance-without-success: the budget is full and most samples stand; more steps of the same will not do.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from torch import Tensor
+
+from brinell.core.intervals import wilson
+from brinell.rlab.results import Found
+
+NARROW = 0.5
+"""Least share of the patches that picks by chance, as many, would have reached."""
+CANCELLED = 0.8
+"""Most of what was added that may have been removed again."""
+EARLY = 20
+"""Changes of a sample before which nothing is said of it."""
+FULL = 0.9
+"""Share of the budget from which on it counts as full."""
+RARE = 0.25
+"""Success below which much distance was for nothing."""
+
+
+class Sign(StrEnum):
+    """What is looked for."""
+
+    SAME_PATCHES = "same-patches"
+    CANCELLING = "cancelling"
+    DISTANCE = "distance-without-success"
+
+
+class Monitored(NamedTuple):
+    """One sign, seen or not."""
+
+    sign: Sign
+    figure: float | None
+    """What was measured; None where too little was done to say anything."""
+    limit: float
+    seen: bool
+    text: str
+    """One line."""
+
+
+def monitors(found: Found, budget: Tensor) -> Sequence[Monitored]:
+    """Look at the episodes of a batch that have ended.
+
+    Args:
+        found: what the environment knows of them, from `Placement.found`.
+        budget: (n,) the budgets that the episodes began with; infinite for none.
+    """
+    return _same_patches(found), _cancelling(found), _distance(found, budget)
+
+
+def breadth(visits: Tensor) -> Tensor:
+    """(n,): patches that were changed at least once, over as many as equally many picks by chance would have reached.
+
+    k picks of p patches reach p (1 - (1 - 1/p)**k) of them on average. Picks without replacement reach more, so that 1 is passed.
+    """
+    patches, picks = visits.shape[1], visits.sum(1)
+    expected = patches * (1 - (1 - 1 / patches) ** picks.double())
+    return ((visits > 0).sum(1) / expected.clamp_min(1e-12)).float()
+
+
+def _same_patches(found: Found) -> Monitored:
+    """The median breadth over the samples that were changed often enough."""
+    often = found.visits.sum(1) >= EARLY
+    figure = float(breadth(found.visits[often]).median()) if bool(often.any()) else None
+    seen = figure is not None and figure < NARROW
+    text = "patches were changed as widely as chance would"
+    if seen:
+        text = f"the same patches were changed again and again: {figure:.0%} of the patches that chance would have reached"
+        text += "; train the policy anew, with more chance, or place with greedy"
+    return Monitored(Sign.SAME_PATCHES, figure, NARROW, seen, text if figure is not None else "too few changes to say")
+
+
+def _cancelling(found: Found) -> Monitored:
+    """All that was removed over all that was added, in kept steps."""
+    given, taken = int(found.given.sum()), int(found.taken.sum())
+    figure = taken / given if given >= EARLY else None
+    seen = figure is not None and figure > CANCELLED
+    text = "what was added mostly stood"
+    if seen:
+        text = f"{taken} of {given} patches that were added were removed again: lower `removals`, or train the policy anew"
+    return Monitored(Sign.CANCELLING, figure, CANCELLED, seen, text if figure is not None else "too few patches to say")
+
+
+def _distance(found: Found, budget: Tensor) -> Monitored:
+    """The success rate where failed episodes end with a full budget; seen where even the interval's upper end is rare."""
+    n, reached = len(found.reached), int(found.reached.sum())
+    failed = ~found.reached & budget.isfinite() & (budget > 0)
+    full = found.size[failed] >= FULL * budget[failed]
+    interval = wilson(reached, n)
+    if interval is None or not bool(failed.any()):
+        return Monitored(Sign.DISTANCE, None, RARE, False, "no episode failed within a budget")
+    seen = interval.high < RARE and float(full.float().mean()) > 0.5
+    text = "failures have room left, or are few"
+    if seen:
+        text = (
+            f"the goal was reached on {reached} of {n} samples, and {int(full.sum())} of {int(failed.sum())} failures ended with"
+        )
+        text += " a full budget: other or more severe filters may do what more steps will not"
+    return Monitored(Sign.DISTANCE, reached / n, RARE, seen, text)
+
+
+def seen_in(found: Found, budget: Tensor) -> list[Monitored]:
+    """The signs that were seen."""
+    return [one for one in monitors(found, budget) if one.seen]
+
+
+__all__ = ["Monitored", "Sign", "breadth", "monitors", "seen_in"]

@@ -1,0 +1,128 @@
+"""Fitting the prior: a few random distortions on each of many inputs, and what the model answered.
+
+The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` foretells, up to a factor for each
+input; energies and channel covariance are those under which the answers are likeliest. All of it are queries, counted by the
+ledger behind the desk.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain
+from brinell.core.ledger import Desk
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Variant
+from brinell.rlab.cache import Bank
+from brinell.rlab.content import describe
+from brinell.rlab.goals import MISTAKE, Goal
+from brinell.rlab.prior import Prior
+
+KINDS = 12
+"""Variants, about, that are tried: of each filter and severity some."""
+TOGETHER = 4
+"""Patches that one probe distorts."""
+
+
+class Probes(NamedTuple):
+    """What was asked about n inputs and answered."""
+
+    content: Tensor
+    """(n, patches, features)."""
+    patches: Tensor
+    """(n, probes, together) int64: which patches were distorted."""
+    moments: Tensor
+    """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
+    effect: Tensor
+    """(n, probes): by how much the height rose."""
+
+
+def probe(
+    desk: Desk,
+    batch: Batch,
+    domain: Domain,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    rng: Streams,
+    *,
+    probes: int = 16,
+    goal: Goal = MISTAKE,
+) -> Probes:
+    """Ask about each clean input, and about `probes` random distortions of a few patches each.
+
+    Args:
+        desk: where the model is asked; it must allow every distortion.
+        batch: the samples.
+        domain: where they live.
+        grid: the patches.
+        variants: what may stand on them.
+        rng: a stream for each sample.
+        probes: distortions of each input.
+        goal: whose height is measured.
+    """
+    variants = variants[
+        :: max(1, len(variants) // KINDS)
+    ]  # a bank makes all that a filter offers, and the rest teaches nothing new
+    bank = Bank(batch.x, domain, variants, rng.fold("filters"))
+    n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
+    base = goal.height(desk.scores(batch.ids, batch.x), batch.y)
+    members, inside = grid.members.to(batch.x.device), grid.inside.to(batch.x.device)
+    clean = batch.x.reshape(n, grid.channels, grid.places)
+    together = min(TOGETHER, len(grid))
+    patches, moments, effects = [], [], []
+    for turn in range(probes):
+        here = rng.fold("probe").fold(turn)
+        chosen = here.uniform(len(grid)).topk(together, 1).indices
+        variant = here.fold("variant").integers(len(variants), together)
+        places = members[chosen]
+        flat = places.flatten(1)
+        values = bank.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
+        x = clean.scatter(2, flat[:, None].expand_as(values), values)
+        # Where patches overlap the later one was written: what counts is what the model was shown.
+        index = flat[:, None].expand_as(values)
+        change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * inside[chosen][:, None]
+        patches.append(chosen)
+        moments.append(torch.einsum("nckv,nekv->nkce", change, change))
+        effects.append(goal.height(desk.scores(batch.ids, x.view_as(batch.x)), batch.y) - base)
+    return Probes(describe(batch.x, grid), torch.stack(patches, 1), torch.stack(moments, 1), torch.stack(effects, 1))
+
+
+def likelihood(prior: Prior, probes: Probes) -> Tensor:
+    """(n,): mean negative log-likelihood of an input's answers, the factor of the input being the likeliest one."""
+    energy = prior.shares(probes.content)
+    n, count, together = probes.patches.shape
+    each = energy.gather(1, probes.patches.flatten(1)).view(n, count, together)
+    trace = torch.einsum("npkce,ce->npk", probes.moments, prior.channel_covariance())
+    variance = (each * trace).sum(2)
+    real = variance > 1e-10  # a filter may change nothing
+    variance = variance.clamp_min(1e-10)
+    weight = real / real.sum(1, keepdim=True).clamp_min(1)
+    factor = (probes.effect.square() / variance * weight).sum(1).clamp_min(1e-12)
+    return 0.5 * ((variance.log() * weight).sum(1) + factor.log())
+
+
+def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int = 800, batch_size: int = 64) -> list[float]:
+    """Raise the likelihood of what was answered; the loss of each tenth of the steps."""
+    optimizer = torch.optim.Adam(prior.parameters(), lr=3e-3)
+    curve: list[float] = []
+    total = 0.0
+    for step in range(steps):
+        rows = torch.randint(len(probes.effect), (batch_size,), generator=generator).to(probes.effect.device)
+        with torch.enable_grad():
+            loss = likelihood(prior, Probes(*(column[rows] for column in probes))).mean()
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * (1 - step / steps)
+        optimizer.step()
+        total += loss.item()
+        if (step + 1) % max(1, steps // 10) == 0:
+            curve.append(total / max(1, steps // 10))
+            total = 0.0
+    return curve
+
+
+__all__ = ["Probes", "fit", "likelihood", "probe"]

@@ -1,0 +1,105 @@
+"""Ways out for an episode that is stuck: one that gains nothing, or too little to arrive.
+
+A step is kept where it helps, so an episode climbs to the nearest top and stays there. Most often that is a top towards the class
+that was second from the start. The ways out are taken in turns: first wholly filtered inputs, those that the budget allows; then,
+one after the other, a large step from where the episode stands that is kept whatever it brings, and a new beginning from the
+clean input towards another class. What was learned about the input is kept throughout.
+"""
+
+import torch
+from torch import Tensor
+
+from brinell.rlab.cache import CLEAN
+
+WINDOW = 2
+"""Spans of patience over which a gain is measured."""
+LITTLE = 0.1
+"""Share of what is missing below which that gain is too little."""
+AIMS = 4
+"""Classes that are aimed at, those that came nearest to the lead in any answer."""
+
+
+class Escape:
+    """Who of n slots is stuck, and what is done about it.
+
+    Args:
+        slots: how many.
+        classes: how many of them can be told apart.
+        wholes: (w,) variants to lay over a whole input, in their order.
+        patience: queries without a gain after which an episode is stuck; 0 for never.
+        aims: whether there are other classes to go for: more than one wrong class, and none that is prescribed.
+        device: where the tensors live.
+    """
+
+    def __init__(self, slots: int, classes: int, wholes: Tensor, patience: int, aims: bool, device: torch.device) -> None:
+        self._wholes, self._patience, self._aims = wholes, patience, aims and classes > 2
+        self.aim = torch.full((slots,), -1, dtype=torch.int64, device=device)
+        """(n,): the wrong class that an episode goes for, -1 for any."""
+        self.laid = torch.full((slots,), CLEAN, dtype=torch.int64, device=device)
+        """(n,): what the next question lays on all patches, CLEAN for nothing of that kind."""
+        self.kept = torch.zeros(slots, dtype=torch.bool, device=device)
+        """(n,): whether the next step is kept whatever it brings."""
+        self.since, self._idle, self._leapt, self._turns, self._count = torch.zeros(5, slots, dtype=torch.int64, device=device)
+        self._mark = torch.zeros(slots, device=device)
+        self.clean, self._lead, self._tries = torch.zeros(3, slots, classes, device=device)
+
+    def clear(self, rows: Tensor) -> None:
+        """New samples in these slots (m,)."""
+        self.aim[rows], self.laid[rows], self.kept[rows] = -1, CLEAN, False
+        self._leapt[rows] = self._turns[rows] = 0
+        self._lead[rows], self._tries[rows] = -torch.inf, 0
+        self._begin(rows)
+
+    def _begin(self, rows: Tensor) -> None:
+        self.since[rows] = self._idle[rows] = self._count[rows] = 0
+        self._mark[rows] = -torch.inf
+
+    def look(self, rows: Tensor, logits: Tensor, y: Tensor) -> None:
+        """Remember how near each class (m, classes) came to the lead; the first answer is that to the clean input."""
+        first = self._lead[rows].isinf().all(1)
+        self.clean[rows[first]] = logits[first]
+        lead = (logits - logits.gather(1, y[:, None])).scatter(1, y[:, None], -torch.inf)
+        self._lead[rows] = torch.maximum(self._lead[rows], lead)
+
+    def wait(self, rows: Tensor, better: Tensor, height: Tensor) -> None:
+        """Count the queries that brought nothing, and those of a window that brought too little; `height` is what is reached."""
+        self.since[rows] += 1
+        self._count[rows] += 1
+        due = self._count[rows] >= WINDOW * self._patience
+        slow = due & (height - self._mark[rows] < -LITTLE * height)
+        self._mark[rows] = torch.where(due, height, self._mark[rows])
+        self._count[rows] = torch.where(due, 0, self._count[rows])
+        idle = torch.where(better, 0, self._idle[rows] + 1)
+        self._idle[rows] = torch.where(slow, idle.clamp_min(self._patience), idle)
+
+    def stuck(self, rows: Tensor) -> Tensor:
+        """(m,) bool."""
+        stuck: Tensor = self._idle[rows] >= self._patience
+        return stuck & (self._patience > 0)
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """(m,): the variant whose turn it is to be laid over everything, CLEAN where all have had theirs."""
+        numbers = torch.cat([self._wholes, torch.full_like(self._wholes[:1], CLEAN)])[self._leapt[rows]]
+        self._leapt[rows] += (numbers != CLEAN).long()
+        return numbers
+
+    def turn(self, rows: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """Large steps again; the rows among (m,) that begin anew towards another class, the others keep their next step.
+
+        Of the classes that came nearest it is the one that was tried least.
+        """
+        self._begin(rows)
+        anew = (self._turns[rows] % 2 == 1) & self._aims
+        self._turns[rows] += 1
+        self.kept[rows[~anew]], self.aim[rows] = True, -1
+        rows, logits, y = rows[anew], logits[anew], y[anew]
+        if len(rows):
+            leader = logits.scatter(1, y[:, None], -torch.inf).argmax(1)
+            self._tries[rows, leader] += 1
+            nearest = self._lead[rows].topk(min(AIMS, logits.shape[1] - 1), dim=1).indices
+            tries = self._tries[rows].gather(1, nearest) * nearest.shape[1] + torch.arange(nearest.shape[1], device=rows.device)
+            self.aim[rows] = nearest.gather(1, tries.argmin(1, keepdim=True))[:, 0]
+        return rows
+
+
+__all__ = ["Escape"]

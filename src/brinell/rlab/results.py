@@ -1,0 +1,61 @@
+"""What an environment knows of each sample of its batch: whether and how the goal was reached, and what was done on the way."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.patches import PatchGrid
+from brinell.rlab.cache import CLEAN
+
+
+class Found(NamedTuple):
+    """What became of the samples of a batch."""
+
+    reached: Tensor
+    """(n,) bool: whether the goal was reached."""
+    variant: Tensor
+    """(n, patches) int16: the assignment with which it was reached at the smallest distance, CLEAN everywhere for none."""
+    eps: Tensor
+    """(n,): the budget to which that assignment is to be fitted."""
+    length: Tensor
+    """(n,): distance of that assignment before it is fitted; NaN for none."""
+    steps: Tensor
+    """(n,): queries after the first until then."""
+    value: Tensor
+    """(n, patches): what the linear model said of each patch in the end, in shares of the way: its contribution where something
+    stands, else 0. """
+    slope: Tensor
+    """(n, channels, places): the linear model's gradient then, by which distortions that do not stand are foretold."""
+    map: Tensor
+    """(n, patches, filters): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
+    visits: Tensor
+    """(n, patches) int32: how often each patch was changed in an input that was asked about, kept or not."""
+    given: Tensor
+    """(n,): patches that were given a variant where nothing stood, in steps that were kept."""
+    taken: Tensor
+    """(n,): patches that were cleared, in steps that were kept."""
+    size: Tensor
+    """(n,): distance of the input at which the episode ended."""
+
+
+def nothing_found(eps: Tensor, grid: PatchGrid, filters: int) -> Found:
+    """Before the first step, for budgets (n,), the patches of a grid and so many filters."""
+    n, patches, counts = len(eps), len(grid), torch.zeros(3, len(eps), dtype=torch.int64, device=eps.device)
+    return Found(
+        reached=torch.zeros(n, dtype=torch.bool, device=eps.device),
+        variant=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
+        eps=eps.clone(),
+        length=torch.full((n,), torch.nan, device=eps.device),
+        steps=counts[0],
+        value=torch.zeros(n, patches, device=eps.device),
+        slope=torch.zeros(n, grid.channels, grid.places, device=eps.device),
+        map=torch.full((n, patches, filters), torch.nan, device=eps.device),
+        visits=torch.zeros(n, patches, dtype=torch.int32, device=eps.device),
+        given=counts[1],
+        taken=counts[2],
+        size=torch.zeros(n, device=eps.device),
+    )
+
+
+__all__ = ["Found", "nothing_found"]

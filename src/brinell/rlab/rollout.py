@@ -1,0 +1,137 @@
+"""Stretches of play by the current policy, and what was gained in them over what was expected."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from brinell.rlab.interface import Action, Environment, Heads, Turn
+from brinell.rlab.sampling import best, gumbel
+from brinell.rlab.training import Tally, device_of, first_turn, seeded
+
+
+class Rollout(NamedTuple):
+    """m steps of single slots, in no order that matters. Overwritten by the next rollout."""
+
+    turn: Turn
+    heads: Heads
+    """What the network answered when it acted."""
+    action: Action
+    advantage: Tensor
+    """(m,): how much better the action was than the network expected."""
+    returns: Tensor
+    """(m,): what the value should have been."""
+
+    def select(self, rows: Tensor) -> "Rollout":
+        """The chosen steps."""
+        return Rollout(
+            Turn({name: tensor[rows] for name, tensor in self.turn.features.items()}, _rows(self.turn.allowed, rows)),
+            Heads(self.heads.value[rows], _rows(self.heads.branches, rows)),
+            _rows(self.action, rows),
+            self.advantage[rows],
+            self.returns[rows],
+        )
+
+
+def _rows(tensors: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor[rows] for tensor in tensors)
+
+
+def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+    """Generalised advantage estimation (Schulman et al. 2016, High-dimensional continuous control, equation 16).
+
+    Args:
+        reward: (T, n).
+        value: (T, n), of the states acted in.
+        after: (T, n), of the states after the action: 0 where the episode terminated, the last state's own where it was cut off.
+        ended: (T, n) bool: nothing later belongs to this episode.
+        gamma: discount of a step.
+        gae_lambda: 0 looks one step ahead, 1 to the end of the stretch.
+    """
+    errors = reward + gamma * after - value
+    decay = gamma * gae_lambda * (~ended).to(errors.dtype)
+    found, last = torch.empty_like(errors), torch.zeros_like(errors[0])
+    for step in reversed(range(len(errors))):
+        last = torch.addcmul(errors[step], decay[step], last)
+        found[step] = last
+    return found
+
+
+class Player:
+    """Plays an environment with a network's policy, one stretch after another."""
+
+    def __init__(self, environment: Environment, network: nn.Module, length: int, seed: int) -> None:
+        """Begin the first episodes; each stretch is `length` steps of all slots."""
+        self._environment, self._network, self._length = environment, network, length
+        self._generator = seeded(seed, device_of(network))
+        self._turn = first_turn(environment)
+        self.tally = Tally(environment.alive)
+        turn, slots = self._turn, len(environment.alive)
+        self._features = {
+            name: torch.empty(length, *one.shape, dtype=one.dtype, device=one.device) for name, one in turn.features.items()
+        }
+        self._allowed = tuple(one.new_empty(length, *one.shape) for one in turn.allowed)
+        self._logits = tuple(self._float(*one.shape) for one in turn.allowed)
+        self._picks = tuple(
+            one.new_empty(length, slots, picks, dtype=torch.int64)
+            for one, picks in zip(turn.allowed, environment.picks, strict=True)
+        )
+        self._reward, self._value, self._last = self._float(slots), self._float(slots), self._float(slots)
+        self._alive, self._ended = (torch.empty_like(self._reward, dtype=torch.bool) for _ in range(2))
+
+    def _float(self, *shape: int) -> Tensor:
+        return torch.empty(self._length, *shape, device=self._generator.device)
+
+    @torch.no_grad()
+    def play(self, gamma: float, gae_lambda: float) -> Rollout:
+        """One stretch."""
+        self._last.zero_()
+        noise = [gumbel(torch.rand(one.shape, generator=self._generator, device=one.device)) for one in self._logits]
+        for step in range(self._length):
+            self._step(step, [one[step] for one in noise])
+        following = torch.cat([self._value[1:], self._network(self._turn.features).value[None]])
+        after = torch.where(self._ended, self._last, following)
+        advantage = advantages(self._reward, self._value, after, self._ended, gamma, gae_lambda)
+        rollout = Rollout(
+            Turn({name: one.flatten(0, 1) for name, one in self._features.items()}, _flat(self._allowed)),
+            Heads(self._value.flatten(), _flat(self._logits)),
+            _flat(self._picks),
+            advantage.flatten(),
+            (advantage + self._value).flatten(),
+        )
+        alive = self._alive.flatten()
+        return rollout if bool(alive.all()) else rollout.select(alive)
+
+    def _step(self, step: int, noise: list[Tensor]) -> None:
+        """Act once in all slots, and note everything."""
+        environment, turn = self._environment, self._turn
+        heads: Heads = self._network(turn.features)
+        action = best((logits + one for logits, one in zip(heads.branches, noise, strict=True)), turn, environment.picks)
+        for name, feature in turn.features.items():
+            self._features[name][step] = feature
+        self._keep(step, self._allowed, turn.allowed)
+        self._keep(step, self._logits, heads.branches)
+        self._value[step], self._alive[step] = heads.value, environment.alive
+        _, reward, terminated, truncated = after = environment.step(action)
+        # Only now: the environment may have struck out what had no effect.
+        self._keep(step, self._picks, action)
+        self._reward[step], self._turn = reward, after.turn
+        ended = torch.logical_or(terminated, truncated, out=self._ended[step])
+        if self.tally.count(reward, self._alive[step], ended):
+            cut = truncated & ~terminated
+            if cut.any():
+                self._last[step, cut] = self._network({name: feature[cut] for name, feature in after.turn.features.items()}).value
+            self._turn = environment.reset(ended)
+
+    @staticmethod
+    def _keep(step: int, kept: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
+        for one, tensor in zip(kept, new, strict=True):
+            one[step] = tensor
+
+    def shuffled(self, count: int) -> Tensor:
+        """0 to count-1 in random order."""
+        return torch.randperm(count, generator=self._generator, device=self._generator.device)
+
+
+def _flat(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(tensor.flatten(0, 1) for tensor in tensors)

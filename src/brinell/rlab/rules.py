@@ -1,0 +1,66 @@
+"""How an episode of RLAB goes: its length, its pace, what a step may take away, and what it is for."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.rlab.goals import Goal
+from brinell.rlab.rewards import REWARDS, RewardName
+
+PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
+"""Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
+
+SHRINK = 0.92
+"""From one distance at which the goal was reached to the next at which it is looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How an episode goes."""
+
+    steps: int = 1000
+    """Queries after the first one until an episode is given up."""
+    p_init: float = 0.25
+    """Share of the patches that the first steps change."""
+    removals: float = 0.5
+    """How many patches a step may clear, as a share of those it changes; 0 only adds."""
+    temperature: float = 0.3
+    """How far chance moves the choice of a variant, in deviations of what is not known about it."""
+    offers: int = 32
+    """Variants that are compared for a patch in one step."""
+    patience: int = 50
+    """Queries without a gain after which the next is kept whatever it brings, and the pace begins anew; 0 for never."""
+    refine: int = 0
+    """Queries after the goal was reached that look for it at a smaller distance."""
+    coarse: int = 0
+    """The first queries of a sample, which ask about blocks of patches from coarse to fine (`rlab.coarse`)."""
+    forget: float = 0.0
+    """Share of the patches that change until what was learned of another counts half and is asked about anew; 0 for never."""
+    reward: RewardName = "margin"
+    """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
+    goal: Goal = Goal()
+    """When an episode has succeeded."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.offers < 1 or self.refine < 0 or self.patience < 0 or self.coarse < 0:
+            raise ValueError(
+                f"steps is {self.steps}, offers {self.offers}, refine {self.refine}, patience {self.patience}, "
+                f"coarse {self.coarse}: at least 1, 1, 0, 0 and 0"
+            )
+        if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not (self.temperature >= 0 and self.forget >= 0):
+            raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature and forget at least 0")
+        if self.reward not in REWARDS:
+            raise ValueError(f"reward is {self.reward!r}, not one of {', '.join(REWARDS)}")
+
+    def changes(self, age: Tensor, patches: int) -> Tensor:
+        """(n,): how many patches a step changes at most, after `age` (n,) steps."""
+        halvings = (age[:, None] > self.steps * torch.tensor(PACE, device=age.device)).sum(1)
+        return (self.p_init * patches * 0.5**halvings).round().long().clamp_min(1)
+
+
+USUAL = Rules()
+"""What stands where nothing else is said."""
+
+
+__all__ = ["SHRINK", "USUAL", "Rules"]

@@ -1,0 +1,207 @@
+"""Searches that probe what they consider before they act: what an agent that foretells it is measured against.
+
+Two of them, the same loop with other settings. `published()` is the loop that the authors of arXiv 2310.18626 released: each
+step probes every patch and keeps the best two, judged by the probability dilution of the true class. `TreeSearch(depth=d)` looks
+at all sets of up to d moves, makes the first of the best set and looks again: the O(N**d) search whose cost look-ahead by a
+sensitivity map is said to avoid.
+
+Every probe is a query, and one that reaches the goal ends the search; nothing is ever taken away.
+
+Deviations from the release:
+- A patch gets one variant, made once, so that what was probed is what is applied; there masks are drawn anew for both.
+- Patches that bear something are not probed again; there noise is added to them once more.
+- Distortions are scaled as a whole to the budget, as the agent's are; there is no budget there.
+- The search ends with the first probe that reaches the goal; there the best patches are applied first.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.ledger import Desk
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.distortions._shared import Variant
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.goals import MISTAKE, Goal
+from brinell.rlab.rewards import dilution
+
+Worth = Literal["margin", "dilution"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSearch:
+    """How far a search looks ahead, and what it looks at."""
+
+    depth: int = 1
+    """Moves that are tried together. A step costs as many queries as there are sets of at most so many moves."""
+    adds: int = 1
+    """Moves that a step makes, the best ones on different patches; more than 1 only at depth 1."""
+    steps: int = 1000
+    """Steps until a sample is given up."""
+    worth: Worth = "margin"
+    """What is compared: the way to the goal in logits, or the probability dilution of the true class."""
+    together: int = 128
+    """Probes of a sample that are shown to the model at once."""
+
+    def __post_init__(self) -> None:
+        if min(self.depth, self.adds, self.steps, self.together) < 1:
+            raise ValueError("depth, adds, steps and together must be at least 1")
+        if self.adds > 1 and self.depth > 1:
+            raise ValueError(f"adds is {self.adds} at depth {self.depth}: a tree search makes one move and looks again")
+        if self.worth not in get_args(Worth):
+            raise ValueError(f"worth is {self.worth!r}, not one of {', '.join(get_args(Worth))}")
+
+
+def published(steps: int = 4000) -> TreeSearch:
+    """The loop of the authors' release, one probe at a time."""
+    return TreeSearch(adds=2, steps=steps, worth="dilution", together=1)
+
+
+class Searched(NamedTuple):
+    """What became of each sample."""
+
+    reached: Tensor
+    """(n,) bool."""
+    variant: Tensor
+    """(n, patches) int64: what stood when the goal was reached or the search given up, CLEAN for nothing."""
+    steps: Tensor
+    """(n,): steps that were begun."""
+
+
+def search(
+    desk: Desk,
+    batch: Batch,
+    threat: Threat,
+    rng: Streams,
+    *,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    settings: TreeSearch,
+    goal: Goal = MISTAKE,
+) -> Searched:
+    """Search sample by sample.
+
+    Args:
+        desk: where the model is asked.
+        batch: the samples.
+        threat: distance and budgets.
+        rng: a stream for each sample.
+        grid: the patches.
+        variants: what may stand on them. A move is a patch with one of them, so their number multiplies the cost.
+        settings: how far it looks.
+        goal: when a sample is done.
+    """
+    ends = [
+        _One(desk, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings, goal).run()
+        for row in torch.split(torch.arange(len(batch), device=batch.x.device), 1)
+    ]
+    return Searched(*(torch.cat(column) for column in zip(*ends, strict=True)))
+
+
+class _One:
+    """The search on one sample."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        batch: Batch,
+        threat: Threat,
+        rng: Streams,
+        grid: PatchGrid,
+        variants: tuple[Variant, ...],
+        settings: TreeSearch,
+        goal: Goal,
+    ) -> None:
+        self.desk, self.batch, self.threat, self.settings, self.goal = desk, batch, threat, settings, goal
+        self.grid, self.kinds = grid, len(variants)
+        self.assignment = Assignment(grid, Bank(batch.x, threat.domain, variants, rng.fold("filters")))
+        self.reached = False
+
+    def run(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Steps until the goal is reached, nothing is left to add, or the budget is spent."""
+        device = self.batch.x.device
+        self.ask(self.assignment.x)
+        step = 0
+        while step < self.settings.steps and not self.reached:
+            free = (self.assignment.variant[0] == CLEAN).nonzero()[:, 0]
+            if not len(free):
+                break
+            step += 1
+            moves = (free[:, None] * self.kinds + torch.arange(self.kinds, device=device)).flatten()
+            chosen = self.look(moves)
+            if chosen is None:
+                break
+            self.put(chosen)
+            if len(chosen) > 1 and not self.reached:
+                # Moves were probed one by one, so what they come to together is not known.
+                self.ask(self.assignment.x)
+        reached = torch.tensor([self.reached], device=device)
+        return reached, self.assignment.variant.clone(), torch.tensor([step], device=device)
+
+    def look(self, moves: Tensor) -> Tensor | None:
+        """The moves (k,) to make; None where the budget ran out. Ends with those that reach the goal."""
+        alone = torch.full((len(self.grid) * self.kinds,), -torch.inf, device=moves.device)
+        best, first = -torch.inf, moves[:1]
+        for size in range(1, self.settings.depth + 1):
+            for part in self.sets(moves, size):
+                worth = self.ask(self.after(part))
+                if self.reached:
+                    return part[len(worth) - 1]
+                if len(worth) < len(part):
+                    return None
+                if size == 1:
+                    alone[part[:, 0]] = worth
+                if float(worth.max()) > best:
+                    best = float(worth.max())
+                    members = part[worth.argmax()]
+                    first = members[alone[members].argmax()][None]
+        return first if self.settings.adds == 1 else self.top(alone)
+
+    def sets(self, moves: Tensor, size: int) -> Iterator[Tensor]:
+        """All sets (m, size) of moves on different patches, a few at a time; the order of moves plays no part."""
+        every = itertools.combinations(moves.tolist(), size)
+        apart = (one for one in every if len({move // self.kinds for move in one}) == size)
+        while part := list(itertools.islice(apart, self.settings.together)):
+            yield torch.tensor(part, device=moves.device)
+
+    def top(self, worth: Tensor) -> Tensor:
+        """(k,): the best moves on different patches."""
+        each = worth.view(len(self.grid), self.kinds).max(1)
+        some = each.values.topk(min(self.settings.adds, int((each.values > -torch.inf).sum()))).indices
+        return some * self.kinds + each.indices[some]
+
+    def put(self, moves: Tensor) -> None:
+        """Make moves (k,) part of the state."""
+        row = torch.zeros(1, dtype=torch.int64, device=moves.device)
+        self.assignment.edit(row, (moves // self.kinds)[None], (moves % self.kinds)[None])
+
+    def after(self, sets: Tensor) -> Tensor:
+        """(m, *shape): the inputs after sets (m, k) of moves."""
+        rows = torch.zeros(len(sets), dtype=torch.int64, device=sets.device)
+        return self.assignment.candidates(rows, sets // self.kinds, sets % self.kinds)
+
+    def ask(self, x: Tensor) -> Tensor:
+        """What inputs (m, *shape) are worth, up to the first that reaches the goal or the last that can be paid."""
+        ids = self.batch.ids.expand(len(x))
+        ids = ids[self.desk.affordable(ids)]
+        x, y = x[: len(ids)], self.batch.y.expand(len(ids))
+        if not len(ids):
+            return torch.zeros(0, device=x.device)
+        threat = replace(self.threat, eps=self.threat.eps.expand(len(ids)))
+        logits = self.desk.scores(ids, threat.project(x, self.batch.x.expand_as(x)))
+        there = (self.goal.height(logits, y) > 0).nonzero()[:, 0]
+        if len(there):
+            self.reached, logits = True, logits[: int(there[0]) + 1]
+        y = y[: len(logits)]
+        return dilution(logits, y) if self.settings.worth == "dilution" else self.goal.height(logits, y)
+
+
+__all__ = ["Searched", "TreeSearch", "published", "search"]

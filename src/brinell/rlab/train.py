@@ -1,0 +1,221 @@
+"""Training an agent on inputs of its own: first the prior on random probes, then the network by playing.
+
+Every query is counted by the ledger; they are what the agent cost, not what an attack with it costs.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+
+from brinell.core.batch import Batch
+from brinell.core.eot import Looks
+from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access, Target
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.distortions._shared import Variant
+from brinell.rlab.a2c import A2C, A2CSettings
+from brinell.rlab.agent import Agent
+from brinell.rlab.dqn import DQN, DQNSettings
+from brinell.rlab.env import Placement
+from brinell.rlab.families import families
+from brinell.rlab.layers import seeded
+from brinell.rlab.network import PatchNetwork
+from brinell.rlab.ppo import PPO, PPOSettings
+from brinell.rlab.prior import Prior
+from brinell.rlab.probing import Probes, fit, likelihood, probe
+from brinell.rlab.rules import Rules
+from brinell.rlab.training import Trainer, train
+
+Algorithm = Literal["dqn", "ppo", "a2c", "none"]
+ADVANTAGE = 0.02
+"""A typical advantage in shares of the way: what DQN's outputs are measured in."""
+ADDED = ("seconds", "steps", "updates", "episodes", "queries")
+"""What a training that goes on counts from where it stopped."""
+FEWEST = 8
+"""Correctly classified inputs that there must be."""
+HELD_OUT = 0.2
+"""Share of the probed inputs on which the prior is tested and not fitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """How an agent is trained."""
+
+    algorithm: Algorithm = "ppo"
+    """dqn, ppo, a2c; none fits the prior alone."""
+    probes: int = 16
+    """Random distortions of each input for the prior; 0 leaves it as it is."""
+    fits: int = 800
+    """Gradient steps on the prior."""
+    seconds: float = 600.0
+    """Wall time that the network may learn for."""
+    steps: int | None = None
+    """Steps of single slots that it may learn for; None for no such end."""
+    slots: int = 64
+    """Episodes that run at once, or as many as there are inputs."""
+    seed: int = 0
+    """Of everything random."""
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in get_args(Algorithm):
+            raise ValueError(f"algorithm is {self.algorithm!r}, not one of {', '.join(get_args(Algorithm))}")
+        if self.probes < 0 or self.fits < 1 or not self.seconds > 0 or self.slots < 1:
+            raise ValueError("probes must be at least 0, fits and slots at least 1, seconds above 0")
+
+
+class Report(NamedTuple):
+    """A point of the training curves."""
+
+    stage: str
+    """prior or the algorithm's name."""
+    values: dict[str, Any]
+    """What is known at this point, by name."""
+
+
+Tell = Callable[[Report], None]
+
+
+def correct(target: Target, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> torch.Tensor:
+    """(n,) bool: which inputs the model classifies correctly; one query each."""
+    looks = Looks(target, 1, batch_size)
+    with torch.no_grad():
+        return torch.cat([looks.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
+
+
+def teach(
+    target: Target,
+    batch: Batch,
+    threat: Threat,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    lessons: Lessons,
+    rules: Rules,
+    *,
+    batch_size: int = 128,
+    tell: Tell = lambda report: None,
+    keep: Callable[[Agent], object] = lambda agent: None,
+    begun: Agent | None = None,
+) -> Agent:
+    """An agent that has learned on these inputs.
+
+    Args:
+        target: the model; its scores are all that is seen.
+        batch: correctly classified inputs.
+        threat: distance and budget of the episodes.
+        grid: the patches.
+        variants: what may stand on them.
+        lessons: how it is trained.
+        rules: how an episode goes.
+        batch_size: the most inputs shown to the model at once.
+        tell: called with points of the curves.
+        keep: called with the agent as it is then, at every point of them.
+        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
+            episodes, and its queries, steps and seconds count.
+
+    Raises:
+        RequestError: too few inputs.
+    """
+
+    def agent() -> Agent:
+        asked = int(ledger.forwards.sum())
+        about = {
+            "lessons": asdict(lessons),
+            "rules": asdict(rules),
+            "patch": list(grid.patch),
+            "filters": sorted({type(variant.filter).__name__ for variant in variants}),
+            "inputs": len(batch),
+            "training_queries": {"probes": before["probes"] + probing, "steps": before["steps"] + asked - probing},
+            "curve": curve,
+        }
+        return Agent(prior=prior, network=network, about=about)
+
+    if len(batch) < FEWEST:
+        raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
+    slots = min(lessons.slots, len(batch))
+    anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
+    ledger = Ledger(target, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
+    batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
+    told = begun.about or {} if begun else {}
+    before = {"probes": 0, "steps": 0} | told.get("training_queries", {})
+    curve: list[dict[str, Any]] = list(told.get("curve", ()))
+    done = curve[-1] if curve else {}
+    rng = Streams.of(lessons.seed, batch.ids)
+    prior, network = (begun.prior, begun.network) if begun else (Prior(grid.channels, lessons.seed), None)
+    if lessons.probes and not begun:
+        for report in _fit(prior, ledger, batch, threat, grid, variants, replace(lessons, slots=slots), rng.fold("probes")):
+            tell(report)
+    probing = int(ledger.forwards.sum())
+    left = None if lessons.steps is None else lessons.steps - done.get("steps", 0)
+    if lessons.algorithm != "none" and (left is None or left > 0):
+        keep(agent())
+        if done:  # other episodes than those that were played
+            rng = rng.fold(f"after {len(curve)} reports")
+        environment = Placement(
+            ledger.desk(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, cycle=True
+        )
+        scale = ADVANTAGE if lessons.algorithm == "dqn" else 1.0
+        network = network or PatchNetwork(families(variants), scale=scale, seed=lessons.seed)
+        trainer = _trainer(replace(lessons, slots=slots), network, environment, lessons.seed + len(curve))
+        for progress in train(trainer, steps=left, seconds=lessons.seconds, every=20 * slots):
+            point = {**progress._asdict(), "queries": int(ledger.forwards.sum())}
+            point |= {name: point[name] + done.get(name, 0) for name in ADDED}
+            curve.append(point)
+            tell(Report(lessons.algorithm, point))
+            keep(agent())
+    return agent()
+
+
+def _fit(
+    prior: Prior,
+    ledger: Ledger,
+    batch: Batch,
+    threat: Threat,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    lessons: Lessons,
+    rng: Streams,
+) -> Iterator[Report]:
+    """Probe, fit, and say what it gave on the inputs held out."""
+    rows = torch.arange(len(batch), device=batch.x.device)
+    parts = []
+    for part in torch.split(rows, lessons.slots):
+        found = probe(ledger.desk(), batch.select(part), threat.domain, grid, variants, rng.select(part), probes=lessons.probes)
+        parts.append(found)
+        yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.forwards.sum())})
+    probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    kept = len(batch) - int(HELD_OUT * len(batch))
+    learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(kept), slice(kept, None)))
+    with torch.no_grad():
+        before = float(likelihood(prior, test).mean())
+    curve = fit(prior, learn, seeded(lessons.seed), steps=lessons.fits)
+    with torch.no_grad():
+        after = float(likelihood(prior, test).mean())
+    yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.forwards.sum())})
+
+
+def _trainer(lessons: Lessons, network: PatchNetwork, environment: Placement, seed: int) -> Trainer:
+    if lessons.algorithm == "dqn":
+        settings = DQNSettings(
+            epsilon_start=0.2,
+            temperature=network.scale,
+            warm_up=10 * lessons.slots,
+            updates=2,
+            batch_size=64,
+            memory=2**29,
+            gamma=0.98,
+            learning_rate=3e-4,
+            target_every=200,
+        )
+        return DQN(settings, network, environment, seed)
+    if lessons.algorithm == "ppo":
+        ppo = PPOSettings(length=16, epochs=3, batch_size=256, gamma=0.98, learning_rate=1e-3, entropy=0.0)
+        return PPO(ppo, network, environment, seed)
+    return A2C(A2CSettings(gamma=0.98, gae_lambda=0.95, length=8), network, environment, seed)
+
+
+__all__ = ["Algorithm", "Lessons", "Report", "correct", "teach"]

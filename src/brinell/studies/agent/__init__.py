@@ -1,0 +1,1 @@
+"""`brinell train-agent`: an RLAB agent trained on inputs and a model of one's own."""

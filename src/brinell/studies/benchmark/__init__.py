@@ -1,0 +1,1 @@
+"""`brinell benchmark`: the adversarial benchmark set of a model."""

@@ -1,0 +1,312 @@
+"""One part of a benchmark set: its samples played, those that reached the goal graded, and each of them written down.
+
+Every forward of the model goes through one ledger, so what a row says of its cost is what was counted: the first check, the
+search, the clean-up and the look at each level.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core import norms
+from brinell.core.batch import Batch
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.engine.checks import check_answers
+from brinell.engine.engine import Progress
+from brinell.rlab.cache import CLEAN
+from brinell.rlab.episodes import Played
+from brinell.rlab.grading import Graded, Path, path
+from brinell.studies.benchmark.records import Outcome
+from brinell.studies.benchmark.request import BenchmarkPlan
+
+Array = np.ndarray[Any, Any]
+
+
+NUDGES = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
+"""Multiples of the distance that clean-up came to, tried in turn where the input in 8 bits is not at the goal any more."""
+
+
+class _Judged(NamedTuple):
+    """Inputs of one level with the model's answers (n, classes), to the exact inputs and to what is stored of them."""
+
+    inputs: Graded
+    logits: Tensor
+    stored: Tensor
+
+
+class Part:
+    """Makes a part; afterwards it holds what `studies.benchmark.records` writes.
+
+    Args:
+        plan: what is made.
+        number: which part, from 0.
+        progress: told of every pass of the model.
+    """
+
+    def __init__(self, plan: BenchmarkPlan, number: int, progress: Progress) -> None:
+        self.rows: list[dict[str, Any]] = []
+        """COLUMNS of each input."""
+        self.samples: list[dict[str, Any]] = []
+        """SAMPLES of each sample."""
+        self.arrays: dict[str, Array] = {}
+        """Exact inputs and masks, by name."""
+        at = slice(number * plan.part_size, (number + 1) * plan.part_size)
+        self.ids: Array = plan.ids[at]
+        x = plan.dataset.load(self.ids.tolist()).to(plan.device)
+        device, domain = x.device, plan.dataset.domain
+        y = torch.as_tensor(plan.labels[at], device=device)
+        low, high = domain.bounds()
+        # Without a cap every input within the bounds is near enough.
+        cap = plan.eps or float((high - low).expand(1, *domain.shape).norm())
+        self._plan = plan
+        batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=y)
+        eps = torch.full((len(x),), cap, device=device)
+        self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
+        # Levels lie beyond the cap on the flip: inputs beyond it may be asked about.
+        self._ledger = Ledger(
+            plan.target,
+            batch,
+            Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=domain),
+            access=Access.SCORES,
+            batch_size=plan.request.batch_size,
+            minimal=True,
+            on_pass=progress.passes,
+        )
+        self._desk, self._batch, self._threat = self._ledger.desk(), self._ledger.batch, self._ledger.threat
+        self._clean = self._desk.scores(self._batch.ids, self._batch.x)
+        check_answers(self._clean, plan.target)
+        self._make()
+
+    def _make(self) -> None:
+        """Play, grade, and write down."""
+        outcome = self._first()
+        played_at = np.flatnonzero(outcome == "")
+        queries = {int(at): {} for at in range(len(self.ids))}  # type: dict[int, dict[str, int]]
+        flips: dict[int, dict[str, Any]] = {}
+        if len(played_at):
+            rows = torch.as_tensor(played_at, device=self._batch.x.device)
+            outcome[played_at] = Outcome.NOT_REACHED
+            played = self._plan.attack.play(
+                self._desk, self._batch.select(rows), self._threat.select(rows), self._rng.select(rows), self._plan.goal
+            )
+            won = played.reached.nonzero()[:, 0]
+            if len(won):
+                paths = self._path(rows[won], played.select(won))
+                flip = self._settle(rows[won], paths)
+                settled = self._ledger.forwards.tolist()
+                flips = self._grade(rows[won], paths, flip, settled)
+                for at, steps in zip(rows[won].tolist(), played.steps[won].tolist(), strict=True):
+                    if at in flips:
+                        outcome[at] = Outcome.REACHED
+                        # The first check, the agent's own look at the clean input, and its steps.
+                        queries[at] = {"queries_to_goal": 2 + steps, "queries_to_flip": settled[at]}
+        self._write_samples(outcome, queries, flips)
+
+    def _first(self) -> Array:
+        """(n,) what the clean inputs say of each sample already; empty where it is to be played."""
+        goal, y = self._plan.goal, self._batch.y
+        outcome = np.full(len(self.ids), "", dtype=object)
+        outcome[(goal.height(self._clean, y) > 0).cpu().numpy()] = Outcome.ALREADY
+        outcome[(self._clean.argmax(1) != y).cpu().numpy()] = Outcome.MISCLASSIFIED
+        if goal.wrong_class is not None:
+            outcome[(y == goal.wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
+        return outcome
+
+    def _path(self, rows: Tensor, played: Played) -> Path:
+        return path(
+            self._batch.select(rows),
+            self._threat.select(rows),
+            self._rng.select(rows),
+            grid=self._plan.grid,
+            variants=self._plan.variants,
+            played=played,
+        )
+
+    def _settle(self, rows: Tensor, paths: Path) -> _Judged:
+        """The flips: what clean-up left, or a little further along the path where that does not stand as it is stored."""
+        strength = paths.fraction()[:, None] * (paths.standing != CLEAN)
+        flip = Graded(paths.flip(), torch.ones_like(rows, dtype=torch.bool), paths.standing.clone(), strength)
+        logits, stored = self._ask(rows, flip.x)
+        size = norms.l2(flip.x - paths.clean)
+        for factor in NUDGES:
+            there = torch.minimum(self._height(rows, logits), self._height(rows, stored)) > 0
+            further = paths.at(factor * size)
+            near = factor * size <= self._threat.eps[rows]
+            open_ = (~there & further.reached & near).nonzero()[:, 0]
+            if not len(open_):
+                break
+            answers = self._ask(rows[open_], further.x[open_])
+            better = torch.minimum(*(self._height(rows[open_], one) for one in answers)) > 0
+            at = open_[better]
+            for column, values in zip((*flip, logits, stored), (*further, None, None), strict=True):
+                if values is not None:
+                    column[at] = values[at].to(column.dtype)
+            logits[at], stored[at] = (one[better] for one in answers)
+        sure = (self._height(rows, logits) > 0) & (norms.l2(flip.x - paths.clean) > 0)
+        return _Judged(flip._replace(reached=sure), logits, stored)
+
+    def _height(self, rows: Tensor, logits: Tensor) -> Tensor:
+        return self._plan.goal.height(logits, self._batch.y[rows])
+
+    def _ask(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, classes) twice: what the model says of the inputs, and of them as they are stored. Nothing is asked twice."""
+        logits = self._desk.scores(self._batch.ids[rows], x)
+        return logits, self._ask_stored(rows, x, logits)
+
+    def _ask_stored(self, rows: Tensor, x: Tensor, logits: Tensor) -> Tensor:
+        shown = self._shown(x)
+        stored, differs = logits.clone(), (shown != x).flatten(1).any(1)
+        if bool(differs.any()):
+            stored[differs] = self._desk.scores(self._batch.ids[rows[differs]], shown[differs])
+        return stored
+
+    def _grade(self, rows: Tensor, paths: Path, flip: _Judged, settled: list[int]) -> dict[int, dict[str, Any]]:
+        """Rows of the clean input, the flip and every further level. Returns those of the flips by place in the part."""
+        sure = flip.inputs.reached
+        size = (flip.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
+        farthest = (paths.farthest().double() / size.clamp_min(1e-300)).tolist()
+        flips: dict[int, dict[str, Any]] = {}
+        for level in (0.0, *self._plan.levels):
+            judged = flip if level == 1 else self._judge(rows, paths, sure, level, size)
+            answers = self._answers(rows, judged)
+            for one in sure.nonzero()[:, 0].tolist():
+                at = int(rows[one])
+                head = {
+                    "sample_id": int(self.ids[at]),
+                    "level": level,
+                    "label": int(self._batch.y[at]),
+                    "farthest": farthest[one],
+                    "queries": settled[at],
+                }
+                there = bool(judged.inputs.reached[one])
+                row = head | (self._row(one, at, judged.inputs, answers[one]) if there else _UNREACHED)
+                self.rows.append(row)
+                self._keep(row)
+                if level == 1:
+                    flips[at] = row
+        self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
+        return flips
+
+    def _judge(self, rows: Tensor, paths: Path, sure: Tensor, level: float, size: Tensor) -> _Judged:
+        """The inputs of a level, and what the model says of those that can be reached."""
+        if level == 0:
+            nothing = torch.full_like(paths.standing, CLEAN)
+            inputs = Graded(paths.clean, sure, nothing, torch.zeros_like(nothing, dtype=torch.float32))
+            logits = self._clean[rows]
+        else:
+            inputs = paths.at(level * size)
+            inputs = inputs._replace(reached=inputs.reached & sure)
+            logits = torch.zeros_like(self._clean[rows])
+        at = inputs.reached.nonzero()[:, 0]
+        if level != 0 and len(at):
+            logits[at] = self._desk.scores(self._batch.ids[rows[at]], inputs.x[at])
+        stored = logits.clone()
+        if len(at):
+            stored[at] = self._ask_stored(rows[at], inputs.x[at], logits[at])
+        return _Judged(inputs, logits, stored)
+
+    def _answers(self, rows: Tensor, judged: _Judged) -> list[dict[str, Any]]:
+        """What the model says of each input of a level, exact and as it is stored."""
+        probabilities, goal = judged.logits.softmax(1), (self._height(rows, judged.logits) > 0).tolist()
+        prediction, stored = (logits.argmax(1).tolist() for logits in (judged.logits, judged.stored))
+        confidence = probabilities.amax(1).tolist()
+        true = probabilities.gather(1, self._batch.y[rows, None])[:, 0].tolist()
+        pictures = self._plan.form.pictures
+        return [
+            {
+                "prediction": prediction[one],
+                "confidence": confidence[one],
+                "true_probability": true[one],
+                "goal": goal[one],
+                "prediction_stored": stored[one] if pictures else None,
+            }
+            for one in range(len(rows))
+        ]
+
+    def _shown(self, x: Tensor) -> Tensor:
+        """The inputs (n, *shape) as they come back from storage in Parquet."""
+        form = self._plan.form
+        if not form.pictures:
+            return x
+        low, high = self._plan.dataset.domain.bounds(x)
+        stored = torch.stack([torch.from_numpy(form.bytes8(one.cpu().numpy())) for one in x]).to(x)
+        return low + (high - low) * (stored / 255)
+
+    def _row(self, one: int, at: int, inputs: Graded, answer: dict[str, Any]) -> dict[str, Any]:
+        ids = self._batch.ids[at : at + 1]
+        x, clean = (self._ledger.whole(ids, value[None])[0].cpu().numpy() for value in (inputs.x[one], self._batch.x[at]))
+        delta = x.astype(np.float64) - clean
+        variant, strength = inputs.variant[one].tolist(), inputs.strength[one].tolist()
+        patches = [
+            {"patch": number, **self._variant(which), "strength": strength[number]}
+            for number, which in enumerate(variant)
+            if which != CLEAN
+        ]
+        return answer | {
+            "reached": True,
+            "input": x,
+            "mask": delta != 0,
+            "l2": math.sqrt(float((delta**2).sum())),
+            "linf": float(np.abs(delta).max()),
+            "l1": float(np.abs(delta).sum()),
+            "l0": int((delta != 0).sum()),
+            "patch_count": len(patches),
+            "patches": patches,
+        }
+
+    def _variant(self, number: int) -> dict[str, Any]:
+        variant = self._plan.variants[number]
+        return {"filter": self._plan.filters[id(variant.filter)], "severity": variant.severity, "draw": variant.draw}
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        if row["reached"]:
+            name = f"{row['sample_id']}/{row['level']:g}"
+            self.arrays |= {f"{name}/input": row["input"], f"{name}/mask": row["mask"]}
+
+    def _write_samples(self, outcome: Array, queries: dict[int, dict[str, int]], flips: dict[int, dict[str, Any]]) -> None:
+        confidence, prediction = (column.tolist() for column in self._clean.softmax(1).max(1))
+        forwards = self._ledger.forwards.tolist()
+        for at, sample in enumerate(self.ids.tolist()):
+            spent, flip = queries[at], flips.get(at, {})
+            self.samples.append(
+                {
+                    "sample_id": sample,
+                    "label": int(self._batch.y[at]),
+                    "outcome": str(outcome[at]),
+                    "clean_prediction": prediction[at],
+                    "clean_confidence": confidence[at],
+                    "queries": forwards[at],
+                    "queries_to_goal": spent.get("queries_to_goal"),
+                    "queries_to_flip": spent.get("queries_to_flip"),
+                    "queries_levels": forwards[at] - spent["queries_to_flip"] if spent else None,
+                    "training_queries": self._plan.training_queries,
+                    "l2": flip.get("l2"),
+                    "patch_count": flip.get("patch_count"),
+                }
+            )
+
+
+_UNREACHED: dict[str, Any] = {
+    "reached": False,
+    "input": None,
+    "mask": None,
+    "prediction": None,
+    "confidence": None,
+    "true_probability": None,
+    "goal": None,
+    "prediction_stored": None,
+    "l2": None,
+    "linf": None,
+    "l1": None,
+    "l0": None,
+    "patch_count": None,
+    "patches": [],
+}
+"""A level that the bounds of the data do not allow."""

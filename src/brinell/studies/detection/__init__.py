@@ -1,0 +1,1 @@
+"""`brinell detect`: what detectors are worth, against static and adaptive attacks."""

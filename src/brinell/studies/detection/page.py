@@ -1,0 +1,90 @@
+"""The page about detectors: what they seem to give, and what is left once attacks know them."""
+
+from pathlib import Path
+
+from markupsafe import Markup, escape
+
+from brinell.report.figures import COLOURS, LARGE
+from brinell.report.format import percent
+from brinell.report.html import environment
+from brinell.store.files import write_text
+from brinell.studies.detection.analysis import DetectionResult, DetectorResult, curve, of, summarise
+from brinell.studies.detection.records import CLEAN, Detection
+
+
+def write(path: Path | str) -> Path:
+    """Write `detection.html` into a detection folder; returns its path.
+
+    Raises:
+        RequestError: no detection there, or a damaged file in it.
+        StoppedError: the folder cannot be written.
+    """
+    detection = Detection.open(path)
+    file = detection.path / "detection.html"
+    write_text(file, render(detection))
+    return file
+
+
+def render(detection: Detection) -> str:
+    """The page as one self-contained HTML document."""
+    result = summarise(detection)
+    return (
+        environment()
+        .get_template("detection.html")
+        .render(
+            result=result,
+            facts=detection.facts,
+            request=detection.facts["request"],
+            sentence=in_words(result),
+            figures=[(one, roc(detection, one)) for one in result.detectors],
+        )
+    )
+
+
+def in_words(result: DetectionResult) -> str:
+    """The finding in a sentence or two: the detector that seems to give most, and what is left of it."""
+    if not result.detectors:
+        return "No detector was examined."
+    best = max(result.detectors, key=lambda one: (one.unaware.value or 0.0) - (one.robust.value or 0.0))
+    gain = (best.unaware.value or 0.0) - (best.robust.value or 0.0)
+    if gain <= 0:
+        return "No detector adds to the robust accuracy, even against attacks that know nothing of it."
+    seems = f"from {percent(best.robust.value)} to {percent(best.unaware.value)}"
+    said = f"{best.detector} seems to raise the robust accuracy of {best.model} {seems}."
+    if best.aware is None:
+        return said + " Attacks that know it were not tried, so this may be detectability alone."
+    left = max((best.aware.value or 0.0) - (best.robust.value or 0.0), 0.0)
+    return (
+        said
+        + f" Attacks that know it leave {percent(best.aware.value)}: {percent(1 - left / gain, 0)} of the gain was detectability."
+    )
+
+
+def roc(detection: Detection, one: DetectorResult) -> Markup:
+    """ROC curves of all attacks that found something."""
+    scores = of(detection, one.model, one.detector)
+    clean = scores.score[scores.attack == CLEAN]
+    frame, parts = LARGE, []
+    for share in (0.0, 0.5, 1.0):
+        x, y = frame.x(share), frame.y(share)
+        parts.append(f'<line class="grid" x1="{frame.x(0):.1f}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="end" x="{frame.left - 5}" y="{y + 4:.1f}">{share:.0%}</text>')
+        anchor = "end" if share == 1 else "mid"
+        parts.append(f'<text class="{anchor}" x="{x:.1f}" y="{frame.height - frame.bottom + 16}">{share:.0%}</text>')
+    parts.append(f'<polyline class="line ref" points="{frame.x(0):.1f},{frame.y(0):.1f} {frame.x(1):.1f},{frame.y(1):.1f}"/>')
+    if one.false_alarms.value is not None:
+        x = frame.x(one.false_alarms.value)
+        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(1):.1f}"/>')
+    drawn = [r for r in one.rocs if r.n]
+    for number, r in enumerate(drawn):
+        false, true = curve(clean, scores.score[(scores.attack == r.attack) & scores.fooled])
+        points = " ".join(f"{frame.x(a):.1f},{frame.y(b):.1f}" for a, b in zip(false, true, strict=True))
+        told = f"{r.attack}: AUC {r.auc:.3f}"
+        parts.append(f'<polyline class="line s{number % COLOURS}" points="{points}"><title>{escape(told)}</title></polyline>')
+    title = f"{one.detector} before {one.model}: adversarial inputs caught, by false alarms"
+    keys = "".join(f'<li><span class="key s{i % COLOURS}"></span>{escape(r.attack)}</li>' for i, r in enumerate(drawn))
+    return Markup(
+        f'<ul class="legend">{keys}</ul><svg class="figure large" viewBox="0 0 {frame.width} {frame.height}" role="img" '
+        f'aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(parts)}'
+        f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">false alarms</text></svg>'
+    )

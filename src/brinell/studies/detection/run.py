@@ -1,0 +1,312 @@
+"""How much of a robust accuracy is due to changes that a detector sees: clean, attacked, and attacked by somebody who knows.
+
+Detectors learn from clean training inputs and never see an attack. Their alarm threshold is the quantile of other clean training
+inputs at which the false-alarm rate is the one asked for. Then every adversarial input that a run stored is scored, and the run's
+threat is attacked anew by `studies.detection.adaptive`, which looks for a wrong class without an alarm.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core.contracts import Dataset, Detector, Suspicion
+from brinell.core.errors import RequestError
+from brinell.core.model import Access, Target
+from brinell.core.record import Outcome, Records
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat, is_relative
+from brinell.detectors._background import SHARE, most_frequent
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.plan import ModelSource, Plan, make_plan, open_data
+from brinell.engine.shard import session
+from brinell.engine.toml import make_request
+from brinell.store.run import Run
+from brinell.studies.detection.adaptive import evade
+from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
+
+Array = np.ndarray[Any, Any]
+CHUNK = 256
+
+
+class DetectRequest(BaseModel):
+    """What is asked for; the fields are the options of the command line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    """A finished run of brinell audit."""
+    train: str
+    """Clean data that the detectors learn from; none of the run's samples."""
+    detector: tuple[str, ...] = ("background", "feature-squeezing", "mahalanobis")
+    fpr: float = Field(default=0.05, gt=0, lt=0.5)
+    """False-alarm rate on clean inputs at which the alarm is set."""
+    fit: int = Field(default=2000, ge=20)
+    """Clean inputs that detectors learn from; as many others set the threshold."""
+    samples: int = Field(default=200, ge=1)
+    """Samples of the run, from the first."""
+    eps: str | None = None
+    """Budget of the attack that knows the detector; none takes the run's largest."""
+    steps: int = Field(default=100, ge=0)
+    """Its gradient steps; 0 leaves it out."""
+    seed: int = 0
+
+
+@dataclass
+class _Counted:
+    """A target that counts what it is asked."""
+
+    target: Target
+    forwards: int = 0
+
+    def __post_init__(self) -> None:
+        if hasattr(self.target, "features"):
+            self.features = self._features
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+    def predict(self, x: Tensor) -> Tensor:
+        self.forwards += len(x)
+        return self.target.predict(x)
+
+    def _features(self, x: Tensor) -> Tensor:
+        self.forwards += len(x)
+        shown: Tensor = self.target.features(x)  # type: ignore[attr-defined]
+        return shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Guard:
+    """A detector that has learned, and its threshold."""
+
+    name: str
+    suspicion: Suspicion
+    threshold: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Rows as they gather."""
+
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in Scores.__dataclass_fields__})
+
+    def add(self, n: int, **values: Any) -> None:
+        for name, column in self.columns.items():
+            value = values[name]
+            column.extend(value.tolist() if hasattr(value, "tolist") else [value] * n)
+
+    def scores(self) -> Scores:
+        return Scores(**{name: np.asarray(column) for name, column in self.columns.items()})
+
+
+def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = lambda text: None) -> Detection:
+    """Score a run with detectors, attack with knowledge of them, and write the folder.
+
+    Raises:
+        RequestError: a run that is not finished, training data of another domain or the run's own, a detector that these data
+            give nothing to go by, a model without gradients where the attack is asked for.
+    """
+    run = Run.open(request.run)
+    if run.manifest["state"] != "finished":
+        raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
+    plan = make_plan(make_request(run.manifest["request"]))
+    if plan.data_digest != run.manifest["data"]["digest"]:
+        raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
+    train = open_data(request.train)
+    detectors = _build(request, plan)
+    inputs, labels = _training(request, plan, train)
+    eps = _eps(request, plan)
+    rows, facts = _Rows(), []
+    arrays: dict[str, Array] = {}
+    for source in plan.models:
+        counted = _Counted(source.open())
+        with session(counted.target, plan.device):
+            guards = list(_guards(request, detectors, inputs, labels, counted))
+            one = _Examination(request=request, run=run, plan=plan, source=source, target=counted, eps=eps)
+            for guard in guards:
+                tell(f"{source.name}: {guard.name}")
+                arrays |= one.examine(guard, rows)
+        facts.append(
+            {
+                "name": source.name,
+                "digest": source.facts["digest"],
+                "samples": len(one.ids),
+                "right": int(one.right.sum()),
+                "held": one.held(),
+                "forwards": counted.forwards,
+                "detectors": [{"name": guard.name, "threshold": guard.threshold} for guard in guards],
+            }
+        )
+    told = {
+        "request": request.model_dump(mode="json"),
+        "run": str(run.path),
+        "data": run.manifest["data"]["name"],
+        "train": train.name,
+        "distance": run.manifest["distance"],
+        "eps": eps,
+        "models": facts,
+        "attacks": [stage["name"] for stage in run.manifest["stages"]],
+    }
+    return Detection.make(folder, told, rows.scores(), arrays)
+
+
+def _build(request: DetectRequest, plan: Plan) -> list[tuple[str, Detector]]:
+    built = []
+    for text in dict.fromkeys(request.detector):
+        spec = plugins.parse(text)
+        detector: Detector = plugins.build("detector", spec.name, spec.options)
+        kind = plan.dataset.domain.kind
+        if kind not in detector.domains:
+            raise RequestError(f"detector {text} is for {', '.join(sorted(detector.domains))}; the data hold {kind}s")
+        built.append((text, detector))
+    return built
+
+
+def _training(request: DetectRequest, plan: Plan, train: Dataset) -> tuple[Tensor, Tensor]:
+    """2 * fit clean inputs, evenly spread over the training data, and their labels."""
+    if train.domain.shape != plan.dataset.domain.shape or train.domain.kind != plan.dataset.domain.kind:
+        raise RequestError(
+            f"{train.name} has {train.domain.kind}s of shape {train.domain.shape}; the run's are {plan.dataset.domain.shape}"
+        )
+    if train.digest() == plan.data_digest:
+        raise RequestError(f"{train.name} is the data of the run: detectors must learn from other inputs, name the training part")
+    count = min(2 * request.fit, len(train))
+    ids = np.random.default_rng(request.seed).permutation(len(train))[:count]
+    return train.load(ids.tolist()).to(plan.device), torch.as_tensor(np.asarray(train.labels())[ids], device=plan.device)
+
+
+def _eps(request: DetectRequest, plan: Plan) -> float:
+    if request.eps is None:
+        return float(plan.levels[-1]) if len(plan.levels) else 0.0
+    return float(parse_eps(request.eps).values[-1])
+
+
+def _guards(
+    request: DetectRequest, detectors: Sequence[tuple[str, Detector]], x: Tensor, labels: Tensor, target: _Counted
+) -> Iterator[_Guard]:
+    half = len(x) // 2
+    for name, detector in detectors:
+        if target.access < detector.access:
+            raise RequestError(
+                f"detector {name} needs {detector.access.name.lower()} of the model, which {target.name} does not give"
+            )
+        suspicion = detector.fit(x[:half], labels[:half], target)
+        clean = _scores(suspicion, x[half:])
+        yield _Guard(name=name, suspicion=suspicion, threshold=float(np.quantile(clean, 1 - request.fpr, method="higher")))
+
+
+def _scores(suspicion: Suspicion, x: Tensor) -> Array:
+    with torch.no_grad():
+        return np.concatenate([suspicion(part).cpu().numpy().astype(np.float64) for part in torch.split(x, CHUNK)])
+
+
+class _Examination:
+    """One model's samples: clean, as the run broke them, and as somebody breaks them who knows the detector."""
+
+    def __init__(
+        self, *, request: DetectRequest, run: Run, plan: Plan, source: ModelSource, target: _Counted, eps: float
+    ) -> None:
+        self.request, self.run, self.plan, self.source, self.target, self.eps = request, run, plan, source, target, eps
+        records = run.records()
+        self.rows = _of(records, records.model == source.name)
+        clean = _of(self.rows, self.rows.attack == "clean")
+        order = np.argsort(clean.sample_id)[: request.samples]
+        self.ids, self.labels = clean.sample_id[order], clean.label[order].astype(np.int64)
+        self.right = clean.outcome[order] == Outcome.CORRECT
+        self.x = plan.dataset.load(self.ids.tolist()).to(plan.device)
+
+    def held(self) -> int:
+        """Samples that hold under every attack of the run at its largest budget within eps."""
+        return int(self.right.sum()) - len({sample for found in self._found().values() for sample in found})
+
+    def _found(self) -> dict[str, list[int]]:
+        """Per stage the examined samples for which it stored an input within eps."""
+        fooled = (
+            (self.rows.outcome == Outcome.FOOLED)
+            & (self.rows.eps <= self.eps * (1 + 1e-9))
+            & np.isin(self.rows.sample_id, self.ids)
+        )
+        return {
+            stage.name: sorted(set(self.rows.sample_id[fooled & (self.rows.attack == stage.name)].tolist()))
+            for stage in self.plan.stages
+        }
+
+    def examine(self, guard: _Guard, rows: _Rows) -> dict[str, Array]:
+        """Adds a row for each input; returns the inputs of the attack that knows."""
+        shared = {"model": self.source.name, "detector": guard.name}
+        clean = _scores(guard.suspicion, self.x)
+        n = len(self.ids)
+        rows.add(n, **shared, attack=CLEAN, sample_id=self.ids, label=self.labels, score=clean, fooled=~self.right, backwards=0)
+        place = {int(sample): i for i, sample in enumerate(self.ids)}
+        for stage, samples in self._found().items():
+            stored = self.run.adversarial(self.source.name, stage, samples)
+            there = [sample for sample in samples if sample in stored]
+            if there:
+                x = torch.as_tensor(np.stack([stored[sample] for sample in there]), device=self.plan.device)
+                label = self.labels[[place[sample] for sample in there]]
+                score = _scores(guard.suspicion, x)
+                rows.add(
+                    len(there),
+                    **shared,
+                    attack=stage,
+                    sample_id=np.array(there),
+                    label=label,
+                    score=score,
+                    fooled=True,
+                    backwards=0,
+                )
+        return self._evade(guard, rows, shared) if self.request.steps and self.eps > 0 else {}
+
+    def _evade(self, guard: _Guard, rows: _Rows, shared: dict[str, str]) -> dict[str, Array]:
+        if self.target.access < Access.GRADIENTS:
+            raise RequestError(
+                f"{self.source.name} gives no gradients, which the attack on a detector needs: --steps 0 leaves it out"
+            )
+        background, share = most_frequent(self.x, self.plan.dataset.domain)
+        kept: dict[str, Array] = {}
+        # The way into a ball that is no norm's moves any value, also those that a mask would keep.
+        masks = share >= SHARE and not is_relative(self.plan.distance)
+        for name in EVADING if masks else EVADING[:1]:
+            for part in np.array_split(np.flatnonzero(self.right), max(1, -(-int(self.right.sum()) // CHUNK))):
+                if not len(part):
+                    continue
+                rows_of = torch.as_tensor(part, device=self.x.device)
+                x, y = self.x[rows_of], torch.as_tensor(self.labels[part], device=self.x.device)
+                threat = Threat(
+                    distance=self.plan.distance,
+                    eps=torch.full((len(part),), self.eps, device=x.device),
+                    domain=self.plan.dataset.domain,
+                )
+                rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part])).fold(f"{guard.name} {name}")
+                free = None if name == EVADING[0] else (x - background).abs() > 1e-6
+                found = evade(
+                    self.target,
+                    guard.suspicion,
+                    guard.threshold,
+                    x,
+                    y,
+                    threat=threat,
+                    rng=rng,
+                    steps=self.request.steps,
+                    free=free,
+                )
+                rows.add(
+                    len(part), **shared, attack=name, sample_id=self.ids[part], label=self.labels[part],
+                    score=found.score.cpu().numpy().astype(np.float64), fooled=found.fooled.cpu().numpy(),
+                    backwards=found.steps.cpu().numpy(),
+                )  # fmt: skip
+                for i, sample in enumerate(self.ids[part].tolist()):
+                    if found.fooled[i]:
+                        kept[f"{self.source.name}/{guard.name}/{name}/{sample}"] = found.x[i].cpu().numpy()
+        return kept
+
+
+def _of(records: Records, rows: Array) -> Records:
+    return Records(**{name: getattr(records, name)[rows] for name in records.__dataclass_fields__})

@@ -1,0 +1,1 @@
+"""`brinell epsilon`: which eps is sound for some data, and why."""

@@ -1,0 +1,105 @@
+"""Counter-examples made by hand: what a budget allows when it is spent on the image of another class, or of another sample.
+
+`x0 + eps * sign(x1)` lays the outline of a sample of another class over a sample: where a person reads the other class, the
+budget does not keep the label. `r * x_a + (1 - r) * x_b` walks from one sample of a class to its nearest, as far as the budget
+goes: where it arrives, an "adversarial" input is another sample of the class, and an error there is one of generalisation.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core import norms
+from brinell.core.model import Target
+from brinell.engine.plan import choose_device, opener_of
+from brinell.engine.shard import predict, session
+from brinell.studies.epsilon import conditions
+from brinell.studies.epsilon.records import limits_of
+
+Array = np.ndarray[Any, Any]
+ROWS = 10
+"""Classes that are shown."""
+USUAL = (0.1, 0.2, 0.3)
+"""Budgets in Linf that are used everywhere; those that fit into the range are shown beside the advised one."""
+SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1, "l0": norms.l0}
+
+
+def craft(
+    points: Any, facts: dict[str, Any], samples: dict[str, Array], model: str | None, given: Target | None, progress: Any
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Pictures (k, *shape) under their names, and what is said about each.
+
+    Args:
+        points: the data (`studies.epsilon.run.Points`).
+        facts: of the analysis so far.
+        samples: its arrays by sample.
+        model: spec of a model that is asked, or None.
+        given: a model already in memory.
+        progress: told what goes on.
+    """
+    labels, low = points.labels, float(points.domain.bounds()[0].min())
+    present = np.unique(labels)[:ROWS]
+    norm = "linf" if "linf" in facts["norms"] else facts["norms"][0]
+    found = limits_of(facts, samples, norm)
+    advised = conditions.common(found, facts["allow"], norm == "l0").eps
+    each = conditions.budgets(found, labels, "class", facts["allow"], norm == "l0")
+    span = float((points.domain.bounds()[1] - points.domain.bounds()[0]).max())
+    visible = conditions.chosen(found, [conditions.LABEL, conditions.INTERPOLATION])
+    seen = conditions.common(visible, facts["allow"], norm == "l0").eps if visible else np.inf
+    usual = (u * span for u in USUAL) if norm == "linf" else ()
+    eps = sorted({e for e in (advised, seen, *usual) if np.isfinite(e) and e > 0})
+    shape, told, pictures = points.domain.shape, [], []
+    for i, label in enumerate(present.tolist()):
+        here = int(np.flatnonzero(labels == label)[0])
+        base = points.x[here].reshape(shape)
+        about = {"label": int(label), "sample": here, "class_eps": float(each[here])}
+        if norm == "linf" and len(present) > 1:
+            there = int(np.flatnonzero(labels == present[(i + 1) % len(present)])[0])
+            sign = (points.x[there].reshape(shape) - low).sign()  # bounds may begin elsewhere than at 0
+            for budget in eps:
+                pictures.append(points.domain.clamp((base + budget * sign)[None])[0])
+                told.append(about | {"kind": "between", "other": there, "other_label": int(labels[there]), "eps": budget})
+        there = int(samples[f"{norm}.same_at"][here])
+        if there >= 0:
+            other = points.x[there].reshape(shape)
+            gap = float(SIZES[norm]((other - base)[None]))
+            for budget in eps:
+                # In L0 nothing lies on the way: a value has changed or not.
+                share = min(1.0, budget / gap) if norm != "l0" else float(budget >= gap)
+                pictures.append(base + share * (other - base))
+                told.append(
+                    about
+                    | {"kind": "within", "other": there, "other_label": int(label), "eps": budget, "r": 1 - share, "gap": gap}
+                )
+    arrays = {"pictures": torch.stack(pictures).numpy()} if pictures else {"pictures": np.zeros((0, *shape), np.float32)}
+    shown = np.unique([one[key] for one in told for key in ("sample", "other")]).astype(np.int64)
+    arrays |= {"ids": shown, "clean": points.x[torch.from_numpy(shown)].reshape(-1, *shape).numpy()}
+    name = _ask(points, arrays, told, model, given, progress)
+    return arrays, {
+        "norm": norm,
+        "eps": eps,
+        "advised": advised if np.isfinite(advised) else None,
+        "model": name,
+        "pictures": told,
+    }
+
+
+def _ask(
+    points: Any, arrays: dict[str, Array], told: list[dict[str, Any]], model: str | None, given: Target | None, progress: Any
+) -> str | None:
+    """What a model says of each picture, and of the clean sample that it was made from."""
+    if model is None and given is None:
+        return None
+    target = given if given is not None else opener_of(str(model), points.dataset)()
+    device = choose_device("cpu")
+    progress.message(f"{target.name} looks at {len(told)} crafted inputs")
+    with session(target, device):
+        says = predict(target, torch.from_numpy(arrays["pictures"]), 128).argmax(1).tolist() if told else []
+        clean = predict(target, torch.from_numpy(arrays["clean"]), 128).argmax(1).tolist() if told else []
+    before = dict(zip(arrays["ids"].tolist(), clean, strict=True))
+    for one, pred in zip(told, says, strict=True):
+        one |= {"pred": int(pred), "clean_pred": int(before[one["sample"]])}
+    return target.name

@@ -1,0 +1,434 @@
+"""What budgets are judged by: distances between the samples of a data set, and how much change goes unnoticed."""
+
+import time
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from torch import Tensor
+
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Target
+from brinell.core.nearest import nearest
+from brinell.core.pairs import Neighbours, class_means, l2_statistics, l2_to
+from brinell.core.streams import Streams
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.plan import open_data
+from brinell.studies.epsilon import crafted as epsilon_crafted
+from brinell.studies.epsilon import perception
+from brinell.studies.epsilon.conditions import ALLOW, CONDITIONS, FRACTION, PERCEPTION
+
+Array = np.ndarray[Any, Any]
+NORMS = ("linf", "l2", "l1", "l0")
+MOST_BYTES = 4 * 2**30
+VALUES = 2e10
+"""Pairs times values up to which L1 and L0 neighbours are searched unasked: some ten seconds."""
+SHOWN = 20
+USUAL = {
+    "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
+    "l2": ("0.25", "0.5", "1", "2", "3", "4.5"),
+    "l1": ("5", "12", "40"),
+    "l0": ("1", "5", "10", "50"),
+}
+"""Budgets that studies of images in [0, 1] use."""
+
+
+class EpsilonRequest(BaseModel):
+    """What a user asks for; the words are those of the command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = "digits"
+    """The data set, as NAME:PATH?option=value."""
+    train: str | None = None
+    """The data that a model was trained on: neighbours are looked for there, too."""
+    norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ()
+    """Norms that an eps is advised for; none means linf and l2, and the others where they take no longer than seconds."""
+    samples: int | None = Field(default=None, ge=2)
+    """How many samples, from the first; none means all."""
+    pairs: int = Field(default=100, ge=0)
+    """Samples of each class for mean distances in Linf, L1 and L0 and for perceptibility; 0 means all."""
+    fraction: float = Field(default=FRACTION, gt=0, le=1)
+    """Label constancy: eps is at most this fraction of the distance to the nearest sample of another class."""
+    allow: float = Field(default=ALLOW, ge=0, lt=1)
+    """One eps for a class or a set may break a condition on this share of its samples."""
+    conditions: tuple[Literal["label", "interpolation", "perception"], ...] = CONDITIONS  # type: ignore[assignment]
+    """Which conditions the advice keeps."""
+    ssim: float = Field(default=0.9, gt=0, le=1)
+    """Least structural similarity that counts as unnoticed."""
+    psnr: float = Field(default=30.0, gt=0)
+    """Least peak signal-to-noise ratio in dB that counts as unnoticed."""
+    model: str | None = None
+    """A model that is asked about the crafted counter-examples."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the random changes and of which samples are drawn."""
+
+    @field_validator("norm", "conditions", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("norm", "conditions")
+    @classmethod
+    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("each can be named once")
+        return value
+
+
+class Watching(Protocol):
+    """What is told of how the work goes on."""
+
+    def message(self, text: str) -> None:
+        """One line."""
+
+
+class Points:
+    """A data set in memory, flattened: distances do not mind the shape."""
+
+    def __init__(self, dataset: Dataset, ids: Array, labels: Array) -> None:
+        self.dataset, self.domain, self.ids, self.labels = dataset, dataset.domain, ids, labels
+        if self.domain.kind == "signal" and self.domain.movable is not None:
+            raise RequestError(
+                f"some channels of {dataset.name} are fixed, and say nothing of a budget: name the data without rhythm="
+            )
+        size = 4 * len(ids) * int(np.prod(self.domain.shape))
+        if size > MOST_BYTES:
+            raise RequestError(
+                f"{len(ids)} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: ask for fewer by --samples"
+            )
+        parts = [dataset.load(ids[start : start + 1024].tolist()) for start in range(0, len(ids), 1024)]
+        self.x = torch.cat(parts).flatten(1)
+        _check(self.x, self.domain, dataset.name)
+        low, high = self.domain.bounds()
+        self.step = float((high - low).max()) / 255 if self.domain.levels == 256 and low.ndim == high.ndim == 0 else 0.0
+        self.values: Array = self.x.numpy()
+        """(n, d): bytes where the data has 256 levels, else float32."""
+        if self.step:
+            self.values = ((self.x - low) / self.step).round().to(torch.uint8).numpy()
+        whole = np.ascontiguousarray(self.values).view(np.dtype((np.void, self.values.dtype.itemsize * self.values.shape[1])))
+        self.content = whole[:, 0]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def _check(x: Tensor, domain: Domain, name: str) -> None:
+    bad = (~torch.isfinite(x)).any(1).nonzero()
+    if len(bad):
+        raise RequestError(
+            f"{name} holds NaN or infinity in {len(bad)} samples, the first at position {int(bad[0])}: mend or drop them"
+        )
+    shaped = x.reshape(-1, *domain.shape)
+    excess = domain.excess(shaped)
+    if excess > domain.slack:
+        raise RequestError(f"{name} leaves its bounds by {excess:.3g}: name the bounds that hold (options low= and high=)")
+
+
+def measure(
+    request: EpsilonRequest,
+    progress: Watching,
+    *,
+    dataset: Dataset | None = None,
+    train: Dataset | None = None,
+    target: Target | None = None,
+) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+    """Everything that the advice is made from: facts for epsilon.json, and arrays.
+
+    Raises:
+        RequestError: data that cannot be measured.
+    """
+    started = time.perf_counter()
+    dataset = open_data(request.data) if dataset is None else dataset
+    train = open_data(request.train) if train is None and request.train else train
+    labels = np.asarray(dataset.labels(), dtype=np.int64)
+    n = min(len(labels), request.samples or len(labels))
+    if n < 2:
+        raise RequestError(f"{dataset.name} has {n} sample: there is no distance to measure")
+    points = Points(dataset, np.arange(n), labels[:n])
+    notes: list[dict[str, str]] = []
+    drawn = draw(points.labels, request.pairs, request.seed)
+    norms = _norms(request, points, notes)
+    samples: dict[str, Array] = {"labels": points.labels}
+    progress.message(f"distances between {n} samples, {', '.join(norms)}")
+    distinct, back = _distinct(points)
+    notes += _remarks(points, distinct, back)
+    near, whole = _search(points, distinct, back, norms, progress)
+    samples |= near
+    if train is not None:
+        samples |= _train(points, train, norms, progress, notes)
+    progress.message("mean distances between classes")
+    means = _means(points, drawn, whole)
+    background = perception.background(points.x)
+    unnoticed, why = _perception(points, drawn, norms, request)
+    samples |= unnoticed
+    notes += why
+    facts = {
+        "data": _about(points, request.data),
+        "train": None if train is None else {"name": train.name, "n": len(train), "spec": request.train or "in-memory"},
+        "norms": list(norms),
+        "conditions": [name for name in request.conditions if name != PERCEPTION or unnoticed],
+        "fraction": request.fraction,
+        "allow": request.allow,
+        "ssim": request.ssim,
+        "psnr": request.psnr,
+        "pairs": request.pairs,
+        "drawn": len(drawn),
+        "seed": request.seed,
+        "usual": _usual(points, drawn, norms, background, request.seed) if unnoticed else {},
+        "background": None if background is None or points.domain.kind != "image" else background,
+        "background_share": None if background is None else float((points.x == background).float().mean()),
+        "notes": notes,
+        "seconds": 0.0,
+        "request": request.model_dump(mode="json"),
+    }
+    if not facts["conditions"]:
+        raise RequestError(f"no condition is left for {points.domain.kind} data: add --conditions label or interpolation")
+    crafted, told = epsilon_crafted.craft(points, facts, samples, request.model, target, progress)
+    facts |= {"crafted": told, "seconds": round(time.perf_counter() - started, 1)}
+    return facts, {"samples": samples, "means": means, "crafted": crafted}
+
+
+def draw(labels: Array, each: int, seed: int) -> Array:
+    """Positions of at most `each` samples of every class, ascending; all for 0. A class's draw does not depend on the others."""
+    if not each:
+        return np.arange(len(labels))
+    rank = Streams.of(seed, torch.arange(len(labels))).fold("drawn").uniform(1)[:, 0].numpy()
+    order = np.lexsort((rank, labels))
+    sorted_labels = labels[order]
+    first = np.searchsorted(sorted_labels, sorted_labels)
+    return np.sort(order[np.arange(len(labels)) - first < each])
+
+
+def _norms(request: EpsilonRequest, points: Points, notes: list[dict[str, str]]) -> tuple[str, ...]:
+    if request.norm:
+        return tuple(norm for norm in NORMS if norm in request.norm)
+    work = float(len(points)) ** 2 * points.x.shape[1]
+    if work <= VALUES:
+        return NORMS
+    _note(
+        notes,
+        "slow-norms",
+        f"L1 and L0 neighbours were not searched: some {work * 5e-10:.0f} s more; --norm l1 --norm l0 asks for them",
+    )
+    return NORMS[:2]
+
+
+def _distinct(points: Points) -> tuple[Array, Array]:
+    """Positions of the different (content, label) pairs, and for each sample the one of them that it equals."""
+    _, content = np.unique(points.content, return_inverse=True)
+    key = content.astype(np.int64) * (int(points.labels.max()) + 1) + points.labels
+    _, first, back = np.unique(key, return_index=True, return_inverse=True)
+    return first, back
+
+
+def _remarks(points: Points, distinct: Array, back: Array) -> list[dict[str, str]]:
+    notes: list[dict[str, str]] = []
+    contents, inverse, counts = np.unique(points.content[distinct], return_inverse=True, return_counts=True)
+    clash = np.isin(back, np.flatnonzero(counts[inverse] > 1))
+    if clash.any():
+        shown = ", ".join(map(str, np.flatnonzero(clash)[:SHOWN].tolist()))
+        _note(
+            notes,
+            "conflict",
+            f"{int(clash.sum())} samples are equal to one of another label: they make every eps unsound, and no "
+            f"classifier can be right on all of them; mend their labels first (such as positions {shown})",
+        )
+    fixed = sum(column.fixed for column in points.domain.columns)
+    if fixed:
+        _note(notes, "fixed", f"{fixed} columns are fixed; distances count them too, so that budgets are on the safe side")
+    twins = len(points) - len(distinct)
+    if twins:
+        _note(
+            notes,
+            "duplicates",
+            f"{twins} samples repeat another of the same label; the nearest different sample counts as neighbour",
+        )
+    flat = (points.x.amax(1) == points.x.amin(1)).nonzero()[:, 0].tolist()
+    if flat:
+        _note(
+            notes,
+            "constant",
+            f"{len(flat)} samples are constant, which no picture of anything is (positions "
+            f"{', '.join(map(str, flat[:SHOWN]))}{', ...' if len(flat) > SHOWN else ''})",
+        )
+    values, members = np.unique(points.labels[distinct], return_counts=True)
+    single = [_name(points, int(value)) for value in values[members == 1]]
+    if single:
+        _note(
+            notes,
+            "single",
+            f"{len(single)} classes have one (different) sample, so nothing is known about interpolation within "
+            f"them: {', '.join(single[:SHOWN])}{', ...' if len(single) > SHOWN else ''}",
+        )
+    if len(values) < 2:
+        _note(notes, "one-class", "there is one class alone, so nothing is known about label constancy")
+    return notes
+
+
+def _note(notes: list[dict[str, str]], code: str, text: str) -> None:
+    notes.append({"code": code, "text": text})
+
+
+def _name(points: Points, label: int) -> str:
+    return points.dataset.classes[label] if label < len(points.dataset.classes) else str(label)
+
+
+def _search(
+    points: Points, distinct: Array, back: Array, norms: tuple[str, ...], progress: Watching
+) -> tuple[dict[str, Array], Array]:
+    """Nearest neighbours within the data, by norm; and what comes with them, the mean L2 distances over all pairs."""
+    x, labels = points.x[torch.from_numpy(distinct)], points.labels[distinct]
+    sums, first = l2_statistics(x, labels, _classes(points))
+    found: dict[str, Array] = {}
+    for norm in norms:
+        progress.message(f"nearest neighbours in {norm}")
+        values = points.values[distinct]
+        near = first if norm == "l2" else nearest(norm, values, labels, values, labels, first, own=True)
+        scale = points.step if points.step and norm in ("linf", "l1") else 1.0
+        found |= {
+            f"{norm}.same": near.same[back] * scale,
+            f"{norm}.other": near.other[back] * scale,
+            f"{norm}.same_at": np.where(near.same_at >= 0, distinct[near.same_at], -1)[back],
+            f"{norm}.other_at": np.where(near.other_at >= 0, distinct[near.other_at], -1)[back],
+        }
+    return found, sums.means()
+
+
+def _train(
+    points: Points, train: Dataset, norms: tuple[str, ...], progress: Watching, notes: list[dict[str, str]]
+) -> dict[str, Array]:
+    """Nearest neighbours in the training data; what stands in both is no neighbour of itself."""
+    if train.domain != points.domain:
+        raise RequestError(f"{train.name} and {points.dataset.name} have different shapes or bounds: --train needs the same")
+    progress.message(f"nearest neighbours among {len(train)} training samples")
+    known = np.asarray(train.labels(), dtype=np.int64)
+    there = Points(train, np.arange(len(known)), known)
+    leaked = np.isin(there.content, points.content)
+    pairs = {(c.tobytes(), int(label)) for c, label in zip(points.content, points.labels, strict=True)} if leaked.any() else set()
+    keep = np.array(
+        [not leak or (c.tobytes(), int(label)) not in pairs for leak, c, label in zip(leaked, there.content, known, strict=True)]
+    )
+    if not keep.all():
+        _note(
+            notes, "leak", f"{int((~keep).sum())} training samples stand in {points.dataset.name} too: accuracy on them is memory"
+        )
+    if not keep.any():
+        return {}
+    reference, known = there.x[torch.from_numpy(keep)], known[keep]
+    first: Neighbours = l2_to(points.x, points.labels, reference, known)
+    found: dict[str, Array] = {}
+    for norm in norms:
+        near = first
+        if norm != "l2":
+            near = nearest(norm, points.values, points.labels, there.values[keep], known, first, own=False)
+        scale = points.step if points.step and norm in ("linf", "l1") else 1.0
+        found |= {f"{norm}.train_same": near.same * scale, f"{norm}.train_other": near.other * scale}
+    return found
+
+
+def _classes(points: Points) -> int:
+    return max(len(points.dataset.classes), int(points.labels.max()) + 1)
+
+
+def _means(points: Points, drawn: Array, whole: Array) -> dict[str, Array]:
+    x, labels = points.x[torch.from_numpy(drawn)], points.labels[drawn]
+    return {norm: whole if norm == "l2" else class_means(x, labels, _classes(points), norm) for norm in NORMS}
+
+
+def _perception(
+    points: Points, drawn: Array, norms: tuple[str, ...], request: EpsilonRequest
+) -> tuple[dict[str, Array], list[dict[str, str]]]:
+    """What goes unnoticed: measured on the drawn samples; the others have the budget that their class is advised."""
+    notes: list[dict[str, str]] = []
+    if PERCEPTION not in request.conditions:
+        return {}, notes
+    if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
+        _note(
+            notes,
+            "no-perception",
+            f"perceptibility was not looked at: {points.domain.kind} data of this shape has no visual meaning here",
+        )
+        return {}, notes
+    _note(
+        notes,
+        "no-lpips",
+        "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR stand for perceptibility",
+    )
+    found: dict[str, Array] = {}
+    for norm in norms:
+        values = np.empty(len(points))
+        measured = [
+            perception.unnoticed_up_to(
+                norm,
+                points.x[part].reshape(-1, *points.domain.shape),
+                points.domain,
+                Streams.of(request.seed, part).fold("unnoticed"),
+                least_ssim=request.ssim,
+                least_psnr=request.psnr,
+            )
+            for part in torch.split(torch.from_numpy(drawn), 128)
+        ]
+        known = torch.cat(measured).double().numpy()
+        values[drawn] = known
+        rest = np.setdiff1d(np.arange(len(points)), drawn)
+        for label in np.unique(points.labels[rest]):
+            mine = np.sort(known[points.labels[drawn] == label])
+            values[rest[points.labels[rest] == label]] = mine[int(request.allow * len(mine))]
+        found[f"{norm}.unnoticed"] = values
+    if len(drawn) < len(points):
+        _note(
+            notes, "drawn", f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is advised"
+        )
+    return found, notes
+
+
+def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: float | None, seed: int) -> dict[str, Any]:
+    """What the usual budgets do to pictures: medians over some of the drawn samples."""
+    if points.domain.bounds()[0].ndim or (points.domain.low, points.domain.high) != (0.0, 1.0):
+        return {}
+    at = torch.from_numpy(drawn[np.linspace(0, len(drawn) - 1, min(len(drawn), 200)).astype(int)])
+    x0 = points.x[at].reshape(-1, *points.domain.shape)
+    step = 1 / (points.domain.levels - 1) if points.domain.levels else 1 / 255
+    found: dict[str, Any] = {}
+    for norm in norms:
+        for text in USUAL[norm]:
+            eps = parse_eps(text).values[0]
+            x = perception.typical_change(
+                norm, x0, torch.full((len(x0),), eps), points.domain, Streams.of(seed, at).fold("unnoticed")
+            )
+            moved = None
+            if background is not None:
+                moved = float(perception.background_changed(x0, x, background, step).nanmedian())
+            found.setdefault(norm, []).append(
+                {
+                    "eps": eps,
+                    "text": text,
+                    "ssim": float(perception.ssim(x0, x).median()),
+                    "psnr": min(float(perception.psnr(x0, x).median()), 99.0),
+                    "background_changed": moved,
+                }
+            )
+    return found
+
+
+def _about(points: Points, spec: str) -> dict[str, Any]:
+    domain = points.domain
+    return {
+        "spec": spec,
+        "name": points.dataset.name,
+        "digest": points.dataset.digest(),
+        "n": len(points),
+        "total": len(points.dataset),
+        "classes": list(points.dataset.classes),
+        "domain": {
+            "kind": domain.kind,
+            "shape": list(domain.shape),
+            "low": domain.low,
+            "high": domain.high,
+            "levels": domain.levels,
+        },
+    }

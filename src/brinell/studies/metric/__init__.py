@@ -1,0 +1,1 @@
+"""`brinell train-metric`: a distance learned from the data."""

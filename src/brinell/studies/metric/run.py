@@ -1,0 +1,343 @@
+"""A training run of an embedding: from a request to a file for the norm `embedding:FILE`, and how well it tells classes apart.
+
+Schroff, Kalenichenko & Philbin 2015, FaceNet: a unified embedding for face recognition and clustering, sections 3.1 and 3.2:
+triplet loss on squared distances between points of the unit sphere, over all semi-hard triplets of a batch, whose negative is
+farther than the positive by less than the margin.
+
+Deviations: batches hold classes alike often, some samples of each; a small network, whose file stays below 1 MB; AdamW with
+a rate that rises and falls, as for digits-cnn.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from brinell.core import pairs
+from brinell.core.contracts import Dataset
+from brinell.core.errors import RequestError
+from brinell.core.intervals import wilson
+from brinell.core.splits import stratified
+from brinell.distances import _embedding as embedding
+from brinell.distances.embedding import FORMAT, Embedding
+from brinell.engine.plan import open_data
+from brinell.studies.epsilon import conditions
+from brinell.studies.metric import separation
+
+Array = np.ndarray[Any, Any]
+ASIDE = 0.2
+"""The share of the data that is judged by where no other data are named."""
+JUDGED = 1000
+"""Samples at most by whose pairs the AUC is measured."""
+MOST_BYTES = 10**6
+CLASSES_PER_BATCH = 16
+REPORTS = 10
+
+
+class MetricRequest(BaseModel):
+    """What a user asks for; the words are those of the command line."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = "digits?split=train"
+    """Data to learn from, as NAME:PATH?option=value."""
+    test: str | None = None
+    """Data to judge by; none keeps a fifth of each class of the other aside."""
+    samples: int = Field(default=20000, ge=2)
+    """Samples of the data at most, from the first."""
+    margin: float = Field(default=0.2, gt=0, lt=4)
+    """Alpha: by how much farther, in squared distance, another class is to be. On the unit sphere that is 4 at most."""
+    steps: int = Field(default=1500, ge=1)
+    """Batches."""
+    batch_size: int = Field(default=128, ge=4)
+    """Samples of a batch, of up to 16 classes."""
+    rate: float = Field(default=0.002, gt=0)
+    """The largest learning rate."""
+    neighbours: int = Field(default=5, ge=1)
+    """How many neighbours vote."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of weights, batches and intervals."""
+
+
+class Limits(BaseModel):
+    """What held-out samples allow, in one distance, as quantiles over them; null where nothing limits it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    label: dict[str, float | None]
+    """Half the distance to the nearest training sample of another class, beyond which the classes' balls may meet."""
+    interpolation: dict[str, float | None]
+    """The distance to the nearest training sample of the same class."""
+
+
+class Votes(BaseModel):
+    """Accuracy of nearest neighbours on the held-out samples."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: float
+    low: float
+    """Wilson, 95 %."""
+    high: float
+    k: int
+    """Right votes."""
+    n: int
+
+
+class MetricAnswer(BaseModel):
+    """`brinell train-metric --json`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    embedding: str
+    """The file, for `--norm embedding:FILE`."""
+    digest: str
+    """Hash of it."""
+    bytes: int
+    parameters: int
+    data: str
+    """Name of the data."""
+    trained_on: int
+    """Samples."""
+    held_out: int
+    """Samples by which all figures are measured."""
+    judged: int
+    """Of those, how many have their pairs in the AUC."""
+    classes: int
+    triplets: int
+    """Semi-hard triplets seen in all."""
+    seconds: float
+    """Processor time of the training."""
+    auc: dict[str, float]
+    """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain, low, high: of the second."""
+    neighbours: int
+    """How many voted."""
+    knn: dict[str, Votes]
+    """pixels and embedding."""
+    scale: float
+    """Median ratio of L2 in pixels to the distance in the embedding."""
+    eps: dict[str, Limits]
+    """pixels (L2) and embedding."""
+    notes: tuple[str, ...]
+    """What a reader should know of the data."""
+
+
+def train_metric(request: MetricRequest, out: Path, tell: Callable[[str], None]) -> MetricAnswer:
+    """Train, write the file, and measure.
+
+    Raises:
+        RequestError: data that cannot teach or be judged, or a missing library.
+    """
+    if out.suffix != ".safetensors":
+        raise RequestError(f"{out} is no name for an embedding: end it with .safetensors")
+    tools = _tools(request.margin)
+    dataset = open_data(request.data)
+    x, y, held_x, held_y = _split(request, dataset)
+    notes = _look(y, held_y, request.neighbours)
+    mean, spread = float(x.mean()), float(x.std())
+    if not spread > 0 or not np.isfinite(spread):
+        raise RequestError(f"data {dataset.name} holds one value only, or NaN: there is nothing to learn a distance from")
+    layers = embedding.layers_for(dataset.domain, mean, spread)
+    network = embedding.build(layers)
+    parameters = sum(one.numel() for one in network.parameters())
+    if 4 * parameters > MOST_BYTES:
+        raise RequestError(f"inputs of shape {dataset.domain.shape} make a network of {parameters} weights: shrink them first")
+    embedding.initial(network, torch.Generator().manual_seed(request.seed))
+    begun = time.process_time()
+    triplets = _train(network, x, y, request, tools, tell)
+    seconds = time.process_time() - begun
+    facts = {"domain": dataset.domain.facts(), "layers": layers, "scale": _scale(network, x, request.seed)}
+    about = request.model_dump() | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets}
+    _save(network, out, facts | {"about": about})
+    kept = Embedding(path=str(out))
+    return _judge(
+        request,
+        kept,
+        (x, y, held_x, held_y),
+        embedding=str(out),
+        digest=kept.digest(),
+        bytes=out.stat().st_size,
+        parameters=parameters,
+        data=dataset.name,
+        classes=len(np.unique(y)),
+        triplets=triplets,
+        seconds=seconds,
+        scale=kept.scale,
+        notes=notes,
+    )
+
+
+def _tools(margin: float) -> tuple[Any, Any]:
+    """The miner and the loss of the library, neither of which draws a random number."""
+    try:
+        from pytorch_metric_learning import distances, losses, miners
+    except ModuleNotFoundError:
+        raise RequestError("training an embedding needs pytorch-metric-learning: pip install 'brinell[metric]'") from None
+    squared = distances.LpDistance(normalize_embeddings=False, p=2, power=2)
+    return (
+        miners.TripletMarginMiner(margin=margin, type_of_triplets="semihard", distance=squared),
+        losses.TripletMarginLoss(margin=margin, distance=squared),
+    )
+
+
+def _split(request: MetricRequest, dataset: Dataset) -> tuple[Tensor, Array, Tensor, Array]:
+    """Inputs and labels to learn from, and those to judge by."""
+    n = min(request.samples, len(dataset))
+    labels = np.asarray(dataset.labels()[:n], dtype=np.int64)
+    if request.test is None:
+        first, second = stratified(labels, ASIDE, request.seed)
+        return dataset.load(first.tolist()), labels[first], dataset.load(second.tolist()), labels[second]
+    other = open_data(request.test)
+    if other.domain.shape != dataset.domain.shape or other.classes != dataset.classes:
+        raise RequestError(f"{other.name} has other shapes or classes than {dataset.name}: judge by data of the same kind")
+    m = min(request.samples, len(other))
+    held = np.asarray(other.labels()[:m], dtype=np.int64)
+    return dataset.load(range(n)), labels, other.load(range(m)), held
+
+
+def _look(y: Array, held: Array, neighbours: int) -> tuple[str, ...]:
+    """Notes on the labels.
+
+    Raises:
+        RequestError: they can teach nothing, or nothing can be judged by them.
+    """
+    classes, count = np.unique(y, return_counts=True)
+    if len(classes) < 2 or not (count > 1).any():
+        raise RequestError("a triplet takes two samples of one class and one of another: these data have none to learn from")
+    if len(np.unique(held)) < 2 or len(np.unique(held)) == len(held):
+        raise RequestError("the held-out samples make no pair within a class, or none between classes: name more by --test")
+    if neighbours > len(y):
+        raise RequestError(f"{neighbours} neighbours cannot vote among {len(y)} samples: ask for fewer")
+    notes = []
+    if single := classes[count == 1].tolist():
+        notes.append(f"classes of one sample ({', '.join(map(str, single[:6]))}) are never pulled together, only pushed away")
+    if new := sorted(set(held.tolist()) - set(classes.tolist())):
+        notes.append(f"held-out classes that were not learnt: {', '.join(map(str, new[:6]))}")
+    return tuple(notes)
+
+
+def _batches(y: Array, request: MetricRequest) -> Iterator[Tensor]:
+    """Positions of each batch: some classes, as many samples of each, drawn anew; rare classes repeat theirs never."""
+    rng = torch.Generator().manual_seed(request.seed + 1)
+    rows = [torch.from_numpy(np.flatnonzero(y == label)) for label in np.unique(y)]
+    chosen = min(len(rows), CLASSES_PER_BATCH, request.batch_size // 2)
+    each = request.batch_size // chosen
+    for _ in range(request.steps):
+        classes = torch.randperm(len(rows), generator=rng)[:chosen].tolist()
+        # With many samples a few draws never meet; a whole permutation for each batch would cost more than the network.
+        drawn = [np.unique(torch.randint(len(rows[c]), (each,), generator=rng).numpy()) for c in classes]
+        yield torch.cat([rows[c][torch.from_numpy(at)] for c, at in zip(classes, drawn, strict=True)])
+
+
+def _train(
+    network: nn.Module, x: Tensor, y: Array, request: MetricRequest, tools: tuple[Any, Any], tell: Callable[[str], None]
+) -> int:
+    """Returns how many triplets were seen."""
+    miner, loss = tools
+    labels = torch.from_numpy(y)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=request.rate, weight_decay=0.01)
+    seen, since = 0, 0
+    with torch.enable_grad():
+        for step, rows in enumerate(_batches(y, request), 1):
+            part = step / request.steps
+            optimizer.param_groups[0]["lr"] = request.rate * min(5 * part, 1.25 * (1 - part) + 0.01)
+            points = network(x[rows]).flatten(1)
+            triplets = miner(points.detach(), labels[rows])
+            seen, since = seen + len(triplets[0]), since + len(triplets[0])
+            if len(triplets[0]):
+                optimizer.zero_grad()
+                loss(points, labels[rows], triplets).backward()
+                optimizer.step()
+            if step % max(1, request.steps // REPORTS) == 0:
+                tell(f"step {step} of {request.steps}: {since} semi-hard triplets since the last line")
+                since = 0
+    if not seen:
+        raise RequestError("no batch held a semi-hard triplet: try a larger --margin, or --batch-size for rare classes")
+    network.requires_grad_(False)
+    return seen
+
+
+def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
+    """Median ratio of both distances over pairs of neighbours in a random order."""
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed + 2))[:2000]
+    with torch.no_grad():
+        shown = x[order]
+        points = torch.cat([network(part).flatten(1) for part in torch.split(shown, 256)])
+    far, near = ((one[1:] - one[:-1]).flatten(1).norm(dim=1) for one in (shown, points))
+    told = near > 1e-6
+    if not told.any():
+        raise RequestError("the network sends every input to the same point: try more --steps, or another --rate")
+    return float((far[told] / near[told]).median())
+
+
+def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
+    """Write the file whole, one beside it taking its place."""
+    from safetensors.torch import save
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = out.with_name(out.name + ".part")
+    head = {"format": FORMAT, "kind": "embedding"} | facts
+    state = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
+    beside.write_bytes(save(state, {"brinell": json.dumps(head)}))
+    os.replace(beside, out)
+
+
+def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, Tensor, Array], **known: Any) -> MetricAnswer:
+    x, y, held_x, held_y = split
+    spaces = {
+        "pixels": (x.flatten(1), held_x.flatten(1)),
+        "embedding": (kept.embed(x), kept.embed(held_x)),
+    }
+    some = np.sort(np.random.default_rng(request.seed).permutation(len(held_y))[:JUDGED])
+    if len(np.unique(held_y[some])) in (1, len(some)):
+        raise RequestError("too few held-out samples of one class to judge a distance by: name more by --test")
+    at = torch.from_numpy(some)
+    found = separation.gain(spaces["pixels"][1][at], spaces["embedding"][1][at], held_y[some], request.seed)
+    return MetricAnswer(
+        trained_on=len(y),
+        held_out=len(held_y),
+        judged=len(some),
+        auc={
+            "pixels": found.before,
+            "embedding": found.after,
+            "gain": found.after - found.before,
+            "low": found.low,
+            "high": found.high,
+        },
+        neighbours=request.neighbours,
+        knn={name: _votes(points, held, y, held_y, request.neighbours) for name, (points, held) in spaces.items()},
+        eps={name: _limits(points, y, held[at], held_y[some]) for name, (points, held) in spaces.items()},
+        **known,
+    )
+
+
+def _votes(points: Tensor, held: Tensor, y: Array, held_y: Array, k: int) -> Votes:
+    said = separation.votes(held, points, y, int(max(y.max(), held_y.max())) + 1, k)
+    right, n = int((said == held_y).sum()), len(held_y)
+    interval = wilson(right, n)
+    assert interval is not None  # there are held-out samples
+    return Votes(value=right / n, low=interval.low, high=interval.high, k=right, n=n)
+
+
+def _limits(points: Tensor, y: Array, held: Tensor, held_y: Array) -> Limits:
+    near = pairs.l2_to(held, held_y, points, y)
+    found = conditions.limits(other=near.other, same=near.same)
+    return Limits(label=_quantiles(found[conditions.LABEL]), interpolation=_quantiles(found[conditions.INTERPOLATION]))
+
+
+def _quantiles(values: Array) -> dict[str, float | None]:
+    """The smallest, the hundredth from below, the median."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return {"least": None, "percent_1": None, "median": None}
+    return {"least": float(known.min()), "percent_1": float(np.quantile(known, 0.01)), "median": float(np.median(known))}
+
+
+__all__ = ["MetricAnswer", "MetricRequest", "train_metric"]

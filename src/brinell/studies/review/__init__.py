@@ -1,0 +1,1 @@
+"""`brinell epsilon --review`: people judge which changes of a picture they notice."""

@@ -1,0 +1,136 @@
+"""What people saw: per class the size at which half of the changes are noticed, and whether the class is still named right."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from brinell.analysis.results import Rate
+from brinell.analysis.robust_accuracy import rate
+from brinell.studies.review.psychometric import Curve, fit
+from brinell.studies.review.records import Answer, Review
+
+
+class Noticed(BaseModel):
+    """One group of answers: a class, or all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    n: int
+    """Answers to changed pairs."""
+    noticed: int
+    threshold: float | None
+    """Size at which half of the changes are noticed, false alarms taken out; None where what was shown does not reach it."""
+    low: float | None
+    """Lower end of the 95 % interval; None: below everything shown."""
+    high: float | None
+    """Upper end; None: above everything shown."""
+
+
+class Named(BaseModel):
+    """How often the class of the picture was still named right, at one size of the change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    eps: float
+    """Mean size in the group; 0 for equal pairs."""
+    right: Rate
+    noticed: Rate
+
+
+class ReviewResult(BaseModel):
+    """What `brinell epsilon --review --json` prints at the end."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    data: str
+    norm: str
+    change: str
+    reviewers: list[str]
+    answered: int
+    trials: int
+    catch: int
+    """Equal pairs that were judged."""
+    false_alarms: int
+    """Of these, how many were said to differ."""
+    overall: Noticed | None
+    """None as long as no changed pair was judged."""
+    per_class: list[Noticed]
+    """Classes of which a changed pair was judged, in their order."""
+    by_size: list[Named]
+    """Ascending."""
+
+
+def summarise(review: Review, curves: Mapping[int | None, Curve] | None = None) -> ReviewResult:
+    """The review in figures.
+
+    Args:
+        review: the review.
+        curves: what `fits` gave, where it is at hand.
+
+    Raises:
+        RequestError: a damaged file.
+    """
+    answers = review.answers()
+    curves = fits(review, answers) if curves is None else curves
+    trials = {trial.number: trial for trial in review.trials}
+    equal = [answer for answer in answers if trials[answer.trial].eps == 0]
+    request = review.request
+    return ReviewResult(
+        folder=str(review.path),
+        data=str(request["data"]),
+        norm=str(request["norm"]),
+        change=str(request["change"]),
+        reviewers=sorted({answer.reviewer for answer in answers}),
+        answered=len(answers),
+        trials=len(review.trials),
+        catch=len(equal),
+        false_alarms=sum(answer.differs for answer in equal),
+        overall=_noticed("all classes", curves[None]) if None in curves else None,
+        per_class=[_noticed(name, curves[i]) for i, name in enumerate(review.classes) if i in curves],
+        by_size=_by_size(review, answers),
+    )
+
+
+def fits(review: Review, answers: Sequence[Answer]) -> dict[int | None, Curve]:
+    """The curve of every class that was shown changed, and under None that of all.
+
+    False alarms are a habit of the person, not of the class: every curve is given all equal pairs.
+    """
+    trials = {trial.number: trial for trial in review.trials}
+    size = np.array([trials[answer.trial].eps for answer in answers], np.float64)
+    label = np.array([trials[answer.trial].label for answer in answers], np.int64)
+    differs = np.array([answer.differs for answer in answers], bool)
+    found: dict[int | None, Curve] = {}
+    for group in (None, *range(len(review.classes))):
+        rows = (size == 0) | (label == group if group is not None else True)
+        if (curve := fit(size[rows], differs[rows])) is not None:
+            found[group] = curve
+    return found
+
+
+def _noticed(name: str, curve: Curve) -> Noticed:
+    return Noticed(name=name, n=curve.n, noticed=curve.noticed, threshold=curve.threshold, low=curve.low, high=curve.high)
+
+
+def _by_size(review: Review, answers: Sequence[Answer]) -> list[Named]:
+    """Answers grouped by size; what was asked as one size differs a little once clipped, so sizes within 15 % share a row."""
+    trials = {trial.number: trial for trial in review.trials}
+    ordered = sorted(answers, key=lambda answer: trials[answer.trial].eps)
+    groups: list[list[Answer]] = []
+    for answer in ordered:
+        size = trials[answer.trial].eps
+        first = trials[groups[-1][0].trial].eps if groups else None
+        if first is None or (size > 0) != (first > 0) or size > 1.15 * first:
+            groups.append([])
+        groups[-1].append(answer)
+    return [
+        Named(
+            eps=float(np.mean([trials[answer.trial].eps for answer in group])),
+            right=rate(sum(answer.named == trials[answer.trial].label for answer in group), len(group)),
+            noticed=rate(sum(answer.differs for answer in group), len(group)),
+        )
+        for group in groups
+    ]

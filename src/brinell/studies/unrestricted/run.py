@@ -1,0 +1,384 @@
+"""The unrestricted attack: what is asked for, whether it can be done, what is done (design/0014-unrestricted.md)."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core.batch import Batch
+from brinell.core.contracts import Dataset
+from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access, Target
+from brinell.core.reference import Nearest, nearest
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.core.version import VERSION
+from brinell.engine.hashing import cell
+from brinell.engine.plan import check_classes, choose_device, facts_of, open_data, opener_of
+from brinell.engine.shard import predict, session
+from brinell.studies.unrestricted.generator import Kept, load
+from brinell.studies.unrestricted.records import FORMAT, NORMS, Outcome
+from brinell.studies.unrestricted.search import Found, LatentSearch, errs, search, sees, stored
+
+BLOCK = 128
+"""Attempts that are searched, judged and written together."""
+SETTINGS = ("steps", "rate", "radius", "hold", "keep", "sure")
+
+
+class UnrestrictedRequest(BaseModel):
+    """What a user asks for; the words are those of the command line and of unrestricted.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str = "digits?split=train"
+    """The training data, to whose samples distances are measured."""
+    model: tuple[str, ...] = ("digits-cnn",)
+    """The models under attack."""
+    judge: tuple[str, ...] = ()
+    """Further models that say which class they see, and are never attacked."""
+    generator: str = ""
+    """A file that brinell train-generator wrote."""
+    per_class: int = Field(default=20, ge=1)
+    """Attempts for each intended class."""
+    noise: float = Field(default=0.1, ge=0)
+    """The largest change of a value in the variant with small noise, in the units of the data; 0 leaves that variant out."""
+    towards: str | None = None
+    """The class, by name or number, that the models are to see; none for any wrong one."""
+    steps: int = LatentSearch.steps
+    """Gradient steps of a search at most."""
+    rate: float = LatentSearch.rate
+    """Size of a step, in the latent's standard deviations."""
+    radius: float = LatentSearch.radius
+    """How far each value of the latent may go before it is held back."""
+    hold: float = LatentSearch.hold
+    """Weight of being held back."""
+    keep: float = LatentSearch.keep
+    """Weight of the auxiliary classifier's loss."""
+    sure: float = LatentSearch.sure
+    """Probability of the intended class that the auxiliary classifier must give at the least."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of every random number."""
+    batch_size: int = Field(default=128, ge=1)
+    """The most inputs shown to a model at once."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
+
+    @field_validator("model", "judge", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnrestrictedPlan:
+    """Everything that determines the records."""
+
+    request: UnrestrictedRequest
+    dataset: Dataset
+    data_digest: str
+    kept: Kept
+    generator_digest: str
+    targets: tuple[Target, ...]
+    judges: tuple[Target, ...]
+    variants: dict[str, LatentSearch]
+    intended: Tensor
+    """(attempts,) int64."""
+    wanted: int | None
+    device: torch.device
+
+    @property
+    def parts(self) -> int:
+        """How many blocks there are."""
+        return math.ceil(len(self.intended) / BLOCK)
+
+    @property
+    def cell(self) -> str:
+        """Hash of all that the content depends on."""
+        return cell(
+            format=FORMAT,
+            brinell=VERSION,
+            models=[[target.name, target.digest()] for target in self.targets],
+            judges=[[judge.name, judge.digest()] for judge in self.judges],
+            generator=self.generator_digest,
+            data=self.data_digest,
+            variants={name: repr(settings) for name, settings in self.variants.items()},
+            intended=self.intended.tolist(),
+            wanted=self.wanted,
+            seed=self.request.seed,
+        )
+
+
+def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
+    """Resolve a request, naming whatever does not fit before any query is spent.
+
+    Raises:
+        RequestError: any part that cannot be carried out.
+    """
+    if not request.generator:
+        raise RequestError(
+            "no generator is named: brinell train-generator --out generator.safetensors makes one; add --generator"
+        )
+    kept = load(Path(request.generator))
+    dataset, device = open_data(request.data), choose_device(request.device)
+    labels = np.asarray(dataset.labels(), dtype=np.int64)
+    kept.check(dataset.domain, len(dataset.classes))
+    if missing := sorted(set(range(len(dataset.classes))) - set(labels.tolist())):
+        raise RequestError(f"class {dataset.classes[missing[0]]!r} has no sample in {dataset.name}: give data with all classes")
+    targets, judges = (tuple(opener_of(spec, dataset)() for spec in specs) for specs in (request.model, request.judge))
+    for target in (*targets, *judges):
+        check_classes(target, labels)
+        if target.classes != len(dataset.classes):
+            raise RequestError(
+                f"model {target.name} tells {target.classes} classes apart, and the data has {len(dataset.classes)}"
+            )
+    for target in targets:
+        if target.access < Access.GRADIENTS:
+            raise RequestError(
+                f"model {target.name} answers {target.access.name.lower()} only, and a search needs gradients: make it a --judge"
+            )
+    for models in (targets, judges):
+        _distinct(models)
+    wanted = None if request.towards is None else _class(request.towards, dataset.classes)
+    sources = [number for number in range(len(dataset.classes)) if number != wanted]
+    return UnrestrictedPlan(
+        request=request,
+        dataset=dataset,
+        data_digest=dataset.digest(),
+        kept=kept,
+        generator_digest=kept.digest(),
+        targets=targets,
+        judges=judges,
+        variants=_variants(request),
+        intended=torch.tensor(sources).repeat(request.per_class),
+        wanted=wanted,
+        device=device,
+    )
+
+
+def _variants(request: UnrestrictedRequest) -> dict[str, LatentSearch]:
+    settings = {name: getattr(request, name) for name in SETTINGS}
+    try:
+        plain = {"latent": LatentSearch(**settings)}
+        return plain | ({"noise": LatentSearch(noise=request.noise, **settings)} if request.noise else {})
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+def _class(name: str, classes: tuple[str, ...]) -> int:
+    if name in classes:
+        return classes.index(name)
+    if name.isdigit() and int(name) < len(classes):
+        return int(name)
+    raise RequestError(f"there is no class {name!r}{plugins.nearest(name, classes)}: name one, or give its number")
+
+
+def _distinct(targets: tuple[Target, ...]) -> None:
+    names = [target.name for target in targets]
+    for name in names:
+        if names.count(name) > 1:
+            raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")
+
+
+class Seen(NamedTuple):
+    """What everybody but the target says of some inputs, and how far they are from the training data."""
+
+    aux: Tensor
+    """(n, classes) logits of the auxiliary classifier."""
+    kept: Tensor
+    """(n,) bool: it sees the intended class, as surely as was asked for."""
+    judges: Tensor
+    """(n, judges) int64."""
+    clear: Tensor
+    """(n,) bool: the auxiliary classifier and every judge see the intended class."""
+    nearest: dict[str, Nearest]
+    anchors: dict[str, Nearest]
+    """Neighbours of the nearest training sample of the intended class."""
+
+
+class Engine:
+    """Carries a plan out, a block at a time; a context manager, in which the models are in evaluation mode on their device."""
+
+    def __init__(self, plan: UnrestrictedPlan, on_pass: Callable[[int, int], None]) -> None:
+        self.plan, self.on_pass, self._held = plan, on_pass, ExitStack()
+
+    def __enter__(self) -> "Engine":
+        plan = self.plan
+        for model in (*plan.targets, *plan.judges):
+            self._held.enter_context(session(model, plan.device))
+        plan.kept.generator.to(plan.device)
+        plan.kept.classifier.to(plan.device)
+        self.x = plan.dataset.load(range(len(plan.dataset))).to(plan.device)
+        self.y = torch.as_tensor(plan.dataset.labels(), device=plan.device).long()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def block(self, number: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray[Any, Any]]]:
+        """The rows and arrays of the attempts from `number` * BLOCK on."""
+        plan = self.plan
+        ids = torch.arange(number * BLOCK, min((number + 1) * BLOCK, len(plan.intended)), device=plan.device)
+        y = plan.intended.to(plan.device)[ids]
+        z0 = Streams.of(plan.request.seed, ids).fold("latent").normal(plan.kept.generator.latent)
+        with torch.no_grad():
+            plain = stored(plan.kept.generator(z0, y), plan.dataset.domain)
+        seen = self._look(plain, y)
+        rows: list[dict[str, Any]] = []
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        for target in plan.targets:
+            first = predict(target, plain, plan.request.batch_size)
+            start = seen.clear & (first.argmax(1) == y)
+            for variant, settings in plan.variants.items():
+                at = start.nonzero()[:, 0]
+                trial = self._search(target, settings, plain[at], z0[at], y[at])
+                made = _rows(self, ids, y, first, seen, at, trial)
+                rows += [{"model": target.name, "variant": variant} | row for row in made]
+                self._keep(arrays, ids, plain, made, f"{target.name}/{variant}", at, trial)
+        return rows, arrays
+
+    def _search(self, target: Target, settings: LatentSearch, plain: Tensor, z0: Tensor, y: Tensor) -> "Trial | None":
+        """Every attempt of a block whose plain sample is clear and right, behind the desk of a ledger without a norm ball."""
+        if not len(y):
+            return None
+        plan, domain = self.plan, self.plan.dataset.domain
+        low, high = domain.bounds(plain)
+        everything = torch.full((len(y),), float((high - low).max()), device=y.device)
+        threat = Threat(distance=plugins.build("distance", "linf", {}), eps=everything, domain=domain)
+        batch = Batch(ids=torch.arange(len(y), device=y.device), x=plain, y=y)
+        ledger = Ledger(target, batch, threat, batch_size=plan.request.batch_size, minimal=True, on_pass=self.on_pass)
+        wanted = None if plan.wanted is None else torch.full_like(y, plan.wanted)
+        started = time.perf_counter()
+        found = search(ledger.desk(), plan.kept.generator, plan.kept.classifier, z0, y, domain, settings, wanted)
+        seconds = time.perf_counter() - started
+        logits = predict(target, found.x, plan.request.batch_size)
+        return Trial(found, z0, plain, logits, errs(logits, y, wanted), self._look(found.x, y), ledger, seconds)
+
+    def _look(self, x: Tensor, y: Tensor) -> Seen:
+        plan = self.plan
+        with torch.no_grad():
+            aux = plan.kept.classifier(x)
+        judges = [predict(judge, x, plan.request.batch_size).argmax(1) for judge in plan.judges]
+        stacked = torch.stack(judges, 1) if judges else torch.zeros(len(x), 0, dtype=torch.int64, device=x.device)
+        kept = sees(aux, y, plan.request.sure)
+        clear = kept & (stacked == y[:, None]).all(1)
+        near = {norm: nearest(x, y, self.x, self.y, norm) for norm in NORMS}
+        anchors = {}
+        for norm in NORMS:
+            at = torch.from_numpy(near[norm].same_at).to(x.device)
+            anchors[norm] = nearest(self.x[at], y, self.x, self.y, norm, itself=at)
+        return Seen(aux, kept, stacked, clear, near, anchors)
+
+    def _keep(
+        self,
+        arrays: dict[str, np.ndarray[Any, Any]],
+        ids: Tensor,
+        plain: Tensor,
+        rows: list[dict[str, Any]],
+        name: str,
+        at: Tensor,
+        trial: "Trial | None",
+    ) -> None:
+        """The inputs on which the target errs, searched or plain, and the training samples nearest to them."""
+        place = {row: number for number, row in enumerate(at.tolist())}
+        for row, held in enumerate(rows):
+            if held["outcome"] in (Outcome.UNCLEAR, Outcome.SURVIVED):
+                continue
+            attempt = int(ids[row])
+            arrays[f"{attempt}/plain"] = plain[row].numpy(force=True)
+            searched = held["outcome"] != Outcome.GENERALISATION
+            if searched and trial is not None:
+                arrays[f"{attempt}/{name}"] = trial.found.x[place[row]].numpy(force=True)
+                arrays[f"{attempt}/{name}/latent"] = trial.found.z[place[row]].numpy(force=True)
+            for side in ("l2_same_at", "l2_other_at"):
+                where = held[side] if searched else held[f"plain_{side}"]
+                arrays[f"reference/{where}"] = self.x[where].numpy(force=True)
+
+
+class Trial(NamedTuple):
+    """A search and all that was said of what it ended at."""
+
+    found: Found
+    z0: Tensor
+    plain: Tensor
+    logits: Tensor
+    errs: Tensor
+    seen: Seen
+    ledger: Ledger
+    seconds: float
+
+
+def _rows(
+    engine: Engine, ids: Tensor, y: Tensor, first: Tensor, seen: Seen, at: Tensor, trial: Trial | None
+) -> list[dict[str, Any]]:
+    """A row for each attempt of a block; `at` are those that were searched."""
+    plain = {f"plain_{name}": values for name, values in _said(first, seen, y).items()}
+    found = _ended(trial, y[at], at.numel()) if trial is not None else {}
+    place = {row: number for number, row in enumerate(at.tolist())}
+    rows = []
+    for row, attempt in enumerate(ids.tolist()):
+        held: dict[str, Any] = {"attempt": attempt, "intended": int(y[row]), "wanted": engine.plan.wanted}
+        held |= {name: values[row] for name, values in plain.items()}
+        if row in place:
+            held |= {name: values[place[row]] for name, values in found.items()}
+        else:
+            held |= {"forwards": 0, "backwards": 0, "judge_forwards": 1, "seconds": 0.0}
+            held["outcome"] = str(Outcome.GENERALISATION if bool(seen.clear[row]) else Outcome.UNCLEAR)
+        rows.append(held)
+    return rows
+
+
+def _said(logits: Tensor, seen: Seen, y: Tensor) -> dict[str, list[Any]]:
+    """What target, auxiliary classifier, judges and neighbours say of some inputs, column by column."""
+    top = logits.softmax(1).max(1)
+    columns: dict[str, list[Any]] = {
+        "pred": top.indices.tolist(),
+        "confidence": top.values.tolist(),
+        "aux": seen.aux.argmax(1).tolist(),
+        "aux_probability": seen.aux.softmax(1).gather(1, y[:, None])[:, 0].tolist(),
+        "judges": seen.judges.tolist(),
+    }
+    for norm in NORMS:
+        columns |= {f"{norm}_{name}": values.tolist() for name, values in seen.nearest[norm]._asdict().items()}
+        columns |= {f"{norm}_anchor_{name}": getattr(seen.anchors[norm], name).tolist() for name in ("same", "other")}
+    return columns
+
+
+def _ended(trial: Trial, y: Tensor, n: int) -> dict[str, list[Any]]:
+    """The columns of the attempts that were searched."""
+    moved, latent = (trial.found.x - trial.plain).flatten(1), trial.found.z - trial.z0
+    outcome = [
+        str(Outcome.SURVIVED if not (wrong and aux) else Outcome.FOUND if clear else Outcome.CONTESTED)
+        for wrong, aux, clear in zip(trial.errs.tolist(), trial.seen.kept.tolist(), trial.seen.clear.tolist(), strict=True)
+    ]
+    ledger = trial.ledger
+    work = (ledger.forwards + ledger.backwards).double()
+    return _said(trial.logits, trial.seen, y) | {
+        "outcome": outcome,
+        "latent_l2": latent.norm(dim=1).tolist(),
+        "latent_linf": latent.abs().amax(1).tolist(),
+        "moved_l2": moved.norm(dim=1).tolist(),
+        "moved_linf": moved.abs().amax(1).tolist(),
+        "forwards": ledger.forwards.tolist(),
+        "backwards": ledger.backwards.tolist(),
+        "queries_to_success": [value or None for value in ledger.first_success.tolist()],
+        "judge_forwards": [2] * n,
+        "seconds": (trial.seconds * work / work.sum()).tolist(),
+    }
+
+
+def models_of(targets: tuple[Target, ...]) -> list[dict[str, Any]]:
+    """What a manifest says of models."""
+    return [{"name": target.name, **facts_of(target)} for target in targets]
+
+
+__all__ = ["BLOCK", "Engine", "UnrestrictedPlan", "UnrestrictedRequest", "make_plan", "models_of"]

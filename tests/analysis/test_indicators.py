@@ -1,0 +1,202 @@
+"""Checks on records, by hand; what counts as vouched for; and runs from before the checks."""
+
+import numpy as np
+import pytest
+
+from brinell.analysis.gate import Threshold, against_thresholds, gate
+from brinell.analysis.indicators import NEEDED, caveat, checks_of
+from brinell.analysis.robust_accuracy import summarise_model
+from brinell.core.checks import Code
+
+N, EPS = 20, [0.0, 0.1]
+LABELS = np.arange(N) % 2
+
+
+def run(
+    synthetic, breaks=None, margins=(-0.5, -0.5), stages=("apgd-ce", "apgd-dlr"), access=("gradients", "gradients"), **changes
+):
+    """A run in which every clean margin is 1; `margins` are what each stage left of the survivors, numbers or (N,)."""
+    breaks = np.full((len(stages), N), np.inf) if breaks is None else breaks
+    rows = synthetic.records("m", LABELS, EPS, breaks, stages=stages)
+    for stage, left in zip(stages, margins, strict=True):
+        here = (rows.attack == stage) & (rows.outcome == "survived")
+        rows = synthetic.change(rows, here, best_margin=np.broadcast_to(left, N)[rows.sample_id[here]])
+    manifest = synthetic.manifest(["m"], EPS, N, ["zero", "one"], stages=stages, **changes)
+    for stage, sees in zip(manifest["stages"], access, strict=True):
+        stage["access"] = sees
+    return rows, manifest
+
+
+def check(code, rows, manifest):
+    return next(one for one in checks_of(rows, manifest, "m") if one.code == code)
+
+
+# Wilson's lower ends of 12, 13 of 20: 0.387, 0.433.
+@pytest.mark.parametrize(("rising", "passed"), [(0, True), (12, True), (13, False), (20, False)])
+def test_a_last_attack_that_still_gains_on_many(synthetic, rising, passed):
+    last = np.where(np.arange(N) < rising, -0.4, -0.6)
+    found = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, last)))
+    assert (found.passed, found.figure, found.limit) == (passed, rising / N, 0.4)
+    assert f"{rising} of 20 survivors" in found.text
+
+
+def test_a_gain_is_a_share_of_all_that_was_gained(synthetic):
+    """From 1 to 0.5 is a gain of 0.5. 0.02 more are 3.8 % of all, and 0.03 are 5.7 %."""
+    assert check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, -0.48))).figure == 0
+    assert check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, -0.47))).figure == 1
+
+
+def test_the_best_before_counts_and_not_the_one_before(synthetic):
+    three = ("apgd-ce", "apgd-dlr", "apgd-t")
+    found = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.3, -0.6, -0.31), stages=three, access=("gradients",) * 3))
+    assert found.passed and found.figure == 0
+
+
+# 10 of 100 backward evaluations are enough to be held against, 9 are not.
+@pytest.mark.parametrize(("steps", "judged"), [(10, True), (9, False)])
+def test_a_long_attack_is_not_held_against_a_short_one(synthetic, steps, judged):
+    """That 100 steps come further than one says nothing of the 100."""
+    rows, manifest = run(synthetic, margins=(-0.9, -0.4))
+    rows = synthetic.change(rows, rows.attack == "apgd-ce", backwards=steps)
+    found = check(Code.INCOMPLETE, rows, manifest)
+    assert found.passed is (False if judged else None)
+
+
+def test_what_falls_later_is_no_survivor(synthetic):
+    """The second attack gains on the 15 that a black box breaks afterwards, and on none of the rest."""
+    three = ("apgd-ce", "apgd-dlr", "square")
+    breaks = np.full((3, N), np.inf)
+    breaks[2, :15] = 0.05
+    last = np.where(np.arange(N) < 15, -0.1, -0.6)
+    rows, manifest = run(synthetic, breaks, (-0.5, last, -0.5), three, ("gradients", "gradients", "scores"))
+    found = check(Code.INCOMPLETE, rows, manifest)
+    assert found.passed and "0 of 5 survivors" in found.text
+    better = check(Code.BLACK_BOX, rows, manifest)
+    assert better.passed is False and better.figure == 0.75
+
+
+def test_when_incomplete_optimisation_cannot_be_told(synthetic):
+    alone = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5,), stages=("pgd",), access=("gradients",)))
+    assert alone.passed is None and "two gradient attacks" in alone.text
+    nothing_left = check(Code.INCOMPLETE, *run(synthetic, np.full((2, N), 0.05)))
+    assert nothing_left.passed and nothing_left.figure is None
+    assert check(Code.INCOMPLETE, *run(synthetic, state="running")).passed is None
+
+
+# 0.2 points: one sample of 20 is beyond (lower end 0.9 %), none is not.
+@pytest.mark.parametrize(("broken", "passed"), [(0, True), (1, False)])
+def test_a_black_box_that_breaks_what_gradients_left(synthetic, broken, passed):
+    breaks = np.full((2, N), np.inf)
+    breaks[1, :broken] = 0.05
+    found = check(Code.BLACK_BOX, *run(synthetic, breaks, (-0.5, -0.5), ("apgd-ce", "square"), ("gradients", "scores")))
+    assert found.passed is passed and found.figure == broken / N
+
+
+def test_one_sample_of_a_hundred_and_twenty_eight_raises_no_alarm():
+    from brinell.core.intervals import wilson
+
+    assert wilson(1, 128).low < 0.002 < wilson(8, 1000).low
+
+
+def test_a_black_box_alone_beats_nobody(synthetic):
+    """Where the gradient attack cannot run on the model, there is nothing that the black box could be better than."""
+    skipped = [{"model": "m", "stage": "apgd-ce", "why": "no gradients"}]
+    breaks = np.stack([np.full(N, np.inf), np.where(np.arange(N) < 10, 0.05, np.inf)])
+    found = check(
+        Code.BLACK_BOX, *run(synthetic, breaks, (-0.5, -0.5), ("apgd-ce", "square"), ("gradients", "scores"), skipped=skipped)
+    )
+    assert found.passed is None
+
+
+def test_every_check_is_listed_once_and_in_order(synthetic):
+    assert [one.code for one in checks_of(*run(synthetic), "m")] == list(Code)
+
+
+def kept(*failed, missing=()):
+    """The checks that a run keeps of its looks."""
+    looks = list(Code)[: list(Code).index(Code.BLACK_BOX)]
+    return {
+        "m": [
+            {
+                "code": code,
+                "passed": None if code in missing else code not in failed,
+                "text": f"about {code}",
+                "figure": None,
+                "limit": None,
+            }
+            for code in looks
+        ]
+    }
+
+
+MISSING_BOX = "1 check could not be made (black-box-better)"
+
+
+THREE, SEES = ("apgd-ce", "apgd-dlr", "square"), ("gradients", "gradients", "scores")
+
+
+@pytest.mark.parametrize(
+    ("checks", "words"),
+    [
+        (kept(), None),
+        (kept(Code.ZERO), "not vouched for: 1 check failed (zero-gradients)"),
+        (
+            kept(Code.ZERO, Code.UNCONSTRAINED, missing=[Code.MISLEADING]),
+            "not vouched for: 2 checks failed (zero-gradients, unconstrained-failure), "
+            "1 could not be made (misleading-gradients)",
+        ),
+        (kept(missing=[Code.ZERO]), "not vouched for: 1 check could not be made (zero-gradients)"),
+        (kept(missing=[Code.ONE_HOT]), None),
+    ],
+)
+def test_what_is_vouched_for(synthetic, checks, words):
+    """Two gradient attacks that agree, and a black box that breaks nothing more."""
+    rows, manifest = run(synthetic, margins=(-0.5,) * 3, stages=THREE, access=SEES, checks=checks)
+    result = summarise_model(manifest, rows, "r", "m")
+    assert result.caveat == words
+    assert {warning.code for warning in result.warnings} == {one.code for one in result.checks if one.passed is False}
+
+
+def test_without_a_black_box_nothing_is_vouched_for_unless_nothing_is_left(synthetic):
+    rows, manifest = run(synthetic, checks=kept())
+    assert summarise_model(manifest, rows, "r", "m").caveat == f"not vouched for: {MISSING_BOX}"
+    rows, manifest = run(synthetic, np.full((2, N), 0.05), checks=kept())
+    assert summarise_model(manifest, rows, "r", "m").caveat is None
+
+
+def test_a_run_that_is_older_than_the_checks_opens(synthetic):
+    warned = [{"code": "zero-gradients", "model": "m", "text": "flat"}, {"code": "odd", "model": None, "text": "other"}]
+    rows, manifest = run(synthetic, warnings=warned)
+    manifest.pop("checks", None)
+    result = summarise_model(manifest, rows, "r", "m")
+    states = {one.code: one.passed for one in result.checks}
+    assert states[Code.ZERO] is False and states[Code.MISLEADING] is None and states[Code.INCOMPLETE]
+    assert [warning.code for warning in result.warnings] == ["zero-gradients", "odd"], "a warning is told once"
+    assert "1 check failed (zero-gradients), 6 could not be made" in str(result.caveat)
+    manifest["warnings"], manifest["state"] = [], "running"
+    assert summarise_model(manifest, rows, "r", "m").caveat == "not vouched for: no checks were made"
+
+
+def test_no_check_that_counts_is_forgotten():
+    assert {Code.RANDOM, Code.ZERO, Code.MISLEADING, Code.UNCONSTRAINED, Code.BLACK_BOX, Code.INCOMPLETE} <= NEEDED
+    assert caveat([]) is None
+
+
+def test_the_gate_lists_every_check_that_was_made(synthetic):
+    rows, manifest = run(synthetic, checks=kept(Code.MISLEADING, missing=[Code.ZERO]))
+    result = summarise_model(manifest, rows, "r", "m")
+    asked = against_thresholds(result, [Threshold(metric="robust", minimum=0.5)])
+
+    def failing(*allow, vouched=False):
+        verdict = gate(result, asked, allow=allow, vouched=vouched)
+        assert verdict.passed == all(one.passed for one in verdict.checks)
+        return {one.name.removeprefix("no warning ") for one in verdict.checks if not one.passed}
+
+    assert failing() == {"misleading-gradients"} and failing("misleading-gradients") == set()
+    assert failing(vouched=True) == {"misleading-gradients", "zero-gradients", "black-box-better"}
+    assert failing("misleading-gradients", "zero-gradients", "black-box-better", vouched=True) == set()
+    names = [one.name for one in gate(result, asked).checks]
+    assert "no warning random-answers" in names and "no warning zero-gradients" in names and len(names) == len(set(names))
+    assert "no warning transfer-failure" not in names, "what is never looked for is no condition"
+    shown = {one.name: one for one in gate(result, asked).checks}["no warning incomplete-optimisation"]
+    assert (shown.observed, shown.required) == (0.0, 0.4)

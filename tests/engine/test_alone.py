@@ -1,0 +1,74 @@
+"""Attacks compared on every sample: `alone=true`, and success within so many queries."""
+
+import pytest
+import torch
+from tests._helpers import Recorder, audited, cells_of, threshold
+
+from brinell.analysis.robust_accuracy import summarise
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.engine.cascade import build_stages
+from brinell.report import html
+
+DOMAIN = Domain(kind="image", shape=(1, 4, 4))
+
+
+def _audit(tmp_path, second):
+    # Margins from 0.01 to 0.4 in the first value alone: some break at once, some later, the last never within 0.3.
+    x = torch.full((8, 1, 4, 4), 0.5)
+    x[:, 0, 0, 0] = 0.5 - torch.linspace(0.01, 0.4, 8)
+    target = Recorder(threshold(0.5), DOMAIN)
+    return audited(
+        tmp_path / "run", target, x, torch.zeros(8, dtype=torch.long), eps="0.3", norm="l2", attack=("simba?steps=60", second)
+    )
+
+
+def test_a_stage_alone_attacks_what_earlier_ones_broke(tmp_path):
+    apart = _audit(tmp_path / "a", "square?steps=200&alone=true")
+    after = _audit(tmp_path / "b", "square?steps=200")
+    alone = {key[2]: outcome for key, outcome in cells_of(apart.records()).items() if key[1].startswith("square")}
+    cascaded = {key[2]: outcome for key, outcome in cells_of(after.records()).items() if key[1].startswith("square")}
+    assert "fooled_before" in cascaded.values()
+    assert "fooled_before" not in alone.values()
+    assert any(alone[sample] == "fooled" for sample, outcome in cascaded.items() if outcome == "fooled_before")
+
+
+def test_success_within_queries_counts_every_sample(tmp_path):
+    run = _audit(tmp_path, "square?steps=200&alone=true")
+    [model] = summarise(run.manifest, run.records(), "run").models
+    by_name = {curve.attack: curve for curve in model.success_by_queries}
+    assert set(by_name) == {"simba?steps=60", "square?steps=200&alone=true"}
+    records = run.records()
+    for name, curve in by_name.items():
+        mine = records.attack == name
+        queries = records.queries_to_success[mine].compressed()
+        for budget, rate in zip(curve.queries, curve.success, strict=True):
+            assert (rate.k, rate.n) == (int((queries <= budget).sum()), 8)
+
+
+def test_a_stage_that_saw_the_hard_samples_only_has_no_curve(tmp_path):
+    run = _audit(tmp_path, "square?steps=200")
+    [model] = summarise(run.manifest, run.records(), "run").models
+    assert [curve.attack for curve in model.success_by_queries] == ["simba?steps=60"]
+
+
+def test_alone_is_true_or_false():
+    assert build_stages(("square?alone=true",))[0].turn.alone
+    with pytest.raises(RequestError, match="alone is 'yes'"):
+        build_stages(("square?alone=yes",))
+
+
+def test_the_page_draws_success_within_queries(tmp_path):
+    run = _audit(tmp_path, "square?steps=200&alone=true")
+    page = html.write(run.path).read_text()
+    assert "Success within so many queries at 0.3" in page
+    assert page.count("queries of one sample") == 1
+    assert "Success within so many queries" not in html.write(audited_without(tmp_path / "other").path).read_text()
+
+
+def audited_without(out):
+    """A run whose only attack uses gradients."""
+    x = torch.full((2, 1, 4, 4), 0.45)
+    return audited(
+        out, Recorder(threshold(0.5), DOMAIN), x, torch.zeros(2, dtype=torch.long), eps="0.3", norm="l2", attack=("pgd",)
+    )

@@ -1,0 +1,166 @@
+"""Models and samples at the ends of what can be asked: one line or a right figure, never a crash."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from _defences import Lying, Noisy, Quantised
+from _helpers import Recorder, audited, cells_of, mlp, plan_of, threshold, workspace
+from brinell.cli import run as cli
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.core.record import BROKEN, Outcome
+from brinell.engine.cascade import CASCADES
+from brinell.models._torch_model import TorchTarget
+from brinell.report import html
+
+X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.31, 0.9]], dtype=np.float32)
+Y = np.zeros(4, dtype=int)
+
+
+def closed(access=Access.SCORES):
+    """The threshold model without its gradients."""
+    target = Recorder(lambda x: threshold(0.5)(x).detach())
+    target.access = access
+    return target
+
+
+# A model without gradients
+
+
+@pytest.mark.parametrize("attack", ["apgd-ce", "fgsm"])
+def test_a_gradient_attack_on_a_model_without_gradients_offers_the_black_box(attack):
+    with pytest.raises(RequestError) as refused:
+        plan_of(closed(), X, Y, attack=(attack, "fab"))
+    line = str(refused.value)
+    assert f"({attack}, fab: it needs gradients, and the model gives scores only)" in line
+    assert line.endswith("ask for --attack black-box, which needs scores only") and "\n" not in line
+
+
+def test_what_gives_labels_only_is_offered_what_needs_no_scores():
+    with pytest.raises(RequestError, match="labels only") as refused:
+        plan_of(closed(Access.LABELS), X, Y, attack=("black-box", "fgsm"))
+    assert str(refused.value).endswith("ask for --attack hop-skip-jump, which needs labels only")
+
+
+def test_the_black_box_cascade_runs_on_it(tmp_path):
+    run = audited(tmp_path / "run", closed(), X, Y, eps="0.05,0.25", attack=("black-box",), queries=400)
+    assert run.manifest["stages"][0]["settings"]["steps"] == 5000
+    cells = cells_of(run.records())
+    broken = [cells["recorder", "square?steps=5000", sample, 0.25] in BROKEN for sample in range(4)]
+    assert broken == [True, True, False, True], "margins are 0.12, 0.02, 0.30, 0.19"
+    html.write(run.path)
+    page = (run.path / "report.html").read_text()
+    assert "not vouched for: 7 checks could not be made" in page and "black-box-better" in page
+
+
+def test_stages_that_can_run_do(tmp_path):
+    """The gradient stages of a cascade are skipped, and the black box is no better than nothing."""
+    result = brinell.audit(closed(), (X, Y), eps="0.25", attack=("slides",), queries=300, out=tmp_path / "run").models[0]
+    assert [stage.skipped is None for stage in result.stages] == [False, False, False, True]
+    assert result.robust_accuracy[0].k == 1 and not result.warnings
+
+
+def test_a_stage_that_waits_for_another_does_not_spare_everything(tmp_path):
+    """`within` keeps a stage to what an earlier one brought near; where none can, nothing would be attacked at all."""
+    with pytest.raises(RequestError, match="no attack before it can run"):
+        plan_of(closed(), X, Y, attack=("fgsm", "square?within=0.1"))
+    with pytest.raises(RequestError, match="no attack before it can run"):
+        plan_of(Recorder(threshold(0.5)), X, Y, attack=("fgsm?within=0.1",))
+
+
+def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
+    """No target of the command line hides its gradients yet, so one that does stands in for it."""
+    work = workspace(tmp_path)
+    monkeypatch.setattr(TorchTarget, "access", Access.SCORES)
+    words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", "0.1"]
+    assert cli([*words, "--attack", "pgd", "--out", str(tmp_path / "run")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 1 and "--attack black-box" in err
+    assert cli([*words, "--attack", "black-box", "--queries", "50", "--out", str(tmp_path / "run")]) == 0
+    out, err = capsys.readouterr()
+    assert "not vouched for" in out and "Traceback" not in err
+
+
+# Few classes
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("cascade", CASCADES)
+def test_every_cascade_runs_on_few_classes(tmp_path, cascade, classes):
+    target = TorchTarget(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
+    x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
+    y = target.predict(x).argmax(1)
+    run = audited(tmp_path / "run", target, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
+    records = run.records()
+    assert run.manifest["state"] == "finished" and not (records.outcome == Outcome.FAILED).any()
+    found = records.outcome == Outcome.FOOLED
+    assert found.any() and (records.adv_pred[found] != records.label[found]).all()
+    assert set(records.adv_pred[found].tolist()) <= set(range(classes))
+
+
+# Models that mislead
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    x = torch.rand(30, 6, generator=torch.Generator().manual_seed(2))
+    return x, mlp(6, 3)(x).argmax(1)
+
+
+@pytest.mark.parametrize(
+    ("defence", "code"),
+    [
+        (lambda net: Noisy(net, 0.3), "random-answers"),
+        (lambda net: Lying(net, "zeros"), "zero-gradients"),
+        (lambda net: Quantised(net, 4), "zero-gradients"),
+    ],
+)
+def test_a_model_that_misleads_is_audited_and_marked(tmp_path, capsys, vectors, defence, code):
+    x, y = vectors
+    run = tmp_path / "run"
+    model = defence(mlp(6, 3))
+    result = brinell.audit(model, (x, y), eps="0.1", attack=("apgd-ce?steps=5", "square?steps=50"), out=run).models[0]
+    assert code in {warning.code for warning in result.warnings} and code in str(result.caveat)
+    assert result.complete and result.robust_accuracy[0].n == 30
+    assert code in (run / "report.html").read_text()
+    assert cli(["gate", str(run), "--robust", "0"]) == 1
+    assert re.search(f"^FAIL  no warning {code}: ", capsys.readouterr().out, flags=re.MULTILINE)
+
+
+# Samples of which everything, or nothing, falls
+
+
+class Wall(nn.Module):
+    """Two classes whose boundary lies at 0.5 of the first value."""
+
+    def __init__(self, steep=20):
+        super().__init__()
+        self.steep = steep
+
+    def forward(self, x):
+        z = self.steep * (x[:, 0] - 0.5)
+        return torch.stack([-z, z], 1)
+
+
+def test_saturated_logits_cost_the_fast_cascade_its_budget_and_no_sample(tmp_path):
+    """The cross-entropy has no gradient, so its stages leave every sample where it was and the next would be spared all."""
+    result = brinell.audit(Wall(1000), (X - 0.01, Y), eps="0.4", attack="fast", queries=100, out=tmp_path / "run").models[0]
+    assert result.robust_accuracy[0].k == 0 and "saturated-logits" in str(result.caveat)
+
+
+@pytest.mark.parametrize(("eps", "left"), [("0.01", 4), ("0.4", 0)])
+@pytest.mark.parametrize("cascade", ["standard", "fast"])
+def test_nothing_or_everything_falls(tmp_path, capsys, cascade, eps, left):
+    run = tmp_path / "run"
+    result = brinell.audit(Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=100, out=run).models[0]
+    rate = result.robust_accuracy[0]
+    assert (rate.k, rate.n, result.complete) == (left, 4, True)
+    assert f"{25 * left:.1f}" in (run / "report.html").read_text()
+    assert cli(["verify", str(run)]) == 2, "a model in memory is named as such"
+    assert cli(["gate", str(run), "--robust", "0"]) == 0

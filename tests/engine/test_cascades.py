@@ -1,0 +1,142 @@
+"""Stages by name, and stages that are kept to the samples near the boundary."""
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import Recorder, audited, cells_of, threshold
+from brinell.core.checks import Code
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.core.record import Outcome
+from brinell.engine.cascade import CASCADES, PRESETS, Turn, build_stages
+from brinell.engine.checks import MASKING
+
+E, S, A, M, P = (
+    Outcome.FOOLED_BEFORE,
+    Outcome.SURVIVED,
+    Outcome.SURVIVED_ABOVE,
+    Outcome.MISCLASSIFIED,
+    Outcome.SPARED,
+)
+
+LEVELS = [0.05, 0.1, 0.15, 0.2]
+# Margins 0.12, 0.02, 0.30, wrong from the start, 0.19.
+X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
+Y = np.zeros(5, dtype=int)
+
+
+def outcomes(folder, *attacks):
+    """What the last attack made of each sample at each budget."""
+    run = audited(folder, Recorder(threshold(0.5)), X, Y, eps="0.05,0.1,0.15,0.2", attack=attacks)
+    cells = cells_of(run.records())
+    return [[cells["recorder", attacks[-1], sample, level] for level in LEVELS] for sample in range(len(X))]
+
+
+@pytest.mark.parametrize("name", [*CASCADES, *PRESETS])
+def test_every_name_builds(name):
+    stages = build_stages((name,))
+    assert [stage.name for stage in stages] == list(CASCADES.get(name, (name,)))
+
+
+def test_the_standard_cascade_is_the_published_one():
+    ce, targeted, fab, square = (stage.settings() for stage in build_stages(("standard",)))
+    assert (ce["loss"], ce["steps"], ce["restarts"], ce["targets"]) == ("ce", 100, 1, 0)
+    assert (targeted["loss"], targeted["steps"], targeted["restarts"], targeted["targets"]) == ("dlr", 100, 1, 9)
+    assert (fab["steps"], fab["restarts"], fab["targets"]) == (100, 1, 9)
+    assert (square["steps"], square["p_init"], square["rescale_schedule"]) == (5000, 0.8, False)
+
+
+def test_a_stage_is_spared_what_is_far_from_the_boundary(tmp_path):
+    """FGSM leaves a part of each clean margin: 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19, at the largest budget it failed at."""
+    near = outcomes(tmp_path / "near", "fgsm", "bim?steps=3&within=0.2")
+    assert near == [[A, S, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
+    wide = outcomes(tmp_path / "wide", "fgsm", "bim?steps=3&within=0.34")
+    assert wide == [[A, S, E, E], [E, E, E, E], [A, A, A, S], [M, M, M, M], [A, A, S, E]]
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", "nan"])
+def test_within_is_a_share(value):
+    with pytest.raises(RequestError, match="share of the clean margin"):
+        build_stages((f"fgsm?within={value}",))
+
+
+CLEAN = np.array([2.0, 1.0, 4.0, 1.0])
+NEAREST = np.array([-0.2, -0.2, -1.0, 0.5])
+LAST = np.array([-1.0, -np.inf, -0.4, -0.1])
+DRAW = np.array([0.05, 0.2, 0.6, 0.95])
+
+
+@pytest.mark.parametrize(
+    ("turn", "masked", "attacked"),
+    [
+        (Turn(), False, [True, True, True, True]),
+        (Turn(within=0.1), False, [True, False, False, True]),
+        (Turn(within=0.25), False, [True, True, True, True]),
+        (Turn(last=0.1), False, [False, False, True, True]),
+        (Turn(last=0.5), False, [True, False, True, True]),
+        (Turn(share=0.5), False, [True, True, False, False]),
+        (Turn(within=0.1, share=0.5), False, [True, False, False, False]),
+        (Turn(masked=True), False, [False] * 4),
+        (Turn(masked=True), True, [True] * 4),
+    ],
+)
+def test_who_gets_a_turn_by_hand(turn, masked, attacked):
+    assert (~turn.spared(CLEAN, NEAREST, LAST, draw=DRAW, masked=masked)).tolist() == attacked
+
+
+def test_a_stage_follows_the_one_just_before_it(tmp_path):
+    """FGSM leaves 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19; a look that goes to nobody leaves nobody for the stage after it."""
+    attacks = ("fgsm", "bim?steps=3&last=0.2")
+    assert outcomes(tmp_path / "one", *attacks) == [[A, S, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
+    attacks = ("fgsm", "bim?steps=2&share=0", "bim?steps=3&last=0.2")
+    assert outcomes(tmp_path / "two", *attacks) == [[P, P, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"), [("fgsm?last=2", "share of the clean margin"), ("fgsm?share=x", "share of the samples")]
+)
+def test_shares_lie_between_0_and_1(spec, why):
+    with pytest.raises(RequestError, match=why):
+        build_stages((spec,))
+
+
+def test_when_knows_masked_only():
+    with pytest.raises(RequestError, match="it can only be masked"):
+        build_stages(("fgsm?when=sunny",))
+
+
+def rippled(ripple):
+    """A linear rule, 20 times the mean, behind a ripple whose slope drowns that of the rule: amplitude 0.002, slope 10."""
+
+    def logits(x):
+        x = x + ripple * torch.sin(5000 * x)
+        lead = 20 * (x.flatten(1).mean(1) - 0.5)
+        return torch.stack([-lead, lead], 1)
+
+    return logits
+
+
+@pytest.mark.parametrize("ripple", [0.0, 0.002])
+def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_path, ripple):
+    """Means of about 0.445: a change of 0.05 crosses the plane at most samples, and without gradients it is not seen how."""
+    x = 0.42 + 0.05 * torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    target = Recorder(rippled(ripple), Domain(kind="image", shape=(1, 8, 8)))
+    run = audited(tmp_path / "run", target, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",))
+    records = run.records()
+    full = [stage["name"] for stage in run.manifest["stages"] if stage["turn"]["masked"]]
+    assert len(full) == 4
+    assert bool((records.forwards[np.isin(records.attack, full)] > 0).any()) == (ripple > 0)
+    warnings = {warning["code"] for warning in run.manifest["warnings"]}
+    assert bool(warnings & (MASKING | {Code.AHEAD})) == (ripple > 0)
+
+
+@pytest.mark.parametrize(("access", "norm", "runs"), [(3, "linf", False), (2, "linf", True), (3, "l1", True)])
+def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path, access, norm, runs):
+    target = Recorder(threshold(0.5))
+    target.access = Access(access)
+    attacks = ("apgd-ce?steps=2", "square?steps=2", "square?steps=5&when=masked")
+    run = audited(tmp_path / "run", target, X, Y, eps="0.001", norm=norm, attack=attacks)
+    records = run.records()
+    assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs

@@ -1,0 +1,385 @@
+"""Broken defences each raise their check, healthy networks raise none, and every look is counted."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from _defences import Around, Lying, Noisy, OneHot, Purifying, Quantised, Ripples, Scaled, Softmax
+from _helpers import VECTOR, Recorder, audited, batch_of, carry_out, distance, mlp, plan_of, threshold
+from brinell.core import losses
+from brinell.core.checks import Code
+from brinell.core.domain import Domain
+from brinell.core.errors import TargetError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.datasets.digits import Digits
+from brinell.datasets.image_folder import ImageFolder
+from brinell.datasets.npz import Npz
+from brinell.engine import probes as looks
+from brinell.engine.checks import MASKING, check_answers, look, looked_for
+from brinell.models._torch_model import TorchTarget
+from brinell.models.digits_cnn import DigitsCnn
+from brinell.models.torch import TorchModule
+
+MEASURED = [Code.RANDOM, Code.INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.UNCONSTRAINED]
+
+
+def looked(target, x, y, eps=0.1, norm="linf", **more):
+    """The looks at the inputs that the model is right about."""
+    with torch.no_grad():
+        right = torch.cat([target.predict(part) for part in x.split(32)]).argmax(1) == y
+    batch = batch_of(x[right], y[right])
+    return look(target, batch, distance(norm), eps, Streams.of(0, batch.ids), **more)
+
+
+def failed(seen):
+    return {finding.code for finding in seen.findings if finding.passed is False}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """The built-in network with 64 digits."""
+    data = Digits()()
+    return DigitsCnn()(data.domain), data.load(range(64)), torch.from_numpy(data.labels()[:64])
+
+
+# Known answers
+
+
+def desk_of(function, x, *, classes=2):
+    """A desk, its ledger, the batch, and logits and gradients of the margin, all inputs of class 0."""
+    target = Recorder(function, VECTOR, classes)
+    batch = batch_of(x, [0] * len(x))
+    ledger = Ledger(target, batch, Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=VECTOR))
+    answer = ledger.desk().gradient(batch.ids, batch.x, losses.margin)
+    return ledger, batch, answer
+
+
+def misled_on(function, x, eps=0.2):
+    ledger, batch, answer = desk_of(function, x)
+    failed, visible = looks.misled(
+        ledger.desk(),
+        batch,
+        answer.logits,
+        answer.grad,
+        distance=distance("linf"),
+        domain=VECTOR,
+        eps=eps,
+        rng=Streams.of(0, batch.ids),
+    )
+    spent = list(zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True))
+    return failed.tolist(), visible.tolist(), spent
+
+
+POINTS = [[0.05, 0.5], [0.2, 0.5], [0.44, 0.1], [0.3, 0.9]]
+
+
+def test_a_linear_model_keeps_every_promise():
+    """Within 0.2 of the boundary at 0.5 only 0.44 is: half of the budget leads across it, and nothing more is asked there."""
+    failed, visible, spent = misled_on(threshold(0.5), POINTS)
+    assert (failed, visible) == ([False] * 4, [True] * 4)
+    # The gradient that the look is given, two steps, the walk (one look, six gradients), two steps where it leads.
+    assert spent == [(1 + 2 + 7 + 2, 1 + 6)] * 2 + [(1 + 2 + 1, 1), (1 + 2 + 7 + 2, 1 + 6)]
+
+
+def test_a_gradient_that_points_away_keeps_none():
+    class Away(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return -grad
+
+    assert misled_on(lambda x: threshold(0.5)(Away.apply(x)), POINTS)[:2] == ([True] * 4, [True] * 4)
+
+
+def test_a_gradient_that_fails_further_on_is_found_there():
+    """Up to 0.15 the model is linear, beyond it is flat, and the gradient does not say so."""
+
+    def plateau(x):
+        bent = torch.cat([x[:, :1].clamp(max=0.15), x[:, 1:]], 1)
+        return threshold(0.5)(x + (bent - x).detach())
+
+    failed, visible, _ = misled_on(plateau, [[0.02, 0.5], [0.02, 0.1]])
+    assert (failed, visible) == ([True] * 2, [True] * 2)
+    assert misled_on(plateau, [[0.02, 0.5], [0.02, 0.1]], eps=0.1)[0] == [False] * 2, "within 0.1 it is linear"
+
+
+def test_a_stair_as_high_as_its_gradient_promises_is_flat_within_a_step():
+    """Steps of 1/16 to 1/4 of 0.01 never leave a stair of width 0.1, in whose middle the points are."""
+
+    def stair(x):
+        return threshold(0.5)(x + (((x * 10).round() / 10) - x).detach())
+
+    middles = [[0.1, 0.5], [0.2, 0.5], [0.4, 0.1], [0.3, 0.9]]
+    assert misled_on(stair, middles, eps=0.01)[:2] == ([True] * 4, [True] * 4)
+
+
+def test_what_is_too_small_to_be_seen_is_not_judged():
+    failed, visible, _ = misled_on(threshold(0.5), POINTS, eps=1e-7)
+    assert visible == [False] * 4 and failed == [False] * 4
+
+
+def test_the_attack_without_a_budget_by_hand():
+    """0.25, 0.45 and 0.65 pass the boundary at 0.5: three looks, and a gradient before all but the first."""
+    ledger, batch, answer = desk_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
+    assert looks.unbroken(ledger.desk(), batch, answer.grad, VECTOR).tolist() == [False, False]
+    assert ledger.forwards.tolist() == [1 + 3 + 2, 1 + 1] and ledger.backwards.tolist() == [1 + 2, 1]
+
+
+def test_nothing_breaks_a_model_whose_boundary_is_out_of_bounds():
+    ledger, batch, answer = desk_of(threshold(1.5), [[0.05, 0.5], [0.9, 0.5]])
+    assert looks.unbroken(ledger.desk(), batch, answer.grad, VECTOR).tolist() == [True, True]
+    # At the bound nothing can move, and nothing more is asked.
+    assert ledger.forwards.tolist() == [1 + 2 * 6 - 1 + 1, 1 + 1 + 1]
+
+
+def test_gradients_that_are_no_numbers_lead_nowhere():
+    grad = torch.tensor([[1.0, 0.0], [0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0]])
+    assert looks.steep(grad).tolist() == [True, False, False, False]
+
+
+# Planted defences
+
+
+PLANTED = {
+    "random output": (Noisy, {Code.RANDOM}),
+    "faintly random output": (lambda net: Noisy(net, 0.01), {Code.RANDOM}),
+    "quantised input": (Quantised, {Code.ZERO, Code.UNCONSTRAINED}),
+    "quantised in 256 levels": (lambda net: Quantised(net, 255), {Code.ZERO, Code.UNCONSTRAINED}),
+    "quantised, gradient passed through": (lambda net: Quantised(net, 16, through=True), {Code.MISLEADING}),
+    "one-hot output": (OneHot, {Code.ONE_HOT, Code.ZERO, Code.UNCONSTRAINED}),
+    "saturated logits": (Scaled, {Code.SATURATED}),
+    "shattered gradient": (Ripples, {Code.MISLEADING, Code.UNCONSTRAINED}),
+    "shattered finely": (lambda net: Ripples(net, 0.005, 3000), {Code.MISLEADING}),
+    "detached gradient": (lambda net: Lying(net, "zeros"), {Code.ZERO, Code.UNCONSTRAINED}),
+    "gradient that is NaN": (lambda net: Lying(net, "nan"), {Code.ZERO, Code.UNCONSTRAINED}),
+    "noise for a gradient": (lambda net: Lying(net, "noise"), {Code.MISLEADING}),
+    "faint noise for a gradient": (lambda net: Lying(net, "faint noise"), {Code.MISLEADING}),
+    "opposite gradient": (lambda net: Lying(net, "opposite"), {Code.MISLEADING, Code.UNCONSTRAINED}),
+    "gradient inside": (Purifying, {Code.INSIDE}),
+    "gradient inside, torch.func": (lambda net: Purifying(net, "func"), {Code.INSIDE}),
+}
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("name", PLANTED)
+def test_each_broken_defence_raises_its_check(digits, name, norm):
+    target, x, y = digits
+    defence, codes = PLANTED[name]
+    seen = looked(TorchTarget(defence(target.module), target.domain, 10), x, y, {"linf": 0.1, "l2": 0.4}[norm], norm)
+    assert failed(seen) >= codes and codes & MASKING == codes
+    if Code.RANDOM not in codes:
+        extra = failed(seen) - codes
+        assert extra <= {Code.UNCONSTRAINED}, "a check that this defence does not deserve"
+
+
+def test_probabilities_are_refused(digits):
+    target, x, _ = digits
+    soft = TorchTarget(Softmax(target.module), target.domain, 10)
+    with pytest.raises(TargetError, match="answers probabilities"):
+        check_answers(soft.predict(x).detach(), soft)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_the_built_in_network_raises_none(digits, norm):
+    seen = looked(*digits, {"linf": 0.1, "l2": 1.0, "l1": 4.0}[norm], norm)
+    assert not failed(seen) and [finding.code for finding in seen.findings] == looked_for()
+    assert all(finding.passed for finding in seen.findings)
+
+
+def test_switching_gradients_on_is_no_gradient_inside(digits):
+    target, x, y = digits
+    assert not failed(looked(TorchTarget(Purifying(target.module, "never"), target.domain, 10), x, y))
+
+
+@pytest.mark.parametrize("factor", [1e-4, 1e-2, 3.0])
+def test_the_scale_of_the_logits_does_not_matter(digits, factor):
+    target, x, y = digits
+    assert not failed(looked(TorchTarget(Scaled(target.module, factor), target.domain, 10), x, y))
+
+
+NETWORKS = [
+    ("mnist", "lenet5", "mnist_weights/lenet5_clean", (0.3, 2.0)),
+    ("mnist", "lenet5", "mnist_weights/lenet5_advtrained", (0.3, 2.0)),
+    ("mnist", "cnn4", "mnist_weights/cnn4_pgd", (0.3, 2.0)),
+    ("cifar10", "resnet20", "cifar10_weights/resnet20", (8 / 255, 0.5)),
+    ("cifar10", "captum_cnn", "cifar10_weights/captum_cnn_plain", (8 / 255, 0.5)),
+    ("cifar10", "resnet4b", "cifar10_robust_weights/resnet4b", (8 / 255, 0.5)),
+    ("cifar10", "resnet2b", "cifar10_robust_weights/resnet2b", (8 / 255, 0.5)),
+    ("cifar10", "cnn_wide_kw", "cifar10_robust_weights/cnn_wide_kw", (8 / 255, 0.5)),
+]
+
+
+MASKED = {("mnist_weights/lenet5_advtrained", "l2"): {Code.MISLEADING}}
+"""Trained in Linf alone. Square with 1000 steps breaks 62 % of the samples that APGD-CE and APGD-DLR leave in L2."""
+
+
+def network(root, shared, folder, factory, weights, n):
+    if folder == "imagenet":
+        data, at = ImageFolder(path=str(shared / "imagenet_samples"))(), range(0, 250, 16)
+    else:
+        data, at = Npz(path=str(shared / folder / f"{folder}_test.npz"))(), range(n)
+    file = root / "examples" / "models" / f"{folder}.py"
+    target = TorchModule(path=f"{file}:{factory}", weights=str(shared / f"{weights}.safetensors"))(data.domain)
+    return target, data.load(at), torch.from_numpy(data.labels()[at.start : at.stop : at.step]).long()
+
+
+@pytest.mark.parametrize(("folder", "factory", "weights", "budgets"), NETWORKS)
+def test_published_networks_raise_what_they_deserve(root, shared, folder, factory, weights, budgets):
+    subject = network(root, shared, folder, factory, weights, 64 if folder == "mnist" else 24)
+    for norm, eps in zip(("linf", "l2"), budgets, strict=True):
+        assert failed(looked(*subject, eps, norm)) == MASKED.get((weights, norm), set())
+
+
+def test_a_photograph_network_raises_none(root, shared):
+    assert not failed(looked(*network(root, shared, "imagenet", "mcunet_144", "imagenet_weights/mcunet_144", 16), 4 / 255))
+
+
+@pytest.mark.parametrize("name", ["shattered gradient", "noise for a gradient", "quantised input", "saturated logits"])
+def test_defences_on_a_robust_network(root, shared, name):
+    target, x, y = network(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 64)
+    defence, codes = PLANTED[name]
+    assert failed(looked(TorchTarget(defence(target.module), target.domain, 10), x, y, 0.3)) & codes
+
+
+# What looks cost, and what they need
+
+
+def test_looks_are_counted_and_few(digits):
+    target, x, y = digits
+    for defence, most in (
+        (Around, (14, 8)),
+        (lambda net: Lying(net, "opposite"), (29, 15)),
+        (lambda net: Lying(net, "zeros"), (3, 2)),
+    ):
+        recorder = Recorder(TorchTarget(defence(target.module), target.domain, 10).predict, target.domain, 10)
+        batch = batch_of(x, y)
+        seen = look(recorder, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=16)
+        assert seen.forwards == recorder.seen <= most[0] * 64 and seen.backwards <= most[1] * 64
+        assert max(len(call) for call in recorder.calls) <= 16
+
+
+def test_a_model_that_falls_at_once_costs_little(digits):
+    seen = looked(*digits, eps=0.4)
+    assert seen.forwards <= 8 * 64 and seen.backwards <= 3 * 64
+
+
+def test_looks_do_not_depend_on_time_or_batch_size(digits):
+    target, x, y = digits
+    subject = TorchTarget(Ripples(target.module), target.domain, 10)
+    one, again, small = (looked(subject, x, y, batch_size=size) for size in (128, 128, 10))
+    assert one == again
+    assert [f.passed for f in small.findings] == [f.passed for f in one.findings]
+    assert abs(small.findings[6].figure - one.findings[6].figure) < 0.1
+
+
+@pytest.mark.parametrize("access", [Access.SCORES, Access.LABELS])
+def test_without_gradients_the_looks_that_can_be_made_are(digits, access):
+    target, x, y = digits
+
+    class Closed:
+        name, domain, classes = "closed", target.domain, 10
+
+        def predict(self, x):
+            with torch.no_grad():
+                return target.predict(x)
+
+    closed = Closed()
+    closed.access = access
+    seen = {finding.code: finding for finding in looked(closed, x, y).findings}
+    assert seen[Code.RANDOM].passed and not any(finding.passed is False for finding in seen.values())
+    assert seen[Code.ZERO].passed is None and f"{access.name.lower()} only" in seen[Code.ZERO].text
+    assert [code for code in MEASURED if seen[code].passed is None] == MEASURED[1:]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("kind", "shape"), [("vector", (6,)), ("signal", (2, 3)), ("image", (1, 2, 3))])
+def test_every_kind_of_input_and_number_of_classes(kind, shape, classes):
+    target = TorchTarget(mlp(6, classes), Domain(kind=kind, shape=shape, low=-1.0, high=2.0), classes)
+    x = torch.rand(40, *shape, generator=torch.Generator().manual_seed(0))
+    y = target.predict(x).argmax(1).detach()
+    seen = looked(target, x, y)
+    assert not failed(seen) - {Code.UNCONSTRAINED} and len(seen.findings) == len(looked_for())
+
+
+def test_a_model_that_fails_off_its_data_is_not_judged(digits):
+    target, x, y = digits
+
+    class Fragile(Around):
+        def forward(self, z):
+            known = torch.cdist(z.flatten(1), x.flatten(1)).amin(1) < 1e-6
+            return self.net(z) + torch.where(known, 0.0, float("nan"))[:, None]
+
+    seen = {f.code: f for f in looked(TorchTarget(Fragile(target.module), target.domain, 10), x, y).findings}
+    assert seen[Code.MISLEADING].passed is None and "NaN" in seen[Code.MISLEADING].text
+    assert seen[Code.UNCONSTRAINED].passed is None and seen[Code.ZERO].passed
+
+
+def test_one_sample_and_no_budget(digits):
+    target, x, y = digits
+    seen = looked(target, x[:1], y[:1], eps=float("inf"))
+    assert not failed(seen)
+    assert {f.code for f in seen.findings if f.passed is None} == {Code.ONE_HOT}
+
+
+# In a run
+
+
+class Coin(nn.Module):
+    """Right on most inputs, and never the same twice: each instance and each call has noise of its own."""
+
+    calls = 0
+
+    def __init__(self):
+        super().__init__()
+        self.inner = mlp(6, 3)
+
+    def forward(self, x):
+        Coin.calls += 1
+        draw = torch.Generator().manual_seed(Coin.calls)
+        logits = self.inner(x)
+        return logits + 0.05 * torch.randn(logits.shape, generator=draw)
+
+
+def vectors(n=24):
+    x = torch.rand(n, 6, generator=torch.Generator().manual_seed(3))
+    return x, mlp(6, 3)(x).argmax(1)
+
+
+def test_a_run_that_goes_on_keeps_what_it_saw(tmp_path):
+    x, y = vectors()
+    domain = Domain(kind="vector", shape=(6,))
+    settings = {"attack": ("fgsm",), "eps": "0.01"}
+    run = audited(tmp_path / "run", TorchTarget(Coin(), domain, 3), x, y, **settings)
+    before = run.manifest["checks"], run.manifest["looks"]
+    figure = before[0]["model"][0]["figure"]
+    assert figure > 0.001 and {w["code"] for w in run.manifest["warnings"]} >= {"random-answers"}
+    calls = Coin.calls
+    again = audited(tmp_path / "run", TorchTarget(Coin(), domain, 3), x, y, resume=True, **settings)
+    assert (again.manifest["checks"], again.manifest["looks"]) == before
+    assert Coin.calls <= calls + 1, "looked again"
+    assert again.manifest["warnings"] == run.manifest["warnings"]
+
+
+def test_looks_are_spread_over_the_data(tmp_path):
+    """200 samples, sorted by class: the looks are made on both."""
+    x = np.stack([np.linspace(0.05, 0.45, 100), np.full(100, 0.5)], 1)
+    x = np.concatenate([x, 1 - x])
+    target = Recorder(threshold(0.5))
+    plan = plan_of(target, x, np.repeat([0, 1], 100), attack=("fgsm",), eps="0.1")
+    run = carry_out(plan, tmp_path / "run")
+    assert run.manifest["looks"]["recorder"]["forwards"] >= 64 * 7
+    first = target.calls[2]  # after the two batches of the first check
+    assert len(first) == 64 and (first[:, 0] > 0.5).sum() == 32
+
+
+def test_a_model_that_is_never_right(tmp_path):
+    x = np.array([[0.2, 0.5], [0.3, 0.5]])
+    run = audited(tmp_path / "run", Recorder(threshold(0.5)), x, [1, 1], attack=("fgsm",), eps="0.1")
+    assert run.manifest["checks"] == {"recorder": []} and run.manifest["warnings"] == []

@@ -1,0 +1,78 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brinell.core.errors import RequestError
+from brinell.engine.eps_grid import parse_eps
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "texts"),
+    [
+        ("8/255", [8 / 255], ["8/255"]),
+        ("0.3", [0.3], ["0.3"]),
+        ("0", [0.0], ["0"]),
+        ("1/255,2/255", [1 / 255, 2 / 255], ["1/255", "2/255"]),
+        (" 2/255 , 1 / 255 ", [1 / 255, 2 / 255], ["1/255", "2/255"]),
+        ("0:8/255:9", [i / 255 for i in range(9)], ["0", *(f"{i}/255" for i in range(1, 9))]),
+        ("0:8/255:5", [0, 2 / 255, 4 / 255, 6 / 255, 8 / 255], ["0", "2/255", "4/255", "6/255", "8/255"]),
+        ("0:3/255:3", [0, 1.5 / 255, 3 / 255], ["0", "1.5/255", "3/255"]),
+        ("0:1:3", [0, 0.5, 1.0], ["0", "0.5", "1"]),
+        ("0.1,1e-2", [0.01, 0.1], ["0.01", "0.1"]),
+        # Distinct and ascending, whatever the order and however often a budget is named.
+        ("0.3,8/255,0.3,0:8/255:2", [0, 8 / 255, 0.3], ["0", "8/255", "0.3"]),
+        ("2/4,0.5", [0.5], ["2/4"]),
+    ],
+)
+def test_reads(text, values, texts):
+    budgets = parse_eps(text)
+    assert budgets.values == pytest.approx(values, abs=1e-15)
+    assert list(budgets.texts) == texts
+
+
+def test_points_are_exact():
+    """Each point is the float nearest to the fraction, so that it is the same budget as when written alone."""
+    swept = parse_eps("0:8/255:9").values
+    assert swept == tuple(parse_eps(f"{i}/255").values[0] for i in range(9))
+
+
+@given(st.integers(0, 50), st.integers(1, 50), st.integers(2, 30))
+def test_ranges_are_even(low, width, points):
+    values = parse_eps(f"{low}/255:{low + width}/255:{points}").values
+    assert len(values) == points
+    assert values[0] == float(Fraction(low, 255)) and values[-1] == float(Fraction(low + width, 255))
+    np.testing.assert_allclose(np.diff(values), width / 255 / (points - 1), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("eight", "eps 'eight' is no number: write 0.3, 8/255"),
+        ("", "is no number"),
+        ("1,", "is no number"),
+        ("8/0", "is no number"),
+        ("1/2/3", "is no number"),
+        ("nan", "is no number"),
+        ("inf", "is no number"),
+        ("1e400", "is no number"),
+        ("1e999999999", "is no number"),
+        ("-1/255", "eps '-1/255' is negative: a budget is 0 or more"),
+        ("0.1,-0.2", "is negative"),
+        ("-0.1:0.1:3", "is negative"),
+        ("0:1", "has 2 parts: write from:to:points"),
+        ("0:1:2:3", "has 4 parts"),
+        ("0:1:x", "the number of points is an integer of at least 2"),
+        ("0:1:1", "at least 2"),
+        ("0:1:2.5", "at least 2"),
+        ("0:1:²", "at least 2"),
+        ("0:1:-3", "at least 2"),
+        ("1:0:3", "does not rise"),
+        ("1:1:3", "does not rise"),
+    ],
+)
+def test_refuses(text, message):
+    with pytest.raises(RequestError, match=message.replace("(", r"\(")):
+        parse_eps(text)

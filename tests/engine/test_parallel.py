@@ -1,0 +1,117 @@
+"""Groups in two halves: both at the model at once, each with an attack of its own, and neither outlives the other's failure."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import VECTOR, Recorder, audited, distance, rows_of, threshold
+from brinell.attacks.square import Square
+from brinell.core.errors import UnreachableError
+from brinell.core.model import Access
+from brinell.engine import parallel as halves
+from brinell.engine.cascade import Stage
+from brinell.engine.shard import Group, Setting
+
+PATIENCE = 20.0
+"""Seconds after which a half that does not come is not side by side."""
+
+
+class Elsewhere(Recorder):
+    """A model on another machine, as far as the audit knows."""
+
+    access, remote = Access.SCORES, True
+
+
+def setting_of(target, attack):
+    return Setting(
+        model="net",
+        target=target,
+        stage=Stage(name="mine", plugin="mine", attack=attack),
+        distance=distance("linf"),
+        domain=VECTOR,
+        levels=np.array([0.1]),
+        seed=0,
+        batch_size=16,
+        queries=None,
+    )
+
+
+def group_of(n):
+    zeros = np.zeros(n, dtype=np.int64)
+    x = torch.full((n, *VECTOR.shape), 0.3)
+    return Group(
+        sample_id=np.arange(n),
+        label=zeros,
+        clean_pred=zeros,
+        clean_confidence=np.ones(n, np.float32),
+        level=zeros,
+        x=x,
+        unit=np.ones(n),
+    )
+
+
+class Remembering:
+    """An attack that keeps what it works on, and meets the other half in the middle."""
+
+    family, access, norms = "budgeted", Access.SCORES, ("linf",)
+
+    def __init__(self, meet):
+        self.meet = meet
+
+    def __deepcopy__(self, memo):
+        return Remembering(self.meet)
+
+    def __call__(self, desk, batch, threat, rng):
+        self.batch = batch
+        desk.scores(batch.ids, batch.x)
+        self.meet.wait(PATIENCE)
+        desk.scores(self.batch.ids, batch.x + 0.05)
+
+
+def test_both_halves_are_under_way_at_once_and_keep_apart():
+    """Neither half comes past the middle before the other is there; five samples are three and two."""
+    target = Elsewhere(threshold(0.34))
+    passes = []
+    setting = setting_of(target, Remembering(threading.Barrier(2)))
+    setting = Setting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
+    found = halves.attack(setting, group_of(5), lambda sample, why: None)
+    assert found.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(found.records.outcome) == {"fooled"}
+    assert found.records.forwards.tolist() == [2] * 5 and sorted(passes) == [2, 2, 3, 3]
+    assert sorted(found.arrays) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_the_rows_are_those_of_one_piece(tmp_path, n):
+    x = torch.rand(n, *VECTOR.shape, generator=torch.Generator().manual_seed(n)) * 0.4
+    y = torch.zeros(n, dtype=torch.int64)
+    request = {"eps": "0.05:0.25:3", "attack": ("square?steps=40",)}
+    here = Recorder(threshold(0.45))
+    here.access = Access.SCORES
+    whole = audited(tmp_path / "whole", here, x, y, **request)
+    parted = audited(tmp_path / "parted", Elsewhere(threshold(0.45)), x, y, **request)
+    assert rows_of(parted.records()) == rows_of(whole.records())
+
+
+class Failing(Elsewhere):
+    """Fails in the half that has sample 0, once the other is under way."""
+
+    def __init__(self):
+        super().__init__(threshold(0.9))
+        self.other = threading.Event()
+
+    def predict(self, x):
+        if (x[:, 0] < 0.1).any():
+            assert self.other.wait(PATIENCE)
+            raise UnreachableError("nobody is there any more")
+        self.other.set()
+        return super().predict(x)
+
+
+def test_a_half_that_fails_ends_the_other():
+    group, target, steps = group_of(4), Failing(), 20_000
+    group.x[:2] = 0.0
+    with pytest.raises(UnreachableError, match="nobody"):
+        halves.attack(setting_of(target, Square(steps=steps)), group, lambda sample, why: None)
+    assert 0 < len(target.calls) < steps

@@ -1,0 +1,256 @@
+import numpy as np
+import pytest
+import torch
+
+from _helpers import VECTOR, Recorder, plan_of, threshold
+from brinell.attacks.apgd import APGD
+from brinell.attacks.pgd import PGD
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError, TargetError
+from brinell.core.model import Access
+from brinell.engine import toml
+from brinell.engine.cascade import CASCADES, DEFAULT, PRESETS, build_stages
+from brinell.engine.hashing import cell
+from brinell.engine.plan import Request, choose_device, make_plan
+
+X = np.full((6, 2), 0.4, dtype=np.float32)
+Y = np.array([0, 1, 0, 1, 0, 0])
+
+ONLY_L1 = """
+from dataclasses import dataclass
+from typing import ClassVar
+from brinell.core.model import Access
+
+@dataclass(frozen=True, kw_only=True)
+class OnlyImages:
+    \"\"\"Works on images alone.\"\"\"
+    access: ClassVar = Access.LABELS
+    distances: ClassVar = frozenset({"linf"})
+    domains: ClassVar = frozenset({"image"})
+    family: ClassVar = "minimal"
+
+    def cost(self, classes):
+        return 10 * classes, 0
+
+    def __call__(self, ledger, batch, threat, rng):
+        pass
+
+class OnlyL1(OnlyImages):
+    distances = frozenset({"l1"})
+    domains = frozenset({"vector"})
+"""
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(ONLY_L1)
+    return file
+
+
+def target(**settings):
+    return Recorder(threshold(0.5), **settings)
+
+
+# Stages
+
+
+def test_presets():
+    ce, dlr, bim = (build_stages((name,))[0].attack for name in ("apgd-ce", "apgd-dlr", "bim"))
+    assert ce == APGD(loss="ce") and dlr == APGD(loss="dlr") and bim == PGD(random_start=False)
+    assert set(DEFAULT) <= set(PRESETS) | set(CASCADES)
+
+
+def test_settings_are_converted():
+    (stage,) = build_stages(("pgd?steps=5&step_size=0.5&random_start=false&loss=dlr",))
+    assert stage.attack == PGD(steps=5, step_size=0.5, random_start=False, loss="dlr")
+    assert stage.settings() == {"steps": 5, "step_size": 0.5, "restarts": 1, "random_start": False, "loss": "dlr"}
+    assert stage.name == "pgd?steps=5&step_size=0.5&random_start=false&loss=dlr" and stage.plugin == "pgd"
+
+
+def test_settings_override_a_preset():
+    assert build_stages(("apgd-ce?loss=margin&steps=3",))[0].attack == APGD(loss="margin", steps=3)
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        ((), "no attack is named"),
+        (("pgdd",), "there is no attack 'pgdd', did you mean 'pgd'"),
+        (("apgd-se",), "did you mean 'apgd-ce'"),
+        (("pgd?step=5",), "attack pgd has no option 'step', did you mean 'steps'"),
+        (("pgd?steps=many",), "option steps of attack pgd is 'many'"),
+        (("pgd?steps=0",), "attack pgd: steps is 0"),
+        (("pgd?loss=mse",), "option loss of attack pgd is 'mse'"),
+        (("pgd?steps",), "are not key=value pairs"),
+        (("pgd", "fgsm", "pgd"), "attack pgd is named twice"),
+        (("pgd:there",), "has a path 'there'"),
+        ((":x",), "names nothing"),
+    ],
+)
+def test_stages_that_make_no_sense(specs, message):
+    with pytest.raises(RequestError, match=message.replace("?", r"\?")):
+        build_stages(specs)
+
+
+# The plan
+
+
+def test_defaults():
+    plan = plan_of(target(), X, Y)
+    assert plan.ids.tolist() == list(range(6)) and plan.labels.tolist() == Y.tolist()
+    assert [stage.name for stage in plan.stages] == list(CASCADES["fast"])
+    assert plan.budgets.values[0] == 0 and plan.levels.tolist() == list(plan.budgets.values[1:])
+    assert plan.models[0].name == "recorder" and plan.models[0].skipped == {}
+    assert plan.models[0].facts["classes"] == 2 and plan.models[0].facts["access"] == "gradients"
+
+
+def test_no_attack_runs_in_the_plan():
+    recorder = target()
+    plan_of(recorder, X, Y)
+    assert recorder.calls == []
+
+
+def test_samples_are_the_first():
+    plan = plan_of(target(), X, Y, samples=4)
+    assert plan.ids.tolist() == [0, 1, 2, 3] and plan.labels.tolist() == [0, 1, 0, 1]
+    with pytest.raises(RequestError, match="samples is 7, and .* has 6"):
+        plan_of(target(), X, Y, samples=7)
+
+
+def test_a_thousand_samples_unless_told():
+    many = np.full((1001, 2), 0.4, dtype=np.float32)
+    assert len(plan_of(target(), many, np.zeros(1001, dtype=int)).ids) == 1000
+    assert len(plan_of(target(), many, np.zeros(1001, dtype=int), samples=1001).ids) == 1001
+
+
+def test_cost_at_most():
+    """Every budget fought to the end: per run the attack's own cost and the bisection of nine levels."""
+    plan = plan_of(target(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2", "fgsm"))
+    model = plan.models[0]
+    assert plan.cost(model, plan.stages[0]) == (6 * 9 * (22 + 4), 6 * 9 * 20)
+    assert plan.cost(model, plan.stages[1]) == (6 * 9 * (2 + 4), 6 * 9 * 1)
+    capped = plan_of(target(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2",), queries=5)
+    assert capped.cost(capped.models[0], capped.stages[0])[0] <= 6 * 9 * (5 + 4)
+    assert plan_of(target(), X, Y, eps="0").cost(model, plan.stages[0]) == (0, 0)
+
+
+def test_misfits_are_listed_before_anything_is_computed(scratch):
+    images, l1 = f"{scratch}:OnlyImages", f"{scratch}:OnlyL1"
+    plan = plan_of(target(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2")
+    (model,) = plan.models
+    assert model.skipped == {images: "it works on image inputs, not on a vector", l1: "it works in l1, not in linf"}
+    assert plan.cost(model, plan.stages[0]) == (0, 0) and plan.cost(model, plan.stages[1])[0] > 0
+
+
+def test_a_minimal_attack_costs_one_run(scratch):
+    domain = Domain(kind="image", shape=(1, 1, 2))
+    recorder = Recorder(threshold(0.5), domain, classes=3)
+    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:1:9")
+    assert plan.cost(plan.models[0], plan.stages[0]) == (6 * 30, 0)
+
+
+def test_a_plan_without_a_single_attack_is_refused(scratch):
+    with pytest.raises(RequestError, match="no attack can run on recorder.*it works on image inputs"):
+        plan_of(target(), X, Y, attack=(f"{scratch}:OnlyImages",))
+    closed = target()
+    closed.access = Access.LABELS
+    with pytest.raises(RequestError, match="it needs gradients, and the model gives labels only"):
+        plan_of(closed, X, Y, attack=("fgsm", "pgd"))
+    with pytest.raises(RequestError, match="it works in embedding, l2, linf, not in l1"):
+        plan_of(target(), X, Y, norm="l1", attack=("apgd-ce",))
+
+
+def test_labels_beyond_the_model():
+    with pytest.raises(TargetError, match="tells 2 classes apart, and the data has labels from 0 to 2"):
+        plan_of(target(), X, [0, 1, 2, 0, 1, 1])
+
+
+def test_two_models_of_one_name():
+    with pytest.raises(RequestError, match="two models are called 'recorder'"):
+        plan_of((target(), target()), X, Y)
+    assert [m.name for m in plan_of((target(), target(name="other")), X, Y).models] == ["recorder", "other"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"datta": "digits"}, "there is no setting 'datta', did you mean 'data'"),
+        ({"samples": 0}, "samples is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"batch_size": 0}, "batch-size is 0"),
+        ({"queries": 0}, "queries is 0"),
+        ({"samples": "many"}, "samples is 'many'"),
+    ],
+)
+def test_settings_out_of_range(values, message):
+    with pytest.raises(RequestError, match=message):
+        toml.make_request(values)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"norm": "l7"}, "there is no distance 'l7'"),
+        ({"data": "digitz"}, "there is no dataset 'digitz', did you mean 'digits'"),
+        ({"model": "digits-cmm"}, "there is no target 'digits-cmm', did you mean 'digits-cnn'"),
+        ({"device": "abacus"}, "device 'abacus' cannot be used"),
+        ({"eps": "-1"}, "is negative"),
+        ({"data": "digits?spilt=test"}, "has no option 'spilt', did you mean 'split'"),
+        ({"data": "npz:/nowhere.npz"}, "there is no file /nowhere.npz"),
+    ],
+)
+def test_requests_that_cannot_be_carried_out(request_, message):
+    with pytest.raises(RequestError, match=message):
+        make_plan(Request(**request_))
+
+
+def test_device():
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type in ("cpu", "cuda")
+
+
+def test_groups_hold_full_batches_within_memory():
+    assert plan_of(target(), X, Y, batch_size=32).group_size == 128
+    video = Domain(kind="video", shape=(3, 16, 112, 112))
+    wide = Recorder(threshold(0.5), video)
+    plan = plan_of(wide, np.full((2, *video.shape), 0.4, dtype=np.float32), [0, 0], batch_size=128)
+    assert 1 <= plan.group_size * 4 * 3 * 16 * 112 * 112 <= 32 * 2**20
+
+
+# The request as a file
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(),
+        Request(data='npz:a "quoted" näme.npz', model=("a", "b\\c"), attack=("pgd?steps=3",), samples=5, queries=7, seed=9),
+    ],
+)
+def test_toml_round_trip(tmp_path, request_):
+    file = tmp_path / "run.toml"
+    file.write_text(toml.dump(request_), encoding="utf-8")
+    assert toml.make_request(toml.load(file)) == request_
+
+
+def test_one_model_may_be_written_without_brackets():
+    assert toml.make_request({"model": "digits-cnn", "attack": "fgsm"}).model == ("digits-cnn",)
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"data = ", "is no TOML"), (b"\xff\xfe", "is no TOML"), (None, "there is no")])
+def test_toml_that_cannot_be_read(tmp_path, content, message):
+    file = tmp_path / "run.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(RequestError, match=message):
+        toml.load(file)
+
+
+def test_cells_name_their_content():
+    one = cell(a=1, b=[1, 2.5, "x"], c={"p": 1, "q": 2})
+    assert one == cell(c={"q": 2, "p": 1}, b=[1, 2.5, "x"], a=1) and len(one) == 24
+    assert len({one, cell(a=1), cell(a="1"), cell(a=1.5), cell(b=1)}) == 5
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        cell(a=float("nan"))
+    assert VECTOR == Domain(kind="vector", shape=(2,))

@@ -1,0 +1,252 @@
+"""Random models, judged by the mean of several looks; and precision, from the request to the records."""
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import Recorder, audited, carry_out, cells_of, mlp, plan_of, rows_of, same_rows, threshold
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.record import CLEAN, Outcome
+from brinell.engine import toml
+from brinell.engine.cascade import build_stages
+from brinell.engine.engine import clean_cell, stage_cell
+from brinell.engine.verify import verify_run
+from brinell.models._torch_model import TorchTarget
+from brinell.store.run import Run
+
+# 0.08 or 0.12 from the boundary, and a budget of 0.1: the lead at its end is +0.4 or -0.4.
+X = np.array([[0.42, 0.1 + 0.02 * i] for i in range(8)] + [[0.38, 0.1 + 0.02 * i] for i in range(8)], dtype=np.float32)
+Y = np.zeros(16, dtype=int)
+EPS = 0.1
+NOISE = 0.4
+
+
+class Noisy(Recorder):
+    """Says class 1 where the first value is above `at`, with noise on its logits or on its input, which moves the lead by 0.4."""
+
+    def __init__(self, where, at=0.5):
+        draw = torch.Generator().manual_seed(7)
+
+        def logits(x):
+            noise = torch.randn(len(x), generator=draw) * NOISE
+            if where == "input":
+                return threshold(at)(x + noise[:, None] / 20)
+            return threshold(at)(x) + torch.stack([-noise / 2, noise / 2], 1)
+
+        super().__init__(logits, name=f"noisy {where}")
+
+
+def fooled(run, attack):
+    records = run.records()
+    return records.sample_id[(records.attack == attack) & (records.outcome == Outcome.FOOLED)].tolist()
+
+
+@pytest.mark.parametrize("where", ["logits", "input"])
+def test_the_mean_finds_what_one_look_calls_by_luck(tmp_path, where):
+    """Beyond the boundary by a standard deviation of one look, which luck bridges in forty tries; by five of the mean of 30."""
+    lucky = audited(tmp_path / "one", Noisy(where), X, Y, eps=str(EPS), attack=("bim?steps=40",))
+    assert len([sample for sample in fooled(lucky, "bim?steps=40") if sample >= 8]) >= 6
+    attack = "bim?steps=40&eot=30"
+    mean = audited(tmp_path / "mean", Noisy(where), X, Y, eps=str(EPS), attack=(attack,))
+    assert fooled(mean, attack) == list(range(8))
+
+
+def test_a_noisy_gradient_is_followed_along_its_mean(tmp_path):
+    """Twelve slopes of 1 under noise of 1.5: the sign of one look is wrong in every fourth, and FGSM loses half its way."""
+    draw = torch.Generator().manual_seed(3)
+
+    def logits(x):
+        z = 10 * (x * (1 + 1.5 * torch.randn(x.shape, generator=draw))).sum(1) - 60 - 10
+        return torch.stack([-z, z], 1)
+
+    domain = Domain(kind="vector", shape=(12,))
+    x, y = np.full((12, 12), 0.5, dtype=np.float32), np.zeros(12, dtype=int)
+    found = {}
+    for attack in ("fgsm", "fgsm?eot=100"):
+        run = audited(tmp_path / attack[4:], Recorder(logits, domain), x, y, eps="0.3", attack=(attack,), domain=domain)
+        stored = run.adversarial("recorder", attack, range(12))
+        found[attack] = np.mean([np.sign(array - 0.5).sum() for array in stored.values()])
+    assert found["fgsm"] < 10 < 11.5 < found["fgsm?eot=100"]
+
+
+def test_a_model_without_noise_has_the_same_verdict(tmp_path):
+    one, three = (
+        audited(tmp_path / str(eot), Recorder(threshold(0.5)), X, Y, eps="0:0.2:5", attack=(f"bim?steps=3{more}", f"fgsm{also}"))
+        for eot, more, also in ((1, "", ""), (3, "&eot=3", "?eot=3"))
+    )
+    names = dict(zip(("bim?steps=3&eot=3", "fgsm?eot=3", CLEAN), ("bim?steps=3", "fgsm", CLEAN), strict=True))
+    cost = {key: (f, b, j) for key, f, b, j in costs(one)}
+    assert cells_of(one.records()) == {
+        (model, names[attack], sample, eps): outcome
+        for (model, attack, sample, eps), outcome in cells_of(three.records()).items()
+    }
+    for (model, attack, sample, eps), *spent in costs(three):
+        assert tuple(spent) == tuple(3 * passes for passes in cost[model, names[attack], sample, eps])
+
+
+def costs(run):
+    columns = [cells_of(run.records(), name) for name in ("forwards", "backwards", "judge_forwards")]
+    return [(key, *(column[key] for column in columns)) for key in columns[0]]
+
+
+def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
+    """Stages of 1, 2 and 5 looks; the first check takes as many as the one that takes most."""
+    target = Noisy("logits")
+    attack = ("fgsm", "bim?steps=3&eot=2", "apgd-ce?steps=4&eot=5")
+    run = audited(tmp_path / "run", target, X, Y, eps="0:0.2:4", attack=attack)
+    records, looks = run.records(), run.manifest["looks"][target.name]["forwards"]  # for the checks, outside the records
+    assert set(records.forwards[records.attack == CLEAN].tolist()) == {5}
+    for name, eot in zip(attack, (1, 2, 5), strict=True):
+        mine = records.attack == name
+        assert not (records.forwards[mine] % eot).any() and records.forwards[mine].any()
+        found = mine & (records.outcome == Outcome.FOOLED)
+        assert set(records.judge_forwards[found].tolist()) <= {eot}
+    assert target.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
+
+
+@pytest.mark.parametrize("queries", [5, 9, 12])
+def test_a_budget_of_queries_holds_in_evaluations(tmp_path, queries):
+    run = audited(tmp_path / "run", Noisy("logits"), X, Y, eps="0:0.2:4", attack=("bim?steps=4&eot=5",), queries=queries)
+    spent = run.records().forwards[run.records().attack != CLEAN]
+    assert 0 < spent.max() <= queries
+
+
+def stopped(monkeypatch, plan, out):
+    """Carry out a plan until it is interrupted at the seventh unit of work."""
+    saved, calls = Run.save_unit, []
+
+    def stop(self, *args):
+        calls.append(1)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return saved(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save_unit", stop)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(plan, out)
+
+
+def test_a_random_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    """What was found stays as it was found: asked again, the model would answer with other numbers."""
+
+    def plan():
+        return plan_of(Noisy("input"), X, Y, eps="0.05:0.2:4", attack=("bim?steps=3&eot=4", "fgsm?eot=4"), batch_size=1)
+
+    stopped(monkeypatch, plan(), tmp_path / "run")
+    kept = Run.open(tmp_path / "run").units(stage_cell(plan(), plan().models[0], plan().stages[0]))
+    rows = [row for records in kept.values() for row in rows_of(records, without=())]
+    assert rows
+    run = carry_out(plan(), tmp_path / "run", resume=True)
+    assert run.manifest["state"] == "finished" and len(cells_of(run.records())) == 16 * (1 + 2 * 4)
+    assert set(rows) <= set(rows_of(run.records(), without=()))
+
+
+def test_a_run_without_noise_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
+    def plan():
+        return plan_of(Recorder(threshold(0.5)), X, Y, eps="0.05:0.2:4", attack=("pgd?steps=3&eot=3",), batch_size=1)
+
+    whole = carry_out(plan(), tmp_path / "whole")
+    stopped(monkeypatch, plan(), tmp_path / "run")
+    same_rows(whole.records(), carry_out(plan(), tmp_path / "run", resume=True).records())
+
+
+@pytest.mark.parametrize("where", ["logits", "input"])
+def test_a_random_run_is_verified_by_the_mean(tmp_path, where):
+    """A boundary that lies elsewhere is told, though the answers are noisy."""
+    settings = {"eps": "0.05:0.2:4", "attack": ("bim?steps=4&eot=20",)}
+    run = audited(tmp_path / "run", Noisy(where), X, Y, **settings)
+    result = verify_run(run, plan_of(Noisy(where), X, Y, **settings))
+    assert result.passed and result.successes == 16 and result.predictions == 16
+    problems = verify_run(run, plan_of(Noisy(where, at=0.6), X, Y, **settings)).problems
+    assert [problem.count for problem in problems if problem.what == "the model is right on the stored input"] == [16]
+    problems = verify_run(run, plan_of(Noisy(where, at=0.3), X, Y, **settings)).problems
+    assert [problem.count for problem in problems if "for the clean input" in problem.what] == [16]
+
+
+def test_chance_excuses_what_one_mean_says_and_another_denies(tmp_path):
+    """Finds on the boundary itself, where each mean of the looks decides by the toss of a coin."""
+    x, y, settings = X[8:] + np.float32([0.02, 0]), Y[8:], {"eps": "0.1", "attack": ("bim?steps=10&eot=20",)}
+    run = audited(tmp_path / "run", Noisy("logits"), x, y, **settings)
+    assert len(fooled(run, "bim?steps=10&eot=20")) == 8
+    records = run.records()
+    assert (records.adv_margin[records.outcome == Outcome.FOOLED] < 0).any()
+    result = verify_run(run, plan_of(Noisy("logits"), x, y, **settings))
+    assert result.passed and result.successes == 8
+
+
+# The stage and the plan
+
+
+def test_the_rand_cascade_is_the_published_one():
+    ce, dlr = build_stages(("rand",))
+    assert (ce.attack.loss, dlr.attack.loss, ce.eot, dlr.eot) == ("ce", "dlr", 20, 20)
+    assert ce.attack.steps == dlr.attack.steps == 100 and "eot" not in ce.settings()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "²"])
+def test_eot_is_a_number_of_looks(value):
+    with pytest.raises(RequestError, match="number of looks whose mean counts, 1 or more"):
+        build_stages((f"fgsm?eot={value}",))
+
+
+def test_the_plan_says_what_looks_and_checks_cost():
+    def cost(**request):
+        plan = plan_of(TorchTarget(mlp(), Domain(kind="vector", shape=(6,)), 3), np.full((2, 6), 0.4), [0, 1], **request)
+        return plan.cost(plan.models[0], plan.stages[0])
+
+    # Ten steps and a last look, and one look more to shrink the find, since there is one level.
+    assert cost(attack=("pgd?steps=10",), eps="0.1") == (2 * 11, 2 * 10)
+    assert cost(attack=("pgd?steps=10&eot=7",), eps="0.1") == (2 * 7 * 11, 2 * 7 * 10)
+    assert cost(attack=("pgd?steps=10&eot=7",), eps="0.1,0.2") == (2 * 2 * 7 * (11 + 2), 2 * 2 * 7 * 10)
+    assert cost(attack=("pgd?steps=10",), eps="0.1", precision="bf16") == (2 * (11 + 10), 2 * (10 + 10))
+    assert cost(attack=("square?steps=10",), eps="0.1", precision="bf16") == (2 * 11, 0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"attack": ("fgsm", "fgsm?eot=20"), "queries": 19}, r"queries is 19, and fgsm\?eot=20 spends 20 on one question"),
+        ({"attack": ("fgsm",), "precision": "bf16"}, "bf16 is for torch modules, and recorder is none: leave --precision out"),
+    ],
+)
+def test_what_cannot_be_carried_out(request_, message):
+    with pytest.raises(RequestError, match=message):
+        plan_of(Recorder(threshold(0.5)), X, Y, **request_)
+
+
+def test_a_precision_that_there_is_not():
+    with pytest.raises(RequestError, match="precision is 'half': input should be 'float32' or 'bf16'"):
+        toml.make_request({"precision": "half"})
+
+
+def test_cells_tell_looks_and_precision_apart():
+    target = TorchTarget(mlp(2, 2), Domain(kind="vector", shape=(2,)), 2)
+    requests = [{"attack": ("fgsm",)}, {"attack": ("fgsm?eot=2",)}, {"attack": ("fgsm",), "precision": "bf16"}]
+    plans = [plan_of(target, X, Y, **request) for request in requests]
+    assert len({stage_cell(plan, plan.models[0], plan.stages[0]) for plan in plans}) == 3
+    clean = [clean_cell(plan, plan.models[0]) for plan in plans]
+    assert clean[0] == clean[2] != clean[1]
+
+
+# Precision, end to end
+
+
+def test_successes_of_a_bf16_run_are_those_of_float32(tmp_path):
+    module = mlp(8, 3, seed=1)
+    target = TorchTarget(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")
+    x = torch.rand(40, 8, generator=torch.Generator().manual_seed(5))
+    y = module(x).argmax(1)
+    settings = {"eps": "0.02:0.2:5", "attack": ("apgd-ce?steps=8", "fab-t?steps=5", "apgd-t?steps=5")}
+    runs = [audited(tmp_path / p, target, x.numpy(), y.numpy(), precision=p, **settings) for p in ("float32", "bf16")]
+    full, low = (run.records() for run in runs)
+    assert rows_of(full) != rows_of(low), "bf16 changed nothing at all"
+    found = low.outcome == Outcome.FOOLED
+    assert found.sum() > 20 and low.adv_margin[found].min() > 0
+    for attack in settings["attack"]:
+        for sample, array in runs[1].adversarial("mlp", attack, range(40)).items():
+            assert module(torch.as_tensor(array)[None]).argmax() != y[sample]
+    plan = plan_of(target, x.numpy(), y.numpy(), precision="bf16", **settings)
+    assert verify_run(runs[1], plan).passed
+    assert runs[1].manifest["request"]["precision"] == "bf16" and runs[1].manifest["stages"][0]["eot"] == 1

@@ -1,0 +1,188 @@
+"""Audits of models behind a server: faults leave no trace in the records, and what fails is said."""
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import Recorder, audited, cells_of, mlp, rows_of, same_rows
+from _inference_server import InferenceServer
+from brinell.cli import run as cli
+from brinell.core.domain import Domain
+from brinell.core.model import Access
+from brinell.core.record import Outcome
+from brinell.models.http import Http
+from brinell.report import html
+from brinell.store.run import Run
+
+SIX = Domain(kind="vector", shape=(6,))
+NET = mlp(6, 3)
+X = torch.rand(24, 6, generator=torch.Generator().manual_seed(3))
+Y = NET(X).argmax(1)
+REQUEST = {"eps": "0.05:0.15:3", "attack": ("square?steps=30",), "batch_size": 16}
+QUICK = {"backoff": 0.001, "timeout": 10.0, "rows": 8}
+COSTS = ("seconds",)
+
+
+def served(x):
+    """The network's answers, each row by itself, so that its float bits do not depend on how requests are cut."""
+    with torch.no_grad():
+        return torch.cat([NET(one[None]) for one in torch.from_numpy(np.array(x, np.float32))]).numpy()
+
+
+def here(x):
+    with torch.no_grad():
+        return torch.cat([NET(one[None]) for one in x])
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch):
+    monkeypatch.delenv("BRINELL_TOKEN", raising=False)
+
+
+def remote(url, **options):
+    return Http(path=url, **(QUICK | options))(SIX)
+
+
+def audit_of(server, out, *, resume=False, **more):
+    with server.running() as url:
+        return audited(out, remote(url), X, Y, resume=resume, **(REQUEST | more))
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The same network in this process, without its gradients."""
+    target = Recorder(here, SIX, 3, name="net")
+    target.access = Access.SCORES
+    return audited(tmp_path_factory.mktemp("local") / "run", target, X, Y, **REQUEST)
+
+
+def spent(run):
+    """Forwards that the run owns to: of rows, of the judge, of the checks."""
+    records, looks = run.records(), run.manifest["looks"]["net"]
+    return int(records.forwards.sum() + records.judge_forwards.sum()) + looks["forwards"]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_records_are_those_of_the_model_itself(tmp_path, local, binary):
+    server = InferenceServer(served, (6,), binary=binary)
+    run = audit_of(server, tmp_path / "run")
+    assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
+    assert run.manifest["traffic"]["net"]["inputs"] == spent(run)
+    assert (Outcome.FOOLED in run.records().outcome) and (Outcome.SURVIVED in run.records().outcome)
+    said = run.manifest["remarks"].get("net", {}).get("model", {})
+    assert ("json" in said) is not binary and run.manifest["models"][0]["served"]["encoding"] == ("binary" if binary else "json")
+
+
+@pytest.mark.parametrize("fault", ["503", "500", "closed", "html", "delay0.3"])
+def test_one_request_in_ten_that_fails_changes_no_record(tmp_path, local, fault):
+    """Whatever goes wrong with every tenth request: the same rows, and each query counted once."""
+    slow = fault.startswith("delay")
+    server = InferenceServer(served, (6,), faults=lambda number: fault if number % 10 == 7 and (not slow or number < 60) else "")
+    with server.running() as url:
+        run = audited(tmp_path / "run", remote(url, timeout=0.2 if slow else 10.0), X, Y, **REQUEST)
+    assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
+    told = run.manifest["traffic"]["net"]
+    assert told["inputs"] == spent(run)
+    faults = sum(count for what, count in told.items() if what not in ("inputs", "requests"))
+    assert faults == sum(server.done.values()) >= 5
+    if not slow:  # what came too late was answered all the same
+        assert server.rows == spent(run) + 8, "two requests of four probes settle how the server is asked"
+
+
+def picky(limit):
+    """A server that refuses every input whose first value is above the limit, by an error of the model."""
+
+    def function(x):
+        if (x[:, 0] > limit).any():
+            raise ValueError(f"first value above {limit}")
+        return served(x)
+
+    return function
+
+
+def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(tmp_path, local):
+    limit = float(X[:, 0].sort().values[-3]) + 1e-4  # two samples are refused as they are, some more on the way
+    run = audit_of(InferenceServer(picky(limit), (6,)), tmp_path / "run", eps="0.02,0.1")
+    records = run.records()
+    cells = cells_of(records)
+    lost = [sample for sample in range(24) if cells["net", "clean", sample, 0.0] == Outcome.FAILED]
+    assert lost == sorted((X[:, 0] > limit).nonzero()[:, 0].tolist()) and len(lost) == 2
+    assert all(cells["net", "square?steps=30", sample, eps] == Outcome.FAILED for sample in lost for eps in (0.02, 0.1))
+    later = {s for (_, attack, s, _), outcome in cells.items() if attack != "clean" and outcome == Outcome.FAILED} - set(lost)
+    assert later and all(float(X[sample, 0]) > limit - 0.1 for sample in later), "only those near the limit"
+    above = [sample for sample in later if cells["net", "square?steps=30", sample, 0.1] == Outcome.FAILED]
+    assert above and all(cells["net", "square?steps=30", sample, 0.02] == Outcome.FAILED for sample in above)
+    assert len(cells) == 24 * 3, "one row for each sample and budget"
+    reference = cells_of(audit_of(InferenceServer(served, (6,)), tmp_path / "fine", eps="0.02,0.1").records())
+    assert all(cells[key] == reference[key] for key in cells if key[2] not in later | set(lost))
+    failed = run.manifest["failed"]["net"]
+    assert set(failed["clean"]) == {str(sample) for sample in lost}
+    assert all("HTTP 400, first value above" in why for stage in failed.values() for why in stage.values())
+    (told,) = [one for one in run.manifest["warnings"] if one["code"] == "failed-samples"]
+    assert told["text"].startswith(f"{len(lost) + len(later)} of 24 samples could not be judged; the first: {lost[0]} in clean")
+    html.write(run.path)
+    assert "could not be judged" in (run.path / "report.html").read_text()
+
+
+def test_a_sample_answered_with_nan_fails_alone(tmp_path):
+    def function(x):
+        y = served(x)
+        y[np.abs(x - X[5].numpy()).max(1) < 1e-6] = np.nan
+        return y
+
+    reply = lambda x, y: {"outputs": [{"name": "y", "datatype": "FP32", "shape": list(y.shape), "data": y.tolist()}]}  # noqa: E731
+    cells = cells_of(audit_of(InferenceServer(function, (6,), reply=reply), tmp_path / "run").records())
+    assert [s for s in range(24) if cells["net", "clean", s, 0.0] == Outcome.FAILED] == [5]
+
+
+def test_random_answers_are_noticed(tmp_path):
+    rng = np.random.default_rng(0)
+    run = audit_of(
+        InferenceServer(lambda x: served(x) + rng.normal(0, 0.01, (len(x), 3)).astype(np.float32), (6,)), tmp_path / "run"
+    )
+    assert "random-answers" in [one["code"] for one in run.manifest["warnings"]]
+
+
+def test_a_model_that_is_exchanged_in_between_is_noticed(tmp_path):
+    server = InferenceServer(served, (6,))
+    server.function = lambda x: served(x) if server.requests < 60 else served(x)[:, ::-1].copy()
+    run = audit_of(server, tmp_path / "run")
+    (told,) = [one["text"] for one in run.manifest["warnings"] if one["code"] == "random-answers"]
+    assert "at the end the model answers" in told and "another one took its place" in told
+
+
+def test_labels_only(tmp_path):
+    with InferenceServer(lambda x: served(x).argmax(1), (6,)).running() as url:
+        target = remote(url, classes=3)
+        run = audited(
+            tmp_path / "run", target, X, Y, eps="0.5", attack=("hop-skip-jump?steps=2&samples=10&starts=10",), norm="l2"
+        )
+    records = run.records()
+    assert (records.outcome == Outcome.FOOLED).sum() > 12 and run.manifest["models"][0]["access"] == "labels"
+    assert not [one for one in run.manifest["warnings"] if one["code"] == "probabilities"]
+
+
+def test_the_command_line(tmp_path, capsys, monkeypatch):
+    """One command from data to report; the token stands in no file; a server that goes away costs nothing that was kept."""
+    monkeypatch.setenv("BRINELL_TOKEN", "s3cret-t0ken")
+    np.savez(tmp_path / "data.npz", x=X.numpy(), y=Y.numpy())
+    server = InferenceServer(served, (6,), token="s3cret-t0ken")
+    out = tmp_path / "run"
+    with server.running() as url:
+        words = ["audit", "--data", f"npz:{tmp_path / 'data.npz'}", "--eps", "0.05,0.1", "--attack", "square?steps=20"]
+        words += ["--batch-size", "1", "--model", f"{url}?backoff=0.001&retries=1", "--out", str(out)]
+        server.faults = lambda number: "503" if number > 200 else ""
+        assert cli(words) == 3
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "see to the server, then try again" in line and f"brinell audit --resume --out {out}" in line
+        kept = {path.name for path in (out / "records").iterdir()}
+        assert any(name.startswith("unit-") for name in kept) and any(name.startswith("part-") for name in kept)
+        server.faults = lambda number: ""
+        assert cli(["audit", "--resume", "--out", str(out)]) == 0
+        whole = tmp_path / "whole"
+        assert cli([*words[:-1], str(whole)]) == 0
+        assert cli(["verify", str(out)]) == 0
+    same_rows(Run.open(out).records(), Run.open(whole).records())
+    for path in [*out.rglob("*"), *whole.rglob("*")]:
+        assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
+    assert "s3cret" not in "".join(capsys.readouterr())

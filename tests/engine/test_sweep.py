@@ -1,0 +1,413 @@
+"""The audit itself, on targets whose whole curve is known: one row per cell, the right outcome in each, at the least cost."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import Recorder, audited, carry_out, cells_of, mlp, plan_of, rows_of, threshold
+from brinell.core.domain import Domain
+from brinell.core.errors import ContractError, TargetError
+from brinell.core.record import BROKEN, CLEAN, COLUMNS, Outcome
+from brinell.datasets.digits import Digits
+from brinell.models._torch_model import TorchTarget
+from brinell.models.digits_cnn import DigitsCnn
+from brinell.testing import linear_problem
+
+LEVELS = [0.05, 0.1, 0.15, 0.2]
+EPS = "0.05,0.1,0.15,0.2"
+# Margins 0.12, 0.02, 0.30, wrong from the start, 0.19.
+X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
+Y = np.zeros(5, dtype=int)
+F, B, E, S, A, M = (
+    Outcome.FOOLED,
+    Outcome.FOOLED_BELOW,
+    Outcome.FOOLED_BEFORE,
+    Outcome.SURVIVED,
+    Outcome.SURVIVED_ABOVE,
+    Outcome.MISCLASSIFIED,
+)
+FIRST = [[A, S, F, B], [F, B, B, B], [A, A, A, S], [M, M, M, M], [A, A, S, F]]
+SECOND = [[A, S, E, E], [E, E, E, E], [A, A, A, S], [M, M, M, M], [A, A, S, E]]
+
+
+def table(run, attack, model="recorder", column="outcome"):
+    cells = cells_of(run.records(), column)
+    samples = sorted({key[2] for key in cells})
+    return [[cells[model, attack, sample, level] for level in LEVELS] for sample in samples]
+
+
+def recorder(**settings):
+    return Recorder(threshold(0.5), **settings)
+
+
+def test_every_outcome_by_hand(tmp_path):
+    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
+    assert table(run, "fgsm") == FIRST
+    assert table(run, "bim?steps=3") == SECOND
+    clean = {key[2]: outcome for key, outcome in cells_of(run.records()).items() if key[1] == CLEAN}
+    assert clean == {0: "correct", 1: "correct", 2: "correct", 3: "misclassified", 4: "correct"}
+    assert len(run.records()) == 5 + 2 * 5 * 4
+
+
+def test_every_column_by_hand(tmp_path):
+    """Sample 0 is 0.12 from the boundary: FGSM wins at 0.2, and the find is moved to 0.15, the smallest budget that holds one."""
+    run = audited(tmp_path / "run", recorder(), X[:1], Y[:1], eps=EPS, attack=("fgsm",))
+    found = {name: cells_of(run.records(), name)["recorder", "fgsm", 0, 0.15] for name in run.records().__dataclass_fields__}
+    z = 10 * (0.38 + 0.15 - 0.5)
+    confidence = 1 / (1 + np.exp(-2 * z))
+    assert found["label"] == 0 and found["clean_pred"] == 0 and found["adv_pred"] == 1 and found["stored_pred"] == 1
+    assert found["clean_confidence"] == pytest.approx(1 / (1 + np.exp(-2.4)), rel=1e-5)
+    assert found["adv_confidence"] == pytest.approx(confidence, rel=1e-4)
+    assert found["adv_margin"] == pytest.approx(2 * z, rel=1e-4)
+    # The second value has no gradient and does not move.
+    assert [found[norm] for norm in ("linf", "l2", "l1", "l0")] == pytest.approx([0.15, 0.15, 0.15, 1], rel=1e-5)
+    assert found["stored_within"] is True
+    # Gradient, look, and two bisecting looks at 0.1 and 0.15; the second forward won first.
+    assert (found["forwards"], found["backwards"], found["queries_to_success"]) == (4, 1, 2)
+    assert found["judge_forwards"] == 1
+    stored = run.adversarial("recorder", "fgsm", [0])[0]
+    np.testing.assert_allclose(stored, [0.53, 0.1], rtol=1e-5)
+    failed = {name: cells_of(run.records(), name)["recorder", "fgsm", 0, 0.1] for name in ("forwards", "backwards", "adv_pred")}
+    assert failed == {"forwards": 2, "backwards": 1, "adv_pred": None}
+    free = {name: cells_of(run.records(), name)["recorder", "fgsm", 0, 0.2] for name in ("forwards", "backwards", "linf")}
+    assert free == {"forwards": 0, "backwards": 0, "linf": None}
+
+
+def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
+    target = recorder()
+    run = audited(tmp_path / "run", target, X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
+    records = run.records()
+    looks = run.manifest["looks"]["recorder"]["forwards"]  # for the checks before the attacks, outside the records
+    assert target.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
+
+
+def test_one_failing_attack_per_stage_and_sample(tmp_path):
+    """Forwards of FGSM by hand: 2 a failure; a success costs 2, and its bisection of the levels below 1 or 2 more."""
+    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
+    records = run.records()
+    for stage in ("fgsm", "bim?steps=3"):
+        survived = records.sample_id[(records.attack == stage) & (records.outcome == S)]
+        assert len(set(survived.tolist())) == len(survived)
+    spent = {sample: 0 for sample in range(5)}
+    for (_, attack, sample, _), forwards in cells_of(records, "forwards").items():
+        spent[sample] += forwards if attack == "fgsm" else 0
+    # 0: win at 0.2, looks at 0.1 and 0.15, failure at 0.1.   1: win, looks at 0.1 and 0.05.   2: failure.   3: none.
+    # 4: win at 0.2, looks at 0.1 and 0.15, failure at 0.15.
+    assert spent == {0: 6, 1: 4, 2: 2, 3: 0, 4: 6}
+    bim = {sample: 0 for sample in range(5)}
+    for (_, attack, sample, _), forwards in cells_of(records, "forwards").items():
+        bim[sample] += forwards if attack.startswith("bim") else 0
+    assert bim == {0: 4, 1: 0, 2: 4, 3: 0, 4: 4}
+
+
+margins = st.lists(st.integers(-10, 40), min_size=1, max_size=12)
+
+
+@settings(max_examples=25)
+@given(margins, st.integers(1, 5), st.lists(st.integers(1, 30), min_size=1, max_size=8, unique=True))
+def test_the_whole_curve_is_known(tmp_path_factory, margins, batch_size, levels):
+    """Samples at whole hundredths and a half from the boundary, budgets at whole hundredths: broken where eps is larger."""
+    margins = [margin / 100 + 0.005 for margin in margins]
+    x = np.array([[0.5 - margin, 0.5] for margin in margins], dtype=np.float32)
+    eps = ",".join(f"{level}/100" for level in levels)
+    out = tmp_path_factory.mktemp("run")
+    run = audited(out, recorder(), x, [0] * len(x), eps=eps, attack=("fgsm", "bim?steps=2"), batch_size=batch_size)
+    outcomes = cells_of(run.records())
+    assert len(outcomes) == len(x) * (1 + 2 * len(levels))
+    for (_, attack, sample, level), outcome in outcomes.items():
+        broken = margins[sample] < level if attack != CLEAN else margins[sample] < 0
+        assert (outcome in BROKEN) == broken
+    assert not list(out.glob("*/unit-*"))
+
+
+# The sweep against separate runs
+
+
+def strong_problem(kind, norm):
+    """A linear problem with levels between its margins, none within a tenth of one."""
+    problem = linear_problem(kind, norm, n=40)
+    order = problem.margin.sort().values
+    levels = [float(order[i] + order[i + 1]) / 2 for i in (4, 14, 24, 34)]
+    clear = torch.stack([(problem.margin / level - 1).abs() > 0.1 for level in levels]).all(0)
+    return problem, levels, clear
+
+
+@pytest.mark.parametrize("attack", [("apgd-ce?steps=15",), ("pgd?steps=10", "apgd-dlr?steps=10"), ("fgsm",)], ids=str)
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_sweep_equals_separate_runs_and_the_exact_curve(tmp_path, attack, norm):
+    problem, levels, clear = strong_problem("image", norm)
+    x, y = problem.batch.x[clear].numpy(), problem.batch.y[clear].numpy()
+    margin = problem.margin[clear]
+    assert len(x) > 10
+
+    def broken(name, eps):
+        run = audited(tmp_path / name, problem.target, x, y, eps=eps, attack=attack, norm=norm)
+        rows = cells_of(run.records())
+        return {(sample, level) for (_, stage, sample, level), outcome in rows.items() if stage != CLEAN and outcome in BROKEN}
+
+    swept = broken("sweep", ",".join(f"{level:.9f}" for level in levels))
+    apart = set().union(*(broken(f"one-{i}", f"{level:.9f}") for i, level in enumerate(levels)))
+    assert swept == apart
+    assert swept == {(i, round(level, 9)) for i in range(len(x)) for level in levels if margin[i] < level}
+
+
+# What must not matter
+
+
+INEXACT = ("seconds", *(name for name, column in COLUMNS.items() if column["kind"] == "float32"))
+
+
+def audit_mlp(out, **request):
+    module = mlp(8, 3, seed=1)
+    target = TorchTarget(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")
+    x = torch.rand(30, 8, generator=torch.Generator().manual_seed(5))
+    y = module(x).argmax(1).numpy()
+    y[::7] = (y[::7] + 1) % 3
+    chosen = {"eps": "0.02:0.2:6", "attack": ("pgd?steps=4", "apgd-dlr?steps=6")} | request
+    return audited(out, target, x.numpy(), y, **chosen)
+
+
+def test_batch_and_group_size_do_not_matter(tmp_path):
+    runs = [audit_mlp(tmp_path / str(size), batch_size=size) for size in (1, 3, 128)]
+    rows = [rows_of(run.records(), without=INEXACT) for run in runs]
+    assert rows[0] == rows[1] == rows[2]
+    fooled = {key[2] for key, outcome in cells_of(runs[0].records()).items() if outcome == F}
+    assert 5 < len(fooled) < 30
+    for attack in ("pgd?steps=4", "apgd-dlr?steps=6"):
+        stored = [run.adversarial("mlp", attack, range(30)) for run in runs]
+        assert stored[0].keys() == stored[1].keys() == stored[2].keys()
+        for sample, array in stored[0].items():
+            np.testing.assert_allclose(stored[2][sample], array, atol=1e-5)
+
+
+def test_batches_of_32_128_and_500_find_the_same_digits(tmp_path):
+    """A convolutional network, more samples than a batch, and every kind of attack: no cell may change its outcome."""
+    data = Digits()()
+    attacks = ("square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6", "apgd-t?steps=3&targets=3", "fmn?steps=5")
+    target, x, y = DigitsCnn()(data.domain), data.load(range(300)).numpy(), data.labels()[:300]
+    settings = {"domain": data.domain, "eps": "0.05:0.2:3", "attack": attacks}
+    runs = [audited(tmp_path / str(size), target, x, y, batch_size=size, **settings) for size in (32, 128, 500)]
+    cells = [cells_of(run.records()) for run in runs]
+    assert cells[0] == cells[1] == cells[2]
+    breaking = {key[1] for key, outcome in cells[0].items() if outcome == F}
+    assert breaking >= {"square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6"} and S in cells[0].values()
+
+
+def test_the_same_run_twice_is_the_same_to_the_bit(tmp_path):
+    one, two = (audit_mlp(tmp_path / name) for name in "ab")
+    assert rows_of(one.records()) == rows_of(two.records())
+    arrays = [name for name in one.digests() if name.startswith("arrays/")]
+    assert arrays and all(one.digests()[name] == two.digests()[name] for name in arrays)
+
+
+def test_another_seed_draws_others(tmp_path):
+    one, two = (audit_mlp(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    assert rows_of(one.records(), without=INEXACT) != rows_of(two.records(), without=INEXACT)
+
+
+def test_the_order_of_samples_does_not_matter(tmp_path):
+    order = np.array([3, 1, 4, 0, 2])
+    run = audited(tmp_path / "run", recorder(), X[order], Y[order], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    assert table(run, "fgsm") == [FIRST[i] for i in order]
+    assert table(run, "bim?steps=3") == [SECOND[i] for i in order]
+
+
+def test_several_models_are_as_each_alone(tmp_path):
+    def models():
+        return recorder(name="near"), Recorder(threshold(0.71), name="far")
+
+    both = audited(tmp_path / "both", models(), X, Y, eps=EPS, attack=("fgsm",))
+    alone = [audited(tmp_path / model.name, model, X, Y, eps=EPS, attack=("fgsm",)) for model in models()]
+    assert rows_of(both.records()) == sorted(rows_of(alone[0].records()) + rows_of(alone[1].records()), key=str)
+    assert [model["name"] for model in both.manifest["models"]] == ["near", "far"]
+    assert table(both, "fgsm", "near") == FIRST
+    assert table(both, "fgsm", "far")[3] == [A, A, S, F]
+
+
+# Ends of the range
+
+
+def test_eps_zero_alone(tmp_path):
+    target = recorder()
+    run = audited(tmp_path / "run", target, X, Y, eps="0", attack=("fgsm",))
+    records = run.records()
+    looks = run.manifest["looks"]["recorder"]["forwards"]
+    assert records.attack.tolist() == [CLEAN] * 5 and target.seen == 5 + looks, "beyond a look each, and those of the checks"
+    assert run.manifest["eps"] == [0.0] and run.manifest["state"] == "finished"
+
+
+def test_everything_wrong_from_the_start(tmp_path):
+    target = recorder()
+    run = audited(tmp_path / "run", target, X[3:4].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    assert target.seen == 4, "an attack was spent on what is wrong anyway"
+    assert table(run, "fgsm") == table(run, "bim?steps=3") == [[M] * 4] * 4
+
+
+def test_nothing_fooled(tmp_path):
+    run = audited(tmp_path / "run", recorder(), X[2:3].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    assert table(run, "fgsm") == table(run, "bim?steps=3") == [[A, A, A, S]] * 4
+    assert run.adversarial("recorder", "fgsm", range(4)) == {}
+
+
+def test_everything_fooled_at_the_smallest_budget(tmp_path):
+    run = audited(tmp_path / "run", recorder(), X[1:2].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    assert table(run, "fgsm") == [[F, B, B, B]] * 4
+    assert table(run, "bim?steps=3") == [[E] * 4] * 4
+    assert run.records().forwards[run.records().attack == "bim?steps=3"].sum() == 0
+
+
+@pytest.mark.parametrize("queries", [1, 2, 3, 5])
+def test_query_budget_holds_for_attack_and_bisection(tmp_path, queries):
+    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"), queries=queries)
+    records = run.records()
+    assert records.forwards.max() <= queries
+    assert len(cells_of(records)) == 5 + 2 * 5 * 4
+    if queries == 1:
+        assert F not in records.outcome
+    if queries == 3:  # one bisecting look each: sample 0 stays at 0.2 since 0.1 fails, and at 0.15 since 0.05 does
+        assert table(run, "fgsm")[0] == [A, S, F, F]
+
+
+# A minimal attack, and attacks that do not fit
+
+MINE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from brinell.core.losses import margin
+from brinell.core.model import Access
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bisect:
+    \"\"\"Bisects along the sign of the gradient.\"\"\"
+
+    access: ClassVar = Access.GRADIENTS
+    distances: ClassVar = frozenset({"linf"})
+    domains: ClassVar = frozenset({"vector"})
+    family: ClassVar = "minimal"
+
+    def cost(self, classes):
+        return 11, 1
+
+    def __call__(self, ledger, batch, threat, rng):
+        sign = ledger.gradient(batch.ids, batch.x, margin).grad.sign()
+        low, high = torch.zeros(len(batch)), torch.ones(len(batch))
+        for _ in range(10):
+            middle = (low + high) / 2
+            x = threat.domain.clamp(batch.x + (middle * threat.eps)[:, None] * sign)
+            wrong = ledger.labels(batch.ids, x) != batch.y
+            low, high = torch.where(wrong, low, middle), torch.where(wrong, middle, high)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlyImages(Bisect):
+    \"\"\"Cannot run on vectors.\"\"\"
+
+    domains: ClassVar = frozenset({"image"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cheats(Bisect):
+    \"\"\"Leaves its budget.\"\"\"
+
+    family: ClassVar = "budgeted"
+
+    def __call__(self, ledger, batch, threat, rng):
+        ledger.labels(batch.ids, threat.domain.clamp(batch.x + 2 * threat.eps[:, None]))
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    return file
+
+
+def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, mine):
+    spec = f"{mine}:Bisect"
+    target = recorder()
+    run = audited(tmp_path / "run", target, X, Y, eps=EPS, attack=(spec, "fgsm"))
+    assert table(run, spec) == FIRST
+    assert table(run, "fgsm") == SECOND
+    spent = cells_of(run.records(), "forwards")
+    by_sample = [sum(n for key, n in spent.items() if key[1] == spec and key[2] == sample) for sample in range(5)]
+    assert by_sample == [11, 11, 11, 0, 11]
+    # The find is as close as the attack brought it, not moved to a budget.
+    assert cells_of(run.records(), "linf")["recorder", spec, 0, 0.15] == pytest.approx(0.12, abs=0.001)
+
+
+def test_an_attack_that_does_not_fit_is_a_row_that_says_so(tmp_path, mine):
+    spec = f"{mine}:OnlyImages"
+    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(spec, "fgsm"))
+    assert table(run, spec) == [[Outcome.SKIPPED] * 4] * 3 + [[M] * 4] + [[Outcome.SKIPPED] * 4]
+    assert table(run, "fgsm") == FIRST
+    assert run.manifest["skipped"] == [{"model": "recorder", "stage": spec, "why": "it works on image inputs, not on a vector"}]
+
+
+def test_an_attack_that_cheats_stops_the_run(tmp_path, mine):
+    with pytest.raises(ContractError, match="left the budget"):
+        audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(f"{mine}:Cheats",))
+
+
+# As stored
+
+
+def test_success_as_stored(tmp_path):
+    """Eleven levels, boundary at 0.42: a find at 0.43 is stored as 0.4, which is no find; one at 0.46 as 0.5, beyond eps."""
+    domain = Domain(kind="vector", shape=(2,), levels=11)
+    target = Recorder(threshold(0.42), domain)
+    x = np.array([[0.4, 0.5]], dtype=np.float32)
+    found = {}
+    for eps in ("0.03", "0.06", "0.1"):
+        run = audited(tmp_path / eps, target, x, [0], eps=eps, attack=("fgsm",), domain=domain)
+        records = run.records()
+        row = records.outcome == F
+        found[eps] = records.adv_pred[row].tolist() + records.stored_pred[row].tolist() + records.stored_within[row].tolist()
+        assert records.judge_forwards[row].tolist() == [1]
+    assert found == {"0.03": [1, 0, True], "0.06": [1, 1, False], "0.1": [1, 1, True]}
+
+
+# Models that answer what cannot be judged
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: x * torch.nan, "answered NaN or infinity"),
+        (lambda x: x / 0, "answered NaN or infinity"),
+        (lambda x: torch.softmax(x, 1), "answers probabilities .each row sums to 1."),
+        (lambda x: x[:, :1], r"model recorder answered \(5, 1\) to 5 inputs, not \(5, 2\)"),
+        (lambda x: torch.where(x[:, :1] > 0.56, torch.nan, 1.0) * threshold(0.5)(x), "NaN or infinity"),
+    ],
+)
+def test_answers_that_cannot_be_judged(tmp_path, function, message):
+    with pytest.raises(TargetError, match=message):
+        audited(tmp_path / "run", Recorder(function), X, Y, eps=EPS, attack=("fgsm",))
+
+
+def test_the_gallery_keeps_clean_inputs_of_the_fooled(tmp_path):
+    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm",))
+    kept = run.clean(range(5))
+    assert sorted(kept) == [0, 1, 4]
+    for sample, array in kept.items():
+        np.testing.assert_array_equal(array, X[sample])
+
+
+def test_the_manifest_says_what_was_run(tmp_path):
+    plan = plan_of(recorder(), X, Y, eps="0,8/255", attack=("fgsm",), seed=3)
+    manifest = carry_out(plan, tmp_path / "run").manifest
+    assert manifest["state"] == "finished" and manifest["created"] <= manifest["finished"]
+    assert manifest["seed"] == 3 and manifest["eps"] == [0, 8 / 255] and manifest["eps_text"] == ["0", "8/255"]
+    assert manifest["data"]["n"] == manifest["data"]["total"] == 5
+    assert manifest["data"]["domain"] == {"kind": "vector", "shape": [2], "low": 0.0, "high": 1.0, "levels": None}
+    (model,) = manifest["models"]
+    assert model["name"] == "recorder" and model["digest"] == plan.models[0].facts["digest"]
+    (stage,) = manifest["stages"]
+    assert stage["attack"] == "fgsm" and stage["settings"] == {"loss": "ce"} and stage["access"] == "gradients"
+    assert set(manifest["files"]) == {path.relative_to(tmp_path / "run").as_posix() for path in (tmp_path / "run").glob("*/*")}

@@ -1,0 +1,102 @@
+"""The built-in network: good enough, the same each time, and kept."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.datasets.digits import Digits
+from brinell.models import digits_cnn
+from brinell.models._torch_model import TorchTarget
+from brinell.models.digits_cnn import DigitsCnn, cache_file
+from brinell.testing.others import check_target
+
+DOMAIN = Domain(kind="image", shape=(1, 8, 8), levels=17)
+
+
+def accuracy(target: TorchTarget) -> float:
+    data = Digits()()
+    with target.session(), torch.no_grad():
+        right = target.predict(data.load(range(len(data)))).argmax(1) == torch.from_numpy(data.labels())
+    return float(right.float().mean())
+
+
+def test_it_reads_digits() -> None:
+    target = DigitsCnn()(DOMAIN)
+    check_target(target)
+    assert (target.name, target.classes) == ("digits-cnn", 10)
+    assert accuracy(target) >= 0.97
+
+
+def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = DigitsCnn()(DOMAIN).digest()
+    monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "new"))
+    generator, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(threads + 1)  # sums, and so weights, would depend on it
+    try:
+        with torch.no_grad():
+            target = DigitsCnn()(DOMAIN)
+        assert torch.get_num_threads() == threads + 1
+    finally:
+        torch.set_num_threads(threads)
+    assert target.digest() == kept
+    assert torch.equal(torch.random.get_rng_state(), generator)
+    assert [file.name for file in (tmp_path / "new").iterdir()] == [cache_file().name], "and no part of a file is left"
+
+
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own with the weights in it, and training replaced by a flag."""
+    DigitsCnn()(DOMAIN)
+    content = cache_file().read_bytes()
+    monkeypatch.setenv("BRINELL_CACHE", str(tmp_path))
+    monkeypatch.setattr(digits_cnn, "train", lambda network: None)
+    cache_file().write_bytes(content)
+    return cache_file()
+
+
+@pytest.mark.parametrize("damage", [lambda raw: raw[:1000], lambda raw: raw[:-4] + b"\0\0\1\1", lambda raw: b""])
+def test_a_damaged_cache_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, damage: object
+) -> None:
+    file = copied(tmp_path, monkeypatch)
+    assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, "from the cache, since nothing is trained here"
+    assert not caplog.records
+    file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
+    with caplog.at_level(logging.WARNING):
+        DigitsCnn()(DOMAIN)
+    assert "training digits-cnn again" in caplog.text
+    caplog.clear()
+    DigitsCnn()(DOMAIN)
+    assert not caplog.records, "the file is whole again"
+
+
+def test_a_cache_that_cannot_be_written_costs_no_more_than_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "file" / "below"))
+    monkeypatch.setattr(digits_cnn, "train", lambda network: None)
+    assert DigitsCnn()(DOMAIN).classes == 10
+    assert "cannot be written" in caplog.text
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRINELL_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", os.path.join(os.sep, "x"))
+    assert cache_file().parent == Path("/x/brinell")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_file().parent == Path.home() / ".cache" / "brinell"
+    before = cache_file().name
+    monkeypatch.setitem(digits_cnn.RECIPE, "epochs", 13)
+    assert cache_file().name != before
+
+
+def test_other_data_are_refused() -> None:
+    with pytest.raises(RequestError, match=r"takes images of shape \(1, 8, 8\) .*--data digits"):
+        DigitsCnn()(Domain(kind="image", shape=(1, 28, 28)))
+    with pytest.raises(RequestError, match="takes no path"):
+        DigitsCnn(path="x")(DOMAIN)

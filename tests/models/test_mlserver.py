@@ -1,0 +1,51 @@
+"""An audit of a model behind a real server of the protocol: MLServer, in an environment of its own."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from _helpers import same_rows
+from brinell.cli import run as cli
+from brinell.core.domain import Domain
+from brinell.core.imports import import_file
+from brinell.models.digits_cnn import DigitsCnn
+from brinell.store.run import Run
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module")
+def network():
+    return DigitsCnn()(Domain(kind="image", shape=(1, 8, 8), levels=17))
+
+
+@pytest.fixture(scope="module")
+def served(root, network):
+    example = import_file(root / "examples" / "served" / "serve.py")
+    if not example.MLSERVER.is_file():
+        pytest.skip("no inference server: `make server` makes its environment")
+    with example.serving(network.module, "digits", (1, 8, 8)) as (url, pid):
+        yield url
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_one_command_audits_it(tmp_path, capsys, monkeypatch, network, served):
+    """The built-in network behind MLServer and in this process: the same rows."""
+    monkeypatch.delenv("BRINELL_TOKEN", raising=False)
+    out = tmp_path / "run"
+    words = ["audit", "--data", "digits", "--samples", "40", "--eps", "0.05,0.1", "--attack", "square?steps=40"]
+    assert cli([*words, "--model", f"{served}?name=digits-cnn&rows=16", "--out", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    (remark,) = told["remarks"]
+    assert (remark["attack"], remark["code"]) == ("model", "json") and "takes no binary tensors" in remark["text"]
+    records, manifest = Run.open(out).records(), Run.open(out).manifest
+    spent = int(records.forwards.sum() + records.judge_forwards.sum()) + manifest["looks"]["digits-cnn"]["forwards"]
+    assert manifest["traffic"]["digits-cnn"] == {"inputs": spent, "requests": manifest["traffic"]["digits-cnn"]["requests"]}
+    assert cli([*words, "--model", "digits-cnn", "--out", str(tmp_path / "here")]) == 0
+    here = Run.open(tmp_path / "here").records()
+    assert np.isin(["fooled", "survived"], here.outcome).all()
+    same_rows(records, here)
+    assert cli(["verify", str(out)]) == 0 and (out / "report.html").is_file()

@@ -1,0 +1,198 @@
+"""Files of ONNX as targets: the same answers as a calculation by hand, and one clear line for each that cannot be asked."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from brinell.core.domain import Column, Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.models.onnx import Onnx
+from brinell.testing import check_target
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
+
+IMAGE = Domain(kind="image", shape=(3, 4, 5))
+RNG = np.random.default_rng(0)
+WEIGHT = RNG.normal(size=(60, 4)).astype(np.float32)
+X = torch.from_numpy(RNG.random((7, 3, 4, 5), dtype=np.float32))
+LOGITS = X.flatten(1) @ torch.from_numpy(WEIGHT)
+
+
+def written(path, shape=("n", 3, 4, 5), nodes=(), outputs=("logits",), kind=FLOAT, more=(), **save):
+    """A file of ONNX: flatten, multiply by WEIGHT, then `nodes`."""
+    graph = helper.make_graph(
+        [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("MatMul", ["flat", "weight"], ["logits"]), *nodes],
+        "graph",
+        [helper.make_tensor_value_info("x", kind, shape), *more],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
+        [onnx.numpy_helper.from_array(WEIGHT, "weight")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path, **save)
+    return Onnx(path=str(path))
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "net.onnx"
+
+
+def test_logits(file):
+    target = written(file)(IMAGE)
+    check_target(target)
+    assert target.access == Access.SCORES and target.classes == 4 and target.name == "net"
+    assert torch.allclose(target.predict(X), LOGITS, atol=1e-5)
+
+
+SOFTMAX = helper.make_node("Softmax", ["logits"], ["p"])
+
+
+def test_probabilities_are_seen_and_taken_for_their_logarithms(file):
+    target = written(file, nodes=[SOFTMAX], outputs=["p"])(IMAGE)
+    check_target(target)
+    assert torch.allclose(target.predict(X), LOGITS.log_softmax(1), atol=1e-4)
+    as_they_are = Onnx(path=str(file), answers="logits")(IMAGE)
+    assert torch.allclose(as_they_are.predict(X), LOGITS.softmax(1), atol=1e-5)
+    assert as_they_are.digest() != target.digest()
+
+
+def test_a_fixed_number_of_samples_is_asked_that_many_at_a_time(file):
+    for size in (1, 3, 7, 9):
+        target = written(file, shape=(size, 3, 4, 5))(IMAGE)
+        assert torch.allclose(target.predict(X), LOGITS, atol=1e-5), size
+
+
+def test_channels_last(file):
+    target = written(file, shape=("n", 4, 5, 3))(IMAGE)
+    wanted = X.permute(0, 2, 3, 1).flatten(1) @ torch.from_numpy(WEIGHT)
+    assert torch.allclose(target.predict(X), wanted, atol=1e-5)
+    written(file, shape=("n", "a", "b", "c"))
+    first, last = (Onnx(path=str(file), layout=way)(IMAGE) for way in ("first", "last"))
+    assert torch.allclose(first.predict(X), LOGITS, atol=1e-5) and torch.allclose(last.predict(X), wanted, atol=1e-5)
+    assert first.digest() != last.digest()
+
+
+def test_normalisation(file):
+    written(file)
+    target = Onnx(path=str(file), mean=(0.1, 0.2, 0.3), std=(0.5,))(IMAGE)
+    wanted = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ torch.from_numpy(WEIGHT)
+    assert torch.allclose(target.predict(X), wanted, atol=1e-4)
+    with pytest.raises(RequestError, match="mean has 2 numbers for 3 channels"):
+        Onnx(path=str(file), mean=(0.1, 0.2))(IMAGE)
+
+
+def test_columns_of_a_table_are_given_in_their_units(file):
+    columns = tuple(Column(str(at), 100.0, 100.0 + at + 1) for at in range(60))
+    target = written(file, shape=("n", 60))(Domain(kind="vector", shape=(60,), columns=columns))
+    x = X.flatten(1)
+    wanted = (100 + x * torch.arange(1, 61)) @ torch.from_numpy(WEIGHT)
+    assert torch.allclose(target.predict(x), wanted, rtol=1e-4, atol=1e-2)
+
+
+def test_one_of_several_outputs(file):
+    written(file, nodes=[SOFTMAX], outputs=["logits", "p"])
+    with pytest.raises(
+        RequestError, match=r"logits \(8, 4\), p \(8, 4\), where one output .* and another too: name one by output="
+    ):
+        Onnx(path=str(file))(IMAGE)
+    assert torch.allclose(Onnx(path=str(file), output="logits")(IMAGE).predict(X), LOGITS, atol=1e-5)
+    with pytest.raises(RequestError, match="has no output 'q'; it has logits, p"):
+        Onnx(path=str(file), output="q")(IMAGE)
+    argmax = helper.make_node("ArgMax", ["logits"], ["best"], axis=1)
+    graph = written(file, nodes=[argmax], outputs=["logits"])
+    model = onnx.load(file)
+    model.graph.output.append(helper.make_tensor_value_info("best", onnx.TensorProto.INT64, None))
+    onnx.save(model, file)
+    assert torch.allclose(graph(IMAGE).predict(X), LOGITS, atol=1e-5), "labels beside the scores are passed over"
+    del model.graph.output[0]
+    onnx.save(model, file)
+    with pytest.raises(
+        RequestError, match=r"best \(8, 1\), where no output holds a row of scores for each: export one that does"
+    ):
+        graph(IMAGE)
+
+
+def test_weights_beside_the_file_are_part_of_the_digest(file):
+    options = {"save_as_external_data": True, "size_threshold": 0, "location": "net.data"}
+    made = written(file, **options)
+    digest = made(IMAGE).digest()
+    data = bytearray((file.parent / "net.data").read_bytes())
+    data[0] ^= 1
+    (file.parent / "net.data").write_bytes(data)
+    assert made(IMAGE).digest() != digest
+    assert written(file)(IMAGE).digest() != digest
+
+
+def test_other_shapes(file):
+    made = written(file)
+    for shape in ((3, 4, 6), (1, 4, 5), (4, 5, 3)):
+        with pytest.raises(RequestError, match=r"net takes inputs of shape \[3, 4, 5\], and the data has images of shape"):
+            made(Domain(kind="image", shape=shape))
+    with pytest.raises(RequestError, match=r"takes inputs of shape \[3, 4, 5\], and the data has vectors of shape \[60\]"):
+        made(Domain(kind="vector", shape=(60,)))
+
+
+def test_no_axis_for_the_samples(file):
+    graph = helper.make_graph(
+        [helper.make_node("ReduceMax", ["x"], ["best"], axes=[1, 2], keepdims=0)],
+        "graph",
+        [helper.make_tensor_value_info("x", FLOAT, [3, 4, 5])],
+        [helper.make_tensor_value_info("best", FLOAT, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    with pytest.raises(
+        RequestError, match=r"net takes one input of shape \[3, 4, 5\] and has no axis for the samples: export it"
+    ):
+        Onnx(path=str(file))(IMAGE)
+
+
+def test_a_shape_that_only_running_shows(file):
+    with pytest.raises(RequestError, match="net cannot take the data, 8 images of shape .3, 4, 6."):
+        written(file, shape=("n", "a", "b", "c"))(Domain(kind="image", shape=(3, 4, 6)))
+
+
+def test_two_inputs_and_inputs_that_are_no_numbers(file):
+    other = helper.make_tensor_value_info("z", FLOAT, ["n", 4])
+    add = helper.make_node("Add", ["logits", "z"], ["sum"])
+    with pytest.raises(RequestError, match="net has 2 inputs .x .*, z .*: Brinell asks models of one"):
+        written(file, nodes=[add], outputs=["sum"], more=[other])(IMAGE)
+    cast = helper.make_node("Cast", ["x"], ["float"], to=FLOAT)
+    graph = helper.make_graph(
+        [cast, helper.make_node("Flatten", ["float"], ["flat"])],
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.INT64, ["n", 3, 4, 5])],
+        [helper.make_tensor_value_info("flat", FLOAT, None)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    with pytest.raises(RequestError, match=r"net takes tensor\(int64\), and inputs are real numbers"):
+        Onnx(path=str(file))(IMAGE)
+
+
+def test_files_that_cannot_be_read(file, monkeypatch):
+    with pytest.raises(RequestError, match="there is no file .*: write onnx:FILE"):
+        Onnx(path=str(file))(IMAGE)
+    with pytest.raises(RequestError, match="write onnx:FILE"):
+        Onnx()(IMAGE)
+    made = written(file)
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RequestError, match="net.onnx is damaged or no ONNX file") as error:
+        made(IMAGE)
+    assert "\n" not in str(error.value)
+    file.write_bytes(whole)
+    for module in ("onnx", "onnxruntime"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            with pytest.raises(RequestError, match=rf"^{module} is not installed.*pip install 'brinell\[onnx\]'$"):
+                made(IMAGE)
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"std": (0.5, 0.0)}])
+def test_settings_that_make_no_sense(options):
+    with pytest.raises(ValueError):
+        Onnx(**options)

@@ -1,0 +1,295 @@
+"""Networks of timm and torchvision behind their own preparation, with weights from files that the tests make."""
+
+import sys
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.models._prepared import Prepared, View, prepared
+from brinell.models.timm import Timm, view_of
+from brinell.models.torchvision import Torchvision
+from brinell.testing.others import check_target
+
+TINY = "test_resnet.r160_in1k"
+"""The smallest of timm's own test networks: 160 pixels, crop 0.95, bilinear."""
+
+
+def library(name: str) -> Any:
+    """A library; the test is skipped where it cannot be imported, be it for want of an operator in another build of torch."""
+    return pytest.importorskip(name, exc_type=(ImportError, RuntimeError))
+
+
+def pictures(height: int, width: int) -> Domain:
+    return Domain(kind="image", shape=(3, height, width), levels=256)
+
+
+def pixels(height: int, width: int, n: int = 1) -> Tensor:
+    """8-bit pictures, smooth enough that resizing does not only average noise."""
+    rng = torch.Generator().manual_seed(height + width)
+    coarse = torch.rand(n, 3, 6, 6, generator=rng)
+    x = nn.functional.interpolate(coarse, (height, width), mode="bilinear") + 0.1 * torch.rand(n, 3, height, width, generator=rng)
+    return x.clamp(0, 1).mul(255).round() / 255
+
+
+class Shown(nn.Module):
+    """A network that answers with what it is shown."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)
+
+
+def shown(view: View, x: Tensor, resize: Any = "library") -> Tensor:
+    return Prepared(Shown(), view, *x.shape[2:], resize)(x).view(len(x), 3, *view.size)
+
+
+def plain(size: int, resized: int, **more: Any) -> View:
+    return View(**({"size": (size, size), "resized": (resized, resized), "mean": (0.0,) * 3, "std": (1.0,) * 3} | more))
+
+
+def test_the_middle_of_a_picture_by_hand() -> None:
+    x = torch.arange(16.0).view(1, 1, 4, 4).expand(1, 3, 4, 4) / 16
+    view = plain(2, 4, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
+    middle = torch.tensor([5.0, 6.0, 9.0, 10.0]) / 16
+    expected = torch.stack([(middle - 0.5) / 0.5, (middle - 0.25) / 0.25, middle]).view(3, 2, 2)
+    assert torch.allclose(shown(view, x)[0], expected, atol=1e-6)
+
+
+def test_a_picture_of_the_network_s_size_stays_as_it_is_unless_asked() -> None:
+    view, x = plain(8, 16), pixels(8, 8)
+    assert torch.equal(shown(view, x, "auto"), x)
+    assert not torch.allclose(shown(view, x, "library"), x, atol=0.01)
+    assert torch.equal(shown(view, pixels(20, 24), "auto"), shown(view, pixels(20, 24), "library"))
+
+
+def test_a_border_holds_the_mean() -> None:
+    view = plain(4, 4, scaling="longer", mean=(0.3, 0.4, 0.5), std=(0.1, 0.2, 0.3))
+    seen = shown(view, torch.ones(1, 3, 2, 4))
+    assert bool((seen[:, :, [0, 3]] == 0).all())
+    assert torch.allclose(seen[0, :, 1, 0], torch.tensor([7.0, 3.0, 0.5 / 0.3]))
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (75, 50), (64, 201), (224, 224)])
+@pytest.mark.parametrize("crop_mode", ["center", "squash", "border"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_as_timm_prepares_pictures(height: int, width: int, crop_mode: str, interpolation: str) -> None:
+    data = library("timm").data
+    config = {
+        "input_size": (3, 64, 64),
+        "interpolation": interpolation,
+        "mean": (0.48, 0.46, 0.41),
+        "std": (0.23, 0.22, 0.23),
+        "crop_pct": 0.9,
+        "crop_mode": crop_mode,
+    }
+    x = pixels(height, width)
+    picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
+    theirs = data.create_transform(**config)(picture)
+    # They round to 8 bits after each axis, the border's mean too, and cut off in between what a bicubic filter overshoots.
+    levels = (shown(view_of(config), x)[0] - theirs).abs() * 255 * 0.22
+    assert float(levels.max()) < (1.05 if interpolation == "bilinear" else 3.5)
+    assert float(levels.mean()) < 0.35
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "efficientnet_b0", "vit_b_16"])
+@pytest.mark.parametrize(("height", "width"), [(32, 48), (300, 224), (224, 224)])
+def test_as_torchvision_prepares_pictures(name: str, height: int, width: int) -> None:
+    models = library("torchvision").models
+    transforms = models.get_model_weights(name).DEFAULT.transforms()
+    from brinell.models.torchvision import _view
+
+    x = pixels(height, width)
+    ours, theirs = shown(_view(transforms), x), transforms(x)
+    inside = ours.abs() < 1.5  # theirs do not cut off what the bicubic filter overshoots in tensors
+    assert torch.allclose(ours[inside], theirs[inside], atol=1e-5) and float(inside.float().mean()) > 0.5
+
+
+def test_gradients_reach_the_data_s_own_pixels() -> None:
+    x = pixels(24, 36).requires_grad_()
+    (grad,) = torch.autograd.grad(shown(plain(16, 18, mode="bicubic"), x).square().sum(), x)
+    used = grad.abs().amax((0, 1)) > 0
+    assert grad.shape == x.shape and bool(used[3:-3, 8:-8].all())
+    assert not used[:, 0].any() and not used[:, -1].any(), "what is cut off plays no part"
+
+
+def test_other_bounds_are_brought_to_0_and_1() -> None:
+    view = plain(8, 8)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    eight_bit = Domain(kind="image", shape=(3, 8, 8), low=0.0, high=255.0)
+    one, other = prepared(network, view, pictures(8, 8), "auto", "it"), prepared(network, view, eight_bit, "auto", "it")
+    x = pixels(8, 8)
+    assert torch.allclose(one.predict(x), other.predict(x * 255), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random weights of a small network of timm with 1000 classes."""
+    timm = library("timm")
+    with torch.random.fork_rng():
+        torch.random.default_generator.manual_seed(0)
+        network = timm.create_model(TINY, pretrained=False)
+    file = tmp_path_factory.mktemp("timm") / "tiny.safetensors"
+    save_file(network.state_dict(), file)
+    return file
+
+
+def test_timm_with_weights_from_a_file(tiny: Path, tmp_path: Path) -> None:
+    timm = library("timm")
+
+    generator = torch.random.get_rng_state()
+    target = Timm(path=TINY, weights=str(tiny))(pictures(40, 52))
+    assert torch.equal(torch.random.get_rng_state(), generator)
+    assert (target.name, target.classes, target.architecture) == (TINY, 1000, "ResNet")
+    check_target(target)
+    with torch.random.fork_rng():
+        network = timm.create_model(TINY, pretrained=False).eval()
+    network.load_state_dict(load_file(tiny))
+    config = timm.data.resolve_model_data_config(network)
+    assert (config["input_size"], config["interpolation"], config["crop_pct"]) == ((3, 160, 160), "bilinear", 0.95)
+    x = pixels(40, 52)
+    picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
+    with torch.no_grad():
+        theirs = network(timm.data.create_transform(**config)(picture)[None])
+        assert float((target.predict(x) - theirs).abs().max()) < 0.1 * float(theirs.std())
+        # A .pth that wraps the state, and the same answers; another preparation is another digest.
+        torch.save({"state_dict": {f"module.{key}": value for key, value in load_file(tiny).items()}}, tmp_path / "tiny.pth")
+        again = Timm(path=TINY, weights=str(tmp_path / "tiny.pth"), name="mine")(pictures(40, 52))
+        assert torch.equal(again.predict(x), target.predict(x)) and again.name == "mine"
+    assert again.digest() == target.digest()
+    ready = pictures(160, 160)
+    one, other = (Timm(path=TINY, weights=str(tiny), resize=how)(ready) for how in ("auto", "library"))  # type: ignore[arg-type]
+    assert one.digest() != other.digest()
+
+
+def test_timm_from_a_folder_of_its_own_kind(tiny: Path, tmp_path: Path) -> None:
+    library("timm")
+    (tmp_path / "model.safetensors").write_bytes(tiny.read_bytes())
+    (tmp_path / "config.json").write_text(
+        '{"architecture": "test_resnet", "num_classes": 1000, "pretrained_cfg": {"input_size": [3, 48, 48], '
+        '"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5], "crop_pct": 1.0, "interpolation": "bilinear", "num_classes": 1000}}'
+    )
+    target = Timm(path=f"local-dir:{tmp_path}", name="folder")(pictures(48, 48))
+    view = target.module.view
+    assert (view.size, view.mode, view.mean, target.classes) == ((48, 48), "bilinear", (0.1, 0.2, 0.3), 1000)
+
+
+def test_timm_with_another_number_of_classes(tmp_path: Path) -> None:
+    timm = library("timm")
+    with torch.random.fork_rng():
+        save_file(timm.create_model(TINY, num_classes=7).state_dict(), tmp_path / "seven.safetensors")
+    assert Timm(path=TINY, weights=str(tmp_path / "seven.safetensors"), classes=7)(pictures(32, 32)).classes == 7
+    with pytest.raises(RequestError, match=r"does not fit ResNet: names 2 of another shape \(fc.weight"):
+        Timm(path=TINY, weights=str(tmp_path / "seven.safetensors"))(pictures(32, 32))
+
+
+def test_timm_that_cannot_be_fetched_says_which_file_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library("timm")
+    hub = library("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(RequestError) as caught:
+        Timm(path=TINY)(pictures(32, 32))
+    text = str(caught.value)
+    assert text.startswith(f"timm:{TINY} cannot be made with timm's own weights (") and "\n" not in text
+    assert f"fetch model.safetensors of timm/{TINY} on the Hugging Face Hub and name it, timm:{TINY}?weights=FILE" in text
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of torch's downloads, and no network behind it."""
+
+    def unreachable(url: str, *_: Any, **__: Any) -> None:
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr(torch.hub, "_hub_dir", None)
+    monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
+    (tmp_path / "hub" / "checkpoints").mkdir(parents=True)
+    return tmp_path / "hub" / "checkpoints"
+
+
+def squeezenet(classes: int = 1000) -> nn.Module:
+    models = library("torchvision").models
+    with torch.random.fork_rng():
+        network: nn.Module = models.squeezenet1_1(weights=None, num_classes=classes).eval()
+    return network
+
+
+def test_torchvision_with_weights_from_a_file(tmp_path: Path) -> None:
+    network = squeezenet()
+    torch.save(network.state_dict(), tmp_path / "it.pth")
+    target = Torchvision(path="squeezenet1_1", weights=str(tmp_path / "it.pth"))(pictures(60, 80))
+    assert (target.name, target.classes, target.architecture) == ("squeezenet1_1", 1000, "SqueezeNet")
+    check_target(target)
+    transforms = library("torchvision").models.SqueezeNet1_1_Weights.DEFAULT.transforms()
+    x = pixels(60, 80)
+    with torch.no_grad():
+        theirs = network(transforms(x))
+        assert torch.allclose(target.predict(x), theirs, atol=1e-4 * float(theirs.abs().max()))
+
+
+def test_torchvision_by_its_own_download(hub: Path) -> None:
+    network = squeezenet()
+    url = library("torchvision").models.SqueezeNet1_1_Weights.DEFAULT.url
+    with pytest.raises(RequestError) as caught:
+        Torchvision(path="squeezenet1_1")(pictures(32, 32))
+    assert "\n" not in str(caught.value)
+    assert "cannot be fetched (URLError: <urlopen error no network>): fetch https://" in str(caught.value)
+    assert str(caught.value).endswith(f"{url} and name it, torchvision:squeezenet1_1?weights=FILE")
+    torch.save(network.state_dict(), hub / Path(url).name)
+    target = Torchvision(path="squeezenet1_1")(pictures(224, 224))
+    assert torch.equal(target.module.network.state_dict()["features.0.weight"], network.state_dict()["features.0.weight"])
+    torch.save(network, hub / Path(url).name)  # a whole module: torch must not be told to run it
+    with pytest.raises(RequestError, match="cannot be fetched .*[Ww]eights.only"):
+        Torchvision(path="squeezenet1_1")(pictures(224, 224))
+
+
+def test_published_networks_that_normalise_again() -> None:
+    # torchvision makes these otherwise for its weights than without any; a file of those weights needs the same.
+    models = library("torchvision").models
+    made = Torchvision(path="googlenet")._network(models, 1000)
+    assert made.transform_input and made.aux_logits
+
+
+@pytest.mark.parametrize(
+    ("plugin", "settings", "domain", "words"),
+    [
+        (Timm, {}, pictures(32, 32), "'timm' names no model: write timm:NAME"),
+        (Timm, {"path": "resnet81"}, pictures(32, 32), "has no model 'resnet81', did you mean 'resnet"),
+        (Timm, {"path": TINY, "classes": 3}, pictures(32, 32), "classes=3 needs weights=FILE"),
+        (Timm, {"path": "test_resnet.no_such"}, pictures(32, 32), "no weights 'no_such' .*; it has r160_in1k"),
+        (Timm, {"path": TINY, "weights": "none.safetensors"}, pictures(32, 32), "there is no file none.safetensors"),
+        (Timm, {"path": "local-dir:none"}, pictures(32, 32), "cannot be made"),
+        (Torchvision, {}, pictures(32, 32), "names no model: write torchvision:NAME"),
+        (Torchvision, {"path": "resnet81"}, pictures(32, 32), "no image classifier 'resnet81', did you mean 'resnet"),
+        (Torchvision, {"path": "fcn_resnet50"}, pictures(32, 32), "no image classifier 'fcn_resnet50'"),
+        (Torchvision, {"path": "resnet18", "version": "V9"}, pictures(32, 32), "has no weights 'V9'; it has IMAGENET1K_V1"),
+        (Torchvision, {"path": "vgg16", "version": "IMAGENET1K_FEATURES"}, pictures(32, 32), "weights without a classifier"),
+        (Torchvision, {"path": "resnet18", "classes": 3}, pictures(32, 32), "classes=3 needs weights=FILE"),
+    ],
+)
+def test_bad_requests_give_one_line(plugin: Any, settings: dict[str, Any], domain: Domain, words: str) -> None:
+    library("timm")
+    with pytest.raises(RequestError, match=words) as caught:
+        plugin(**settings)(domain)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("domain", [Domain(kind="signal", shape=(3, 40)), Domain(kind="image", shape=(1, 28, 28))])
+def test_other_data_are_refused(tiny: Path, domain: Domain) -> None:
+    with pytest.raises(RequestError, match=rf"{TINY} takes images of 3 channels, and the data are .*colour pictures"):
+        Timm(path=TINY, weights=str(tiny))(domain)
+
+
+@pytest.mark.parametrize(("plugin", "library"), [(Timm, "timm"), (Torchvision, "torchvision")])
+def test_a_missing_library_is_named(plugin: Any, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(RequestError, match=rf"{library} cannot be imported .*: pip install 'brinell\[vision\]'"):
+        plugin(path="resnet18")(pictures(32, 32))

@@ -1,0 +1,275 @@
+"""The networks of the per-class study: their published sizes and names, worked examples, and checkpoints of narrow ones."""
+
+import math
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.models import robustbench
+from brinell.models._mixture import BiT, Mixing, Mixture, StandardisedConv, adaptive_smoothing
+from brinell.models._wide_resnet import Block, WideResNet, wide_resnet
+from brinell.models.robustbench import BUILT, RobustBench
+from brinell.testing.others import check_target
+
+CIFAR = Domain(kind="image", shape=(3, 32, 32), levels=256)
+PUBLISHED = {
+    "Peng2023Robust": (267_240_802, 1147),
+    "Wang2023Better_WRN-70-16": (266_796_506, 407),
+    "Wang2023Better_WRN-28-10": (36_479_194, 155),
+    "Bai2023Improving_edm": (566_924_388, 946),
+    "Cui2023Decoupled_WRN-28-10": (36_479_194, 155),
+}
+NAME = "Wang2023Better_WRN-28-10"
+
+
+def filled(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Weights of a size that lets the input through, whatever the width."""
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for key, tensor in module.state_dict().items():
+            if key.endswith("running_var"):
+                tensor.copy_(0.5 + torch.rand(tensor.shape, generator=rng))
+            elif tensor.is_floating_point():
+                fan = tensor[0].numel() if tensor.ndim > 1 else 10
+                tensor.copy_(torch.randn(tensor.shape, generator=rng) * (2 / fan) ** 0.5 + (tensor.ndim == 1))
+    return module.eval()
+
+
+def narrow() -> WideResNet:
+    return wide_resnet(10, 1)
+
+
+def narrow_ra() -> WideResNet:
+    return WideResNet(6, (1, 2, 1), (8, 12, 16), squeeze=0.25)
+
+
+def narrow_mixture() -> Mixture:
+    return Mixture(BiT((1, 1, 1), 8, groups=4), narrow(), Mixing(32 + 16, 64 + 32, (8, 12)), side=128)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_as_published(name: str) -> None:
+    assert PUBLISHED.keys() == BUILT.keys()
+    with torch.device("meta"):
+        network = BUILT[name]()
+    assert (sum(tensor.numel() for tensor in network.parameters()), len(network.state_dict())) == PUBLISHED[name]
+
+
+def test_parts_of_the_mixture_as_published() -> None:
+    with torch.device("meta"):
+        mixture = adaptive_smoothing()
+    parts = [sum(tensor.numel() for tensor in part.parameters()) for part in mixture.children()]
+    assert parts == [232_279_178, 266_796_506, 67_848_704, 0]
+
+
+@pytest.mark.parametrize("name", ["Wang2023Better_WRN-28-10", "Wang2023Better_WRN-70-16", "Peng2023Robust"])
+def test_names_of_wide_networks(name: str) -> None:
+    with torch.device("meta"):
+        keys = BUILT[name]().state_dict().keys()
+    inner = r"(batchnorm_[01]|conv_[01]|shortcut|se\.fc[12])"
+    assert all(re.fullmatch(rf"init_conv\.weight|(layer\.[0-2]\.block\.\d+\.{inner}|batchnorm|logits)\.\w+", key) for key in keys)
+    blocks = Counter(key.split(".")[1] for key in keys if key.endswith("conv_0.weight"))
+    squeezed = sum(key.endswith("se.fc1.weight") for key in keys)
+    assert sorted(blocks.values()) == {"28": [4, 4, 4], "70": [11, 11, 11]}.get(name[-5:-3], [10, 30, 31])
+    assert squeezed == (71 if name == "Peng2023Robust" else 0)
+    assert sum(key.endswith("shortcut.weight") for key in keys) == 3, "only where the number of channels changes"
+
+
+def test_names_of_the_mixture() -> None:
+    with torch.device("meta"):
+        mixture = adaptive_smoothing()
+    unit = r"body\.block[1-4]\.unit\d\d\.(gn[1-3]\.(weight|bias)|conv[1-3]\.weight|downsample\.weight)"
+    keys = mixture.standard.state_dict().keys()
+    assert all(re.fullmatch(rf"root\.conv\.weight|{unit}|head\.(gn|conv)\.(weight|bias)", key) for key in keys)
+    last = {number: max(key.split(".")[2] for key in keys if key.startswith(f"body.block{number}")) for number in (1, 2, 3, 4)}
+    assert last == {1: "unit03", 2: "unit08", 3: "unit36", 4: "unit03"}
+    keys = mixture.mixing.state_dict().keys()
+    assert all(re.fullmatch(r"layers\.[0-2]\.[01]\..+|linear\.weight|conv1x1\.weight", key) for key in keys)
+    assert mixture.bn.state_dict().keys() == {"running_mean", "running_var", "num_batches_tracked"}
+
+
+def test_a_block_is_padded_right_and_below_where_it_halves() -> None:
+    block = Block(1, 1, 2, 0.0).eval()
+    block.shortcut = None
+    with torch.no_grad():
+        for conv in (block.conv_0, block.conv_1):
+            conv.weight.zero_()[0, 0, 1, 1] = 1
+        x = torch.arange(16.0).view(1, 1, 4, 4)
+        out = block.conv_0(torch.nn.functional.pad(x, block.padding))
+    # The middle of windows that begin at 0 and 2: rows and columns 1 and 3.
+    assert out.flatten().tolist() == [5.0, 7.0, 13.0, 15.0]
+
+
+def test_a_block_by_hand() -> None:
+    block = Block(1, 1, 1, 0.0).eval()
+    with torch.no_grad():
+        for conv in (block.conv_0, block.conv_1):
+            conv.weight.zero_()[0, 0, 1, 1] = 1
+        x = torch.tensor([[[[2.0, -1.0]]]])
+        found = block(x)
+
+    def active(value: float) -> float:
+        value /= math.sqrt(1 + 1e-5)
+        return value / (1 + math.exp(-value))
+
+    assert found.flatten().tolist() == pytest.approx([2 + active(active(2.0)), -1 + active(active(-1.0))], rel=1e-5)
+
+
+def test_filters_are_standardised_by_hand() -> None:
+    conv = StandardisedConv(1, 1, (1, 4), bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 1, 4))
+        # Mean 2.5, variance 1.25.
+        found = conv(torch.tensor([1.0, 0.0, 0.0, 2.0]).view(1, 1, 1, 4))
+    assert float(found) == pytest.approx((-1.5 + 2 * 1.5) / math.sqrt(1.25))
+
+
+def test_the_mixture_of_two_answers_by_hand() -> None:
+    mixture = filled(narrow_mixture())
+    assert isinstance(mixture, Mixture)
+    with torch.no_grad():
+        mixture.mixing.linear.weight.zero_()
+        mixture.bn.running_mean.fill_(-1.0)
+        mixture.bn.running_var.fill_(4.0)
+        for head in (mixture.standard.head.conv, mixture.robust.logits):
+            head.weight.zero_()
+        mixture.standard.head.conv.bias.copy_(torch.tensor([1.0] + [0.0] * 9))
+        mixture.robust.logits.bias.copy_(torch.tensor([0.0] * 9 + [2.0]))
+        found = mixture(torch.rand(1, 3, 32, 32)).exp().flatten()
+    alpha = 0.04 / (1 + math.exp(-(2.0 * (1.0 / math.sqrt(4.0 + 1e-5)) + 1.05))) + 0.96
+    standard, robust = math.exp(1.2) / (math.exp(1.2) + 9), math.exp(0.6) / (math.exp(0.6) + 9)
+    assert float(found[0]) == pytest.approx((1 - alpha) * standard + alpha * (1 - robust) / 9, rel=1e-5)
+    assert float(found[9]) == pytest.approx((1 - alpha) * (1 - standard) / 9 + alpha * robust, rel=1e-5)
+
+
+@pytest.mark.parametrize("make", [narrow, narrow_ra, narrow_mixture])
+def test_narrow_ones_answer_and_have_gradients(make: Any) -> None:
+    network = filled(make())
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    logits: Tensor = network(x)
+    (grad,) = torch.autograd.grad(logits.logsumexp(1).sum() + logits[:, 0].sum(), x)
+    assert logits.shape == (2, 10) and bool(torch.isfinite(logits).all())
+    assert bool((grad.abs().flatten(2).amax(2) > 0).all()), "every channel of every input"
+    with torch.no_grad():
+        assert not torch.allclose(logits[0], logits[1])
+        assert torch.allclose(network(x[1:]), logits[1:], atol=1e-5)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The five names with narrow networks behind them."""
+    makers = {"Peng2023Robust": narrow_ra, "Bai2023Improving_edm": narrow_mixture}
+    monkeypatch.setattr(robustbench, "BUILT", {name: makers.get(name, narrow) for name in PUBLISHED})
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "Bai2023Improving_edm"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"state_dict": {f"module.{key}": value for key, value in state.items()}, "epoch": 1},
+        lambda state: {f"model.{key}": value.half() if value.is_floating_point() else value for key, value in state.items()},
+        lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
+    ],
+)
+@pytest.mark.usefixtures("small")
+def test_checkpoints(tmp_path: Path, name: str, wrap: Any) -> None:
+    network = filled(robustbench.BUILT[name]())
+    torch.save(wrap(network.state_dict()), tmp_path / "it.pt")
+    generator = torch.random.get_rng_state()
+    target = RobustBench(path=name, weights=(str(tmp_path / "it.pt"),))(CIFAR)
+    assert torch.equal(torch.random.get_rng_state(), generator)
+    assert (target.name, target.classes, target.architecture) == (name, 10, "WideResNet")
+    assert not any(tensor.is_meta for tensor in target.module.state_dict().values())
+    x = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.allclose(target.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
+    check_target(target)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> tuple[Mixture, list[str]]:
+    """A narrow mixture and its three files, as they are published."""
+    mixture = filled(narrow_mixture())
+    assert isinstance(mixture, Mixture)
+    files = [str(tmp_path / f"m{number}.pt") for number in range(3)]
+    torch.save({f"module.{key}": value for key, value in mixture.standard.state_dict().items()}, files[0])
+    torch.save(mixture.robust.state_dict(), files[1])
+    torch.save({"model": mixture.mixing.state_dict(), "bn": mixture.bn.state_dict(), "epoch": 3}, files[2])
+    return mixture, files
+
+
+@pytest.mark.usefixtures("small")
+def test_a_mixture_from_three_files_or_one(tmp_path: Path, parts: tuple[Mixture, list[str]]) -> None:
+    mixture, files = parts
+    target = RobustBench(path="Bai2023Improving_edm", weights=tuple(files))(CIFAR)
+    save_file(mixture.state_dict(), tmp_path / "all.safetensors")
+    whole = RobustBench(path="Bai2023Improving_edm", weights=(str(tmp_path / "all.safetensors"),))(CIFAR)
+    x = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(target.predict(x), mixture(x), rtol=1e-3, atol=1e-3)
+        assert torch.equal(whole.predict(x), target.predict(x))
+        assert target.predict(x).exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
+    assert target.digest() == whole.digest()
+    check_target(target)
+
+
+@pytest.mark.usefixtures("small")
+def test_bad_requests_give_one_line(tmp_path: Path, parts: tuple[Mixture, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "robustbench", None)
+    files, bai = parts[1], "Bai2023Improving_edm"
+    torch.save(nn.Linear(2, 2), tmp_path / "whole.pt")
+
+    def check(words: str, domain: Domain = CIFAR, **settings: Any) -> None:
+        with pytest.raises(RequestError, match=words) as caught:
+            RobustBench(**settings)(domain)
+        assert "\n" not in str(caught.value)
+
+    check("names no model")
+    check(rf"needs its checkpoint: .*robustbench:{NAME}\?weights={NAME}.pt$", path=NAME)
+    check(r"\?weights=Bai2023Improving_edm.pt_m0.pt\+.*_m1.pt\+", path=bai)
+    check("takes images of shape .*: audit it on CIFAR-10", Domain(kind="image", shape=(3, 64, 64)), path=NAME, weights=("x",))
+    check("there is no file", path=NAME, weights=("none.pt",))
+    check("a pickle of more than tensors, which is never loaded", path=NAME, weights=(str(tmp_path / "whole.pt"),))
+    check("is one file, not 3", path=NAME, weights=tuple(files))
+    check(r"does not fit BiT: names \d+ missing", path=bai, weights=(files[1], files[0], files[2]))
+    check("there are 2 files of weights; name three", path=bai, weights=tuple(files[:2]))
+    check("must hold `model` and `bn`, and be named last", path=bai, weights=(files[0], files[1], files[1]))
+    check("there is no file", path=bai, weights=(files[0], files[1], "none.pt"))
+    check(r"does not fit WideResNet", path="Peng2023Robust", weights=(files[1],))
+    check(
+        "is not built here, did you mean 'Wang2023Better_WRN-28-10', and the package robustbench cannot be imported",
+        path=NAME[:-1],
+    )
+    check("on cifar10 and L2 is not built here, and the package", path=NAME, threat="L2")
+    check("the package finds its checkpoints by itself", path="Gowal2021Improving", weights=("x.pt",))
+
+
+def test_other_names_go_through_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load_model(**request: str) -> nn.Module:
+        asked.append(request)
+        if request["model_name"] == "None2020":
+            raise KeyError("None2020")
+        return filled(narrow())
+
+    package, utils = ModuleType("robustbench"), ModuleType("robustbench.utils")
+    utils.load_model = load_model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "robustbench", package)
+    monkeypatch.setitem(sys.modules, "robustbench.utils", utils)
+    target = RobustBench(path="Gowal2021Improving_28_10", threat="L2", folder="zoo")(CIFAR)
+    assert (target.name, target.classes) == ("Gowal2021Improving_28_10", 10)
+    assert asked == [{"model_name": "Gowal2021Improving_28_10", "model_dir": "zoo", "dataset": "cifar10", "threat_model": "L2"}]
+    with pytest.raises(RequestError, match="the package robustbench cannot load None2020 .*KeyError"):
+        RobustBench(path="None2020")(CIFAR)

@@ -1,0 +1,169 @@
+"""Classifiers of scikit-learn as targets: which answers, in which order, and what is refused."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_wine
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from brinell.core.domain import Column, Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.models.sklearn import Sklearn
+from brinell.testing import check_target
+
+skops = pytest.importorskip("skops.io")
+
+TREE = "sklearn.tree._tree.Tree"
+DATA, NAMES = load_wine().data, np.array(["red", "rose", "white"])[load_wine().target]
+COLUMNS = tuple(
+    Column(str(at), float(low), float(high)) for at, (low, high) in enumerate(zip(DATA.min(0), DATA.max(0), strict=True))
+)
+DOMAIN = Domain(kind="vector", shape=(13,), columns=COLUMNS)
+X = torch.from_numpy((DATA - DATA.min(0)) / np.ptp(DATA, 0)).float()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Saves an estimator and opens it as a target."""
+
+    def saved(estimator, domain=DOMAIN, **options):
+        skops.dump(estimator, tmp_path / "model.skops")
+        return Sklearn(path=str(tmp_path / "model.skops"), **options)(domain)
+
+    return saved
+
+
+def test_probabilities_become_logits(saved):
+    model = LogisticRegression(max_iter=20).fit(StandardScaler().fit_transform(DATA), NAMES)
+    pipeline = make_pipeline(StandardScaler().fit(DATA), model)
+    target = saved(pipeline)
+    check_target(target)
+    assert target.access == Access.SCORES and target.class_names == ("red", "rose", "white") and target.classes == 3
+    assert target.name == "model" and target.architecture == "Pipeline"
+    logits = target.predict(X)
+    assert torch.allclose(logits.softmax(1).double(), torch.from_numpy(pipeline.predict_proba(DATA)), atol=1e-5)
+    assert NAMES[logits.argmax(1).numpy()[0]] == pipeline.predict(DATA)[0]
+
+
+def test_a_forest_is_sure_of_what_all_trees_say(saved):
+    forest = RandomForestClassifier(5, random_state=0, n_jobs=-1).fit(DATA, NAMES)
+    target = saved(forest, trusted=(TREE,))
+    check_target(target)
+    logits = target.predict(X)
+    assert torch.isfinite(logits).all() and (logits.argmax(1).numpy() == forest.predict_proba(DATA).argmax(1)).mean() == 1
+    assert target._estimator.n_jobs == 1, "one thread"
+
+
+def test_the_decision_function_where_there_are_no_probabilities(saved):
+    model = LinearSVC(max_iter=20000).fit(StandardScaler().fit_transform(DATA), NAMES)
+    target = saved(make_pipeline(StandardScaler().fit(DATA), model))
+    wanted = torch.from_numpy(model.decision_function(StandardScaler().fit_transform(DATA))).float()
+    assert torch.allclose(target.predict(X), wanted, atol=1e-4)
+
+
+def test_two_classes_of_one_score(saved):
+    y = NAMES == "red"
+    model = LogisticRegression().fit(DATA[:, :3], y)
+    domain = Domain(kind="vector", shape=(3,), low=0.0, high=2000.0)
+    target = saved(model, domain, answers="decision")
+    x = torch.from_numpy(DATA[:, :3]).float()
+    assert target.class_names == ("False", "True")
+    # Of logistic regression the softmax of what stands for the score is the probability.
+    assert torch.allclose(
+        target.predict(x).softmax(1)[:, 1].double(), torch.from_numpy(model.predict_proba(DATA[:, :3])[:, 1]), atol=1e-5
+    )
+
+
+def test_labels_alone(saved):
+    model = make_pipeline(StandardScaler(), SVC()).fit(DATA, NAMES)
+    target = saved(model, answers="labels")
+    check_target(target)
+    assert target.access == Access.LABELS
+    assert (NAMES[np.unique(NAMES, return_index=True)[1]][target.predict(X).argmax(1).numpy()] == model.predict(DATA)).all()
+
+
+def test_pictures_are_flattened(saved):
+    x = np.random.default_rng(0).random((40, 1, 4, 4))
+    model = LogisticRegression().fit(x.reshape(40, 16), np.arange(40) % 2)
+    domain = Domain(kind="image", shape=(1, 4, 4))
+    target = saved(model, domain)
+    check_target(target)
+    found = target.predict(torch.from_numpy(x).float()).softmax(1)
+    assert torch.allclose(found.double(), torch.from_numpy(model.predict_proba(x.reshape(40, 16))), atol=1e-5)
+
+
+def test_a_pipeline_over_named_columns_gets_names_and_texts(saved, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"job": ["cook", "baker", "cook", "baker"], "age": [20.0, 60.0, 40.0, 50.0]})
+    encode = make_column_transformer((OneHotEncoder(sparse_output=False), ["job"]), remainder="passthrough")
+    model = make_pipeline(encode, LogisticRegression()).fit(table, [0, 1, 0, 1])
+    # The data has the columns in another order, and one more.
+    columns = (Column("age", 20.0, 60.0), Column("zip", fixed=True), Column("job", fixed=True, values=("baker", "cook")))
+    domain = Domain(kind="vector", shape=(3,), low=0.0, high=(1.0, 9.0, 1.0), columns=columns)
+    x = torch.tensor([[0.0, 5.0, 1.0], [1.0, 5.0, 0.0], [0.5, 5.0, 1.0], [0.75, 5.0, 0.0]])
+    found = saved(model, domain).predict(x).softmax(1).double()
+    assert torch.allclose(found, torch.from_numpy(model.predict_proba(table)), atol=1e-5)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pandas", None)
+        with pytest.raises(RequestError, match="^pandas is not installed, in which model takes the texts of categories"):
+            saved(model, domain)
+    other = Domain(kind="vector", shape=(1,), columns=(Column("age"),))
+    with pytest.raises(RequestError, match="was fitted with a column 'job', which the data has not: it has age"):
+        saved(model, other)
+
+
+def test_a_digest_is_of_the_file_and_of_what_is_asked(saved, tmp_path):
+    target = saved(LogisticRegression().fit(X.numpy(), NAMES))
+    again, other = (Sklearn(path=str(tmp_path / "model.skops"), answers=what)(DOMAIN) for what in (None, "labels"))
+    assert target.digest() == again.digest() != other.digest()
+    assert saved(LogisticRegression(C=2.0).fit(X.numpy(), NAMES)).digest() != target.digest()
+
+
+def test_types_that_nobody_trusts_are_not_made(saved):
+    forest = RandomForestClassifier(2, random_state=0).fit(DATA, NAMES)
+    with pytest.raises(RequestError, match=rf"does not trust by default \({TREE}\): .* add trusted={TREE}$"):
+        saved(forest)
+    with pytest.raises(RequestError, match=rf"add trusted=other.Type\+{TREE}$"):
+        saved(forest, trusted=("other.Type",))
+
+
+def test_what_is_no_classifier(saved, tmp_path):
+    with pytest.raises(RequestError, match="holds a Ridge, which is no fitted classifier"):
+        saved(Ridge().fit(DATA, load_wine().target))
+    with pytest.raises(RequestError, match="LogisticRegression, which is no fitted classifier"):
+        saved(LogisticRegression())
+    with pytest.raises(RequestError, match="its LinearSVC has no predict_proba: leave answers= out"):
+        saved(LinearSVC().fit(X.numpy(), NAMES), answers="probabilities")
+    with pytest.raises(RequestError, match=r"shape \(1, 6\) for 4 classes: .* needs decision_function_shape='ovr'"):
+        four = np.arange(len(X)) % 4
+        saved(SVC(decision_function_shape="ovo").fit(X.numpy(), four))
+    several = RandomForestClassifier(2).fit(DATA, np.stack([NAMES, NAMES], 1))
+    with pytest.raises(RequestError, match="of several labels each"):
+        saved(several, trusted=(TREE,))
+
+
+def test_other_features(saved):
+    with pytest.raises(RequestError, match="model cannot take the data, vectors of shape .5,. as rows of 5 numbers .*features"):
+        saved(LogisticRegression().fit(X.numpy(), NAMES), Domain(kind="vector", shape=(5,)))
+
+
+def test_files_that_cannot_be_read(tmp_path, monkeypatch):
+    file = tmp_path / "model.skops"
+    with pytest.raises(RequestError, match="there is no file .*: write sklearn:FILE.skops"):
+        Sklearn(path=str(file))(DOMAIN)
+    with pytest.raises(RequestError, match="write sklearn:FILE.skops"):
+        Sklearn()(DOMAIN)
+    file.write_bytes(b"PK no archive")
+    with pytest.raises(RequestError, match="damaged or no skops file"):
+        Sklearn(path=str(file))(DOMAIN)
+    monkeypatch.setitem(sys.modules, "skops.io", None)
+    with pytest.raises(RequestError, match=r"pip install 'brinell\[sklearn\]'$"):
+        Sklearn(path=str(file))(DOMAIN)

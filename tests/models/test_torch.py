@@ -1,0 +1,185 @@
+"""Modules from a file of one's own, with weights from another."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.imports import import_file
+from brinell.models._weights import read_weights
+from brinell.models.torch import TorchModule
+from brinell.testing.others import check_target
+
+VECTOR = Domain(kind="vector", shape=(4,))
+SOURCE = """
+import torch
+from torch import nn
+
+def net(width="3"):
+    return nn.Sequential(nn.Linear(4, int(width)), nn.BatchNorm1d(int(width)))
+
+def broken():
+    raise RuntimeError("no\\nluck")
+
+def number():
+    return 7
+
+constant = 5
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(SOURCE)
+    return tmp_path / "mine.py"
+
+
+@pytest.fixture
+def weights(file: Path) -> dict[str, torch.Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    own: dict[str, torch.Tensor] = import_file(file).net().state_dict()
+    return {key: torch.rand(value.shape, generator=rng) if value.is_floating_point() else value for key, value in own.items()}
+
+
+def load(file: Path, factory: str = "net", **options: str) -> Any:
+    return TorchModule(path=f"{file}:{factory}", **options)(VECTOR)
+
+
+def test_safetensors(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    save_file(weights, tmp_path / "trained.safetensors")
+    target = load(file, weights=str(tmp_path / "trained.safetensors"))
+    check_target(target)
+    assert (target.name, target.classes, target.parameters) == ("trained", 3, 21)
+    assert all(torch.equal(value, weights[key]) for key, value in target.module.state_dict().items())
+    assert load(file, weights=str(tmp_path / "trained.safetensors"), name="mine").name == "mine"
+
+
+def test_half_precision_is_widened(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
+    save_file(halves, tmp_path / "w.safetensors")
+    target = load(file, weights=str(tmp_path / "w.safetensors"))
+    assert target.module[0].weight.dtype == torch.float32
+    assert torch.equal(target.module[0].weight, halves["0.weight"].float())
+
+
+@pytest.mark.parametrize("suffix", ["pt", "pth", "th", "ckpt"])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"state_dict": state, "epoch": 3},
+        lambda state: {"model": state},
+        lambda state: {f"module.{key}": value for key, value in state.items()},
+        lambda state: {"state_dict": {f"module._orig_mod.{key}": value for key, value in state.items()}},
+        lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
+        lambda state: nn.Module().state_dict() | state,
+    ],
+)
+def test_checkpoints_of_torch(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path, suffix: str, wrap: Any) -> None:
+    torch.save(wrap(weights), tmp_path / f"w.{suffix}")
+    target = load(file, weights=str(tmp_path / f"w.{suffix}"))
+    assert torch.equal(target.module[0].weight, weights["0.weight"])
+
+
+def test_arguments_reach_the_factory_as_text(file: Path) -> None:
+    assert load(file, args="width=9").classes == 9
+    assert load(file, args="width=9").digest() != load(file).digest()
+
+
+def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    save_file(weights, tmp_path / "w.safetensors")
+    digest = load(file, weights=str(tmp_path / "w.safetensors")).digest()
+    assert load(file, weights=str(tmp_path / "w.safetensors")).digest() == digest
+    file.write_text(SOURCE + "# a change\n")
+    assert load(file, weights=str(tmp_path / "w.safetensors")).digest() != digest
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "words"),
+    [
+        ("", {}, "names no function: write torch:FILE.py:FACTORY"),
+        ("{file}", {}, "names no function"),
+        ("{folder}/none.py:net", {}, "there is no file"),
+        ("{file}:nets", {}, "has no function 'nets'; it has broken, net, number"),
+        ("{file}:constant", {}, "has no function 'constant'"),
+        ("{file}:broken", {}, "broken failed with RuntimeError: no luck"),
+        ("{file}:number", {}, "returned a int, not an nn.Module"),
+        ("{file}:net", {"args": "depth=3"}, "unexpected keyword argument 'depth'"),
+        ("{file}:net", {"args": "width"}, "'width' is no key=value"),
+        ("{file}:net", {"weights": "{folder}/none.pt"}, "there is no file .*none.pt"),
+        ("{file}:net", {"weights": "{file}"}, "weights come as .safetensors"),
+    ],
+)
+def test_bad_requests_give_one_line(file: Path, path: str, options: dict[str, str], words: str) -> None:
+    places = {"file": str(file), "folder": str(file.parent)}
+    filled = {key: value.format(**places) for key, value in options.items()}
+    with pytest.raises(RequestError, match=words) as caught:
+        TorchModule(path=path.format(**places), **filled)(VECTOR)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_cannot_take_the_data(file: Path) -> None:
+    with pytest.raises(RequestError, match=r"net cannot take the data, images of shape \(1, 8, 8\)"):
+        TorchModule(path=f"{file}:net")(Domain(kind="image", shape=(1, 8, 8)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda w: {k: v for k, v in w.items() if k != "0.bias"}, r"names 1 missing \(0.bias\)"),
+        (lambda w: w | {"extra": torch.zeros(1)}, r"1 unexpected \(extra\)"),
+        (lambda w: w | {"0.bias": torch.zeros(5)}, r"1 of another shape \(0.bias \(5,\) for \(3,\)\)"),
+        (lambda w: {f"net.{k}": v for k, v in w.items()}, r"6 missing \(0.weight, 0.bias, 1.weight, ...\); 7 unexpected"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(
+    file: Path, weights: dict[str, torch.Tensor], tmp_path: Path, change: Any, words: str
+) -> None:
+    save_file(change(weights), tmp_path / "w.safetensors")
+    with pytest.raises(RequestError, match=words) as caught:
+        load(file, weights=str(tmp_path / "w.safetensors"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.pt"
+    torch.save(nn.Linear(2, 2), whole)
+    with pytest.raises(RequestError, match="pickle of more than tensors, which is never loaded: save model.state_dict"):
+        read_weights(whole)
+    evil = tmp_path / "evil.pt"
+    with zipfile.ZipFile(evil, "w") as archive:
+        archive.writestr("evil/data.pkl", b"cos\nsystem\n(S'echo no > /dev/null'\ntR.")
+        archive.writestr("evil/version", b"3\n")
+        archive.writestr("evil/byteorder", b"little")
+    with pytest.raises(RequestError, match="never loaded"):
+        read_weights(evil)
+    old = tmp_path / "old.pth"
+    old.write_bytes(b"\x80\x02cos\nsystem\nq\x00U\x04echoq\x01\x85q\x02Rq\x03.")
+    with pytest.raises(RequestError, match="never loaded|damaged"):
+        read_weights(old)
+
+
+@pytest.mark.parametrize("content", [5, {}, {"state_dict": {"a": 5}}, [torch.zeros(1)]])
+def test_a_file_without_a_state_dict(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(RequestError, match="holds no state dict"):
+        read_weights(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"nothing", None])
+def test_damaged_weights(tmp_path: Path, name: str, content: bytes | None) -> None:
+    file = tmp_path / name
+    if content is None:
+        (save_file if name.endswith("s") else lambda w, f: torch.save(w, f))({"a": torch.zeros(1000)}, file)
+        content = file.read_bytes()[:500]
+    file.write_bytes(content)
+    with pytest.raises(RequestError, match="damaged|never loaded") as caught:
+        read_weights(file)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,268 @@
+"""Any module as a target: what it is fed, what it answers, and that it comes out as it went in."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access, Target
+from brinell.models._torch_model import TorchTarget
+from brinell.testing.others import check_target
+
+IMAGE = Domain(kind="image", shape=(3, 4, 4), levels=256)
+RNG = torch.Generator().manual_seed(0)
+X = torch.rand(5, 3, 4, 4, generator=RNG)
+
+
+class Sees(nn.Module):
+    """Keeps what it was given."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = x.detach().clone()
+        return x.flatten(1)[:, :7]
+
+
+class Answers(nn.Module):
+    """Answers with whatever it was made with."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x: Tensor) -> Any:
+        return self.answer(x)
+
+
+def net() -> nn.Sequential:
+    """Convolution, batch norm and dropout, in training mode, with one part frozen in evaluation mode."""
+    torch_rng = torch.Generator().manual_seed(1)
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 6))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch_rng))
+    module.train()
+    module[1].eval()
+    return module
+
+
+def state(module: nn.Module) -> list[Any]:
+    return [
+        [(name, value.clone()) for name, value in module.state_dict().items()],
+        [part.training for part in module.modules()],
+        [parameter.requires_grad for parameter in module.parameters()],
+        [parameter.grad for parameter in module.parameters()],
+    ]
+
+
+def same(before: list[Any], after: list[Any]) -> bool:
+    weights = all(torch.equal(a[1], b[1]) for a, b in zip(before[0], after[0], strict=True))
+    return weights and before[1:] == after[1:]
+
+
+def test_it_is_a_target() -> None:
+    target = TorchTarget(net(), IMAGE, name="mine")
+    assert isinstance(target, Target)
+    assert (target.name, target.classes, target.access) == ("mine", 6, Access.GRADIENTS)
+    assert (target.architecture, target.parameters) == ("Sequential", 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6)
+    check_target(target)
+
+
+@pytest.mark.parametrize(
+    ("preprocessing", "expected"),
+    [
+        (None, X),
+        ({"mean": 0.5}, X - 0.5),
+        ({"mean": 0.5, "std": 0.25}, (X - 0.5) / 0.25),
+        ({"mean": [0.1, 0.2, 0.3], "axis": -3}, X - torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1)),
+        ({"std": torch.tensor([1.0, 2.0, 4.0]), "axis": -3}, X / torch.tensor([1.0, 2.0, 4.0]).reshape(3, 1, 1)),
+        ({"mean": torch.full((3, 1, 1), 0.5)}, X - 0.5),
+        ({"std": [0.5, 1, 2, 4], "axis": -1}, X / torch.tensor([0.5, 1, 2, 4])),
+        ({"flip_axis": -3}, X.flip(1)),
+    ],
+)
+def test_preprocessing_is_foolboxes(preprocessing: Any, expected: Tensor) -> None:
+    module = Sees()
+    logits = TorchTarget(module, IMAGE, 7, preprocessing=preprocessing).predict(X)
+    assert torch.allclose(module.seen, expected, atol=1e-6)
+    assert torch.allclose(logits, expected.flatten(1)[:, :7], atol=1e-6)
+
+
+def test_a_module_with_other_bounds() -> None:
+    module = Sees()
+    TorchTarget(module, IMAGE, 7, bounds=(0, 255), preprocessing={"mean": [123, 117, 104], "axis": -3}).predict(X)
+    assert torch.allclose(module.seen, X * 255 - torch.tensor([123.0, 117, 104]).reshape(3, 1, 1), atol=1e-4)
+    signal = Domain(kind="signal", shape=(2, 8), low=(-5.0, 0.0), high=(5.0, 1.0))
+    TorchTarget(module, signal, 7, bounds=(-1, 1)).predict(torch.tensor([5.0, 0.5]).reshape(1, 2, 1).expand(1, 2, 8))
+    assert torch.allclose(module.seen[0, :, 0], torch.tensor([1.0, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"preprocessing": {"means": 0.5}}, "no 'means'; it has mean, std, axis"),
+        ({"preprocessing": {"mean": [1, 2, 3]}}, "no axis; for images it is axis=-3"),
+        ({"preprocessing": {"mean": [1, 2], "axis": -3}}, "mean of shape"),
+        ({"preprocessing": {"mean": [1, 2, 3], "axis": 1}}, "must be -3 to -1"),
+        ({"preprocessing": {"std": 0}}, "std of 0"),
+        ({"bounds": (1, 0)}, "smaller"),
+    ],
+)
+def test_a_preprocessing_that_makes_no_sense(options: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        TorchTarget(Sees(), IMAGE, 7, **options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda x: x.reshape(1, 2, 24), r"shape \(1, 2, 24\)"),
+        (lambda x: (x, x), "answers with a tuple"),
+        (lambda x: x.reshape(7), r"cannot take the data, images of shape \(3, 4, 4\) \(RuntimeError: shape '\[7\]'"),
+        (lambda x: x.nothing, "AttributeError"),
+    ],
+)
+def test_a_module_that_does_not_fit(answer: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words) as caught:
+        TorchTarget(Answers(answer), IMAGE, name="mine")
+    assert "\n" not in str(caught.value) and str(caught.value).startswith("mine ")
+
+
+def test_the_probe_lies_within_the_bounds() -> None:
+    module = Sees()
+    TorchTarget(module, Domain(kind="vector", shape=(9,), low=2.0, high=3.0))
+    assert torch.equal(module.seen, torch.full((1, 9), 2.0))
+
+
+def test_nothing_changes() -> None:
+    module = net()
+    before = state(module)
+    target = TorchTarget(module, IMAGE)
+    assert same(before, state(module)), "by the probe"
+    with target.session("cpu"):
+        assert not any(part.training for part in module.modules())
+        leaf = X.clone().requires_grad_()
+        (grad,) = torch.autograd.grad(target.predict(leaf).sum(), leaf)
+        assert grad.abs().sum() > 0
+    assert same(before, state(module)), "by a session"
+    with pytest.raises(KeyboardInterrupt), target.session():
+        raise KeyboardInterrupt
+    assert same(before, state(module)), "by a session that was broken off"
+    with target.session(), target.session():
+        pass
+    target.predict(X)
+    assert same(before, state(module)), "by a call outside of a session"
+    assert torch.equal(target.predict(X), target.predict(X)), "dropout is off"
+
+
+def test_no_weight_gradient_is_made() -> None:
+    # What the class's docstring claims: the engine leaves out whatever only weights would need.
+    from torch.profiler import ProfilerActivity, profile
+
+    def products(requires_grad: bool) -> list[tuple[str, int]]:
+        target = TorchTarget(net().requires_grad_(requires_grad), IMAGE)
+        leaf = X.clone().requires_grad_()
+        with target.session():
+            loss = target.predict(leaf).sum()
+            with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+                torch.autograd.grad(loss, leaf)
+        return sorted(
+            (event.key, event.count) for event in seen.key_averages() if event.key.startswith(("aten::mm", "aten::conv"))
+        )
+
+    assert products(True) == products(False) != []
+
+
+def test_other_precisions_are_fed_their_own() -> None:
+    target = TorchTarget(net().double(), IMAGE)
+    logits = target.predict(X)
+    assert logits.dtype == torch.float32
+    assert torch.allclose(logits, TorchTarget(net(), IMAGE).predict(X), atol=1e-5)
+
+
+def test_the_digest_sees_whatever_changes_an_answer() -> None:
+    digest = TorchTarget(net(), IMAGE).digest()
+    assert TorchTarget(net(), IMAGE, name="other").digest() == digest
+    assert TorchTarget(net().eval(), IMAGE).digest() == digest
+
+    def changed(name: str) -> nn.Module:
+        module = net()
+        with torch.no_grad():
+            module.get_parameter(name).flatten()[0] += 1e-3
+        return module
+
+    class Shifted(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + 1
+
+    statistics = net()
+    statistics[1].running_mean[0] = 0.5
+    others = [
+        TorchTarget(changed("0.weight"), IMAGE),
+        TorchTarget(changed("4.bias"), IMAGE),
+        TorchTarget(statistics, IMAGE),
+        TorchTarget(net().double(), IMAGE),
+        TorchTarget(Shifted(*net()), IMAGE),
+        TorchTarget(nn.Sequential(*list(net()), nn.ReLU()), IMAGE),
+        TorchTarget(net(), IMAGE, preprocessing={"mean": 0.5}),
+        TorchTarget(net(), IMAGE, bounds=(0, 255)),
+        TorchTarget(net(), IMAGE, code="other"),
+    ]
+    assert len({digest, *(other.digest() for other in others)}) == len(others) + 1
+
+
+def test_the_digest_does_not_see_addresses() -> None:
+    class Printed(nn.Module):
+        def extra_repr(self) -> str:
+            return f"function={object()!r}"
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1)
+
+    assert TorchTarget(Printed(), IMAGE).digest() == TorchTarget(Printed(), IMAGE).digest()
+
+
+class Watching(nn.Module):
+    """Convolutions, pooled in one of two ways, that notes the strides of what it is given."""
+
+    def __init__(self, channels: int, flat: str, pool: Callable[..., Tensor], depth: int) -> None:
+        super().__init__()
+        widths = [channels, *[4] * depth]
+        self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in itertools.pairwise(widths))
+        self.linear = nn.Linear(4 * 4 * 4, 3)
+        self.flat, self.pool, self.strides = flat, pool, ()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.strides = x.stride()
+        for convolution in self.convolutions:
+            x = convolution(x)
+        x = self.pool(x, 2)
+        return self.linear(x.view(len(x), -1) if self.flat == "view" else x.flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("channels", "depth", "pool", "flat", "last"),
+    [
+        (1, 1, "max", "flatten", True),
+        (1, 1, "max", "view", False),
+        (1, 1, "avg", "flatten", False),
+        (3, 2, "max", "flatten", True),
+        (3, 15, "avg", "flatten", False),
+        (3, 16, "avg", "flatten", True),
+        (3, 16, "avg", "view", False),
+    ],
+)
+def test_images_lie_channels_last_where_that_pays_and_the_module_takes_it(
+    channels: int, depth: int, pool: str, flat: str, last: bool
+) -> None:
+    module = Watching(channels, flat, getattr(nn.functional, f"{pool}_pool2d"), depth)
+    target = TorchTarget(module, Domain(kind="image", shape=(channels, 8, 8), levels=256))
+    x = torch.rand(5, channels, 8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    answer = target.predict(x)
+    assert module.strides == ((64 * channels, 1, 8 * channels, channels) if last else (64 * channels, 64, 8, 1))
+    torch.testing.assert_close(answer, module(x))
+    torch.testing.assert_close(torch.autograd.grad(answer.sum(), x)[0], torch.autograd.grad(module(x).sum(), x)[0])

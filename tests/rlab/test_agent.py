@@ -1,0 +1,130 @@
+"""Policies as files: what comes back is what was saved, and what is no policy is refused in one line."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from brinell.core.errors import RequestError
+from brinell.core.streams import Streams
+from brinell.rlab.agent import FORMAT, Agent, Ranked, fingerprint, load, named
+from brinell.rlab.controls import Greedy
+from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
+from brinell.rlab.interface import Turn
+from brinell.rlab.network import PatchNetwork
+from brinell.rlab.policies import Random
+from brinell.rlab.prior import Prior
+
+
+def learned(seed=0, families=3):
+    """An agent whose every weight differs."""
+    draw = torch.Generator().manual_seed(seed)
+    prior, network = Prior(3), PatchNetwork(families, width=8)
+    with torch.no_grad():
+        for module in (prior, network):
+            for values in module.parameters():
+                values.copy_(torch.randn(values.shape, generator=draw))
+    return Agent(prior=prior, network=network, about={"steps": 10, "data": "digits"})
+
+
+def turn_of(patches=7, families=3, n=2):
+    rng = Streams.of(5, torch.arange(n))
+    features = {"patch": rng.normal(patches, PATCH_FEATURES), "whole": rng.fold("w").normal(WHOLE_FEATURES)}
+    every = torch.ones(n, patches, dtype=torch.bool)
+    return Turn(features, (every, every, torch.ones(n, families, dtype=torch.bool)))
+
+
+def test_round_trip(tmp_path):
+    agent, path = learned(), tmp_path / "agent.safetensors"
+    agent.save(path)
+    again = load(path)
+    assert again.about == agent.about and again.network.families == 3 and again.network.width == 8
+    for one, other in ((agent.prior, again.prior), (agent.network, again.network)):
+        assert one.state_dict().keys() == other.state_dict().keys()
+        assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+    rng = Streams.of(1, torch.arange(2))
+    picks = [each.policy((2, 1, 1)).act(turn_of(), rng) for each in (agent, again)]
+    assert all(torch.equal(*pair) for pair in zip(*picks, strict=True))
+    assert fingerprint(str(path)) == fingerprint(str(path)) != fingerprint("greedy")
+
+
+def test_a_prior_alone_is_a_policy(tmp_path):
+    path = tmp_path / "prior.safetensors"
+    Agent(prior=learned().prior).save(path)
+    again = load(path)
+    assert again.network is None and isinstance(again.policy((2, 1, 1)), Greedy) and again.about == {}
+
+
+def test_names():
+    assert isinstance(named("greedy").policy((1, 1, 1)), Greedy)
+    assert isinstance(named("random").policy((1, 1, 1)), Random)
+    assert fingerprint("greedy") != fingerprint("random")
+
+
+def test_the_file_decides_the_fingerprint_and_not_its_name(tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        learned(seed).save(tmp_path / name)
+    a, b, c = (fingerprint(str(tmp_path / name)) for name in "abc")
+    assert a == b != c
+
+
+def test_ranked_picks_by_value():
+    network = PatchNetwork(1, width=4)
+    picks = Ranked(network=network, picks=(7, 7, 1)).act(turn_of(families=1), Streams.of(0, torch.arange(2)))
+    assert sorted(picks[0][0].tolist()) == list(range(7)), "all alike: chance decides, without replacement"
+    assert picks[0][0].tolist() != picks[0][1].tolist()
+
+
+def rewritten(path, out, head=None, tensors=None):
+    """The same file with something else in its header or its tensors."""
+    save_file(tensors or load_file(path), out, metadata=None if head is None else {"brinell": json.dumps(head)})
+    return out
+
+
+def head_of(**other):
+    return {"format": FORMAT, "features": PATCH_FEATURES, "families": 3, "width": 8, "scale": 1.0, "about": {}} | other
+
+
+def test_what_is_no_policy_is_refused(tmp_path):
+    good = tmp_path / "good.safetensors"
+    learned().save(good)
+    with pytest.raises(RequestError, match=r"there is no policy '.*nowhere': name greedy, random, default or a file"):
+        load(tmp_path / "nowhere")
+    torch.save({"a": torch.zeros(1)}, tmp_path / "pickle.pt")
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "short").write_bytes(good.read_bytes()[:-100])
+    save_file({"a": torch.zeros(1)}, tmp_path / "weights")
+    rewritten(good, tmp_path / "bare")
+    rewritten(good, tmp_path / "list", head=[1])
+    rewritten(good, tmp_path / "empty", head={})
+    for name in ("pickle.pt", "text", "short", "weights", "bare", "list", "empty"):
+        with pytest.raises(RequestError, match=r"is no policy: name a file that `brinell train-agent` wrote") as error:
+            load(tmp_path / name)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("other", [{"format": FORMAT + 1}, {"features": PATCH_FEATURES - 1}], ids=str)
+def test_another_version_is_refused(tmp_path, other):
+    good = tmp_path / "good.safetensors"
+    learned().save(good)
+    with pytest.raises(RequestError, match="was written by another version of brinell: train it anew"):
+        load(rewritten(good, tmp_path / "other", head=head_of(**other)))
+
+
+def test_a_damaged_policy_is_refused(tmp_path):
+    good = tmp_path / "good.safetensors"
+    learned().save(good)
+    tensors = load_file(good)
+    lacking = {name: value for name, value in tensors.items() if name != "network.value.weight"}
+    cases = {
+        "wide": rewritten(good, tmp_path / "wide", head=head_of(width=9)),
+        "families": rewritten(good, tmp_path / "families", head=head_of(families="many")),
+        "lacking": rewritten(good, tmp_path / "lacking", head=head_of(), tensors=lacking),
+        "rootless": rewritten(good, tmp_path / "rootless", head=head_of(), tensors={"x": torch.zeros(1)}),
+        "nan": rewritten(good, tmp_path / "nan", head=head_of(), tensors=tensors | {"prior.root": torch.full((3, 3), torch.nan)}),
+    }
+    for path in cases.values():
+        with pytest.raises(RequestError, match=r"is damaged \(.*\): train it anew") as error:
+            load(path)
+        assert "\n" not in str(error.value)

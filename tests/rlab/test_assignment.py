@@ -1,0 +1,417 @@
+"""The state of what stands where: known answers on tiny inputs, then the laws that any history of edits must keep."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brinell.core.domain import KINDS, Domain
+from brinell.core.errors import ContractError, RequestError
+from brinell.core.model import Access
+from brinell.core.norms import l0, l2, linf, per_sample
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.distortions._shared import Variant, variants
+from brinell.distortions.gaussian_blur import GaussianBlur
+from brinell.distortions.gaussian_noise import GaussianNoise
+from brinell.distortions.gradient_sign import GradientSign
+from brinell.distortions.signed_patch import SignedPatch
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN, Bank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plus:
+    """Adds a sixteenth for each severity, so that sums come out exactly; counts its calls."""
+
+    calls: list[Any]
+
+    domains: ClassVar[frozenset[str]] = frozenset(KINDS)
+    access: ClassVar[Access] = Access.LABELS
+
+    def draws(self, shape):
+        return 1
+
+    def __call__(self, x, severity, rng, draw):
+        self.calls.append(severity.tolist())
+        return (x + per_sample(severity, x) / 16).clamp(0, 1)
+
+
+def state(shape, patch, stride=None, *, kind="image", n=1, x=None, filters=None, severities=(2, 4), **settings):
+    """An assignment, by default of a filter that adds 2/16 (variant 0) or 4/16 (variant 1)."""
+    domain = Domain(kind=kind, shape=shape)
+    x = torch.zeros(n, *shape) if x is None else x
+    filters = [Plus(calls=[])] if filters is None else filters
+    chosen = variants(filters, domain, severities, draws=2)
+    bank = Bank(x, domain, chosen, Streams.of(0, torch.arange(len(x))), **settings)
+    return Assignment(PatchGrid(shape, patch, stride), bank)
+
+
+def ints(*values):
+    return torch.tensor(values)
+
+
+def test_patches_by_hand():
+    a = state((1, 2, 4), (2, 2))
+    a.edit(ints(0), ints(1), ints(0))
+    assert (a.x * 16).tolist() == [[[[0, 0, 2, 2], [0, 0, 2, 2]]]]
+    assert a.variant.tolist() == [[CLEAN, 0]]
+    a.edit(ints(0), ints(0), ints(1))
+    a.edit(ints(0), ints(1), ints(1))
+    assert (a.x * 16).tolist() == [[[[4, 4, 4, 4], [4, 4, 4, 4]]]]
+    costs = a.costs()
+    assert costs.l2.item() == pytest.approx((8 * (4 / 16) ** 2) ** 0.5)
+    assert costs.linf.item() == 4 / 16 and costs.l0.item() == 8
+    a.edit(ints(0), ints(0), ints(CLEAN))
+    assert a.touched().tolist() == [[[[False, False, True, True]] * 2]]
+
+
+def test_overlap_by_hand():
+    """Where patches overlap the lower number stands, and hides the higher as long as it does."""
+    a = state((1, 5), (3,), (2,), kind="signal")
+    a.edit(ints(0), ints(1), ints(1))
+    assert (a.x * 16).tolist() == [[[0, 0, 4, 4, 4]]]
+    a.edit(ints(0), ints(0), ints(0))
+    assert (a.x * 16).tolist() == [[[2, 2, 2, 4, 4]]]
+    assert a.squares_after(ints(0, 0, 0), ints(0, 1, 1), ints(CLEAN, CLEAN, 0)).mul(256).tolist() == [48, 12, 20]
+    a.edit(ints(0), ints(0), ints(CLEAN))
+    assert (a.x * 16).tolist() == [[[0, 0, 4, 4, 4]]]
+
+
+def test_costs_alone_by_hand():
+    a = state((2, 3), (2,), kind="signal", n=2, x=torch.tensor([[[0.0] * 3] * 2, [[15 / 16] * 3] * 2]))
+    costs = a.costs_alone(ints(0, 0, 1), ints(0, 1, 0), ints(1, 1, 1))
+    assert costs.l2.tolist() == pytest.approx([0.5, 0.125**0.5, (4 / 256) ** 0.5])
+    assert costs.linf.tolist() == [0.25, 0.25, 1 / 16], "clipped at the bound"
+    assert costs.l0.tolist() == [4, 2, 4], "the ragged patch has one place of two values"
+
+
+def test_several_edits_of_one_candidate_and_filled_up_lists():
+    a = state((1, 1, 6), (1, 2), n=2)
+    rows, nothing = ints(0, 1), len(a.grid)
+    x = a.candidates(rows, torch.tensor([[0, 2], [1, nothing]]), torch.tensor([[0, 1], [0, CLEAN]]))
+    assert (x[:, 0, 0] * 16).tolist() == [[2, 2, 0, 0, 4, 4], [0, 0, 2, 2, 0, 0]]
+    assert not a.x.any(), "a candidate leaves the state as it is"
+    a.edit(rows, torch.tensor([[0, 2], [1, nothing]]), torch.tensor([[0, 1], [0, CLEAN]]))
+    assert torch.equal(a.x, x)
+
+
+def test_no_edits_at_all_are_the_clean_inputs():
+    a = state((1, 1, 6), (1, 2), n=2)
+    rows, none = ints(0, 1), torch.zeros(2, 0, dtype=torch.int64)
+    assert torch.equal(a.candidates(rows, none, none), a.bank.x)
+    a.edit(rows, none, none)
+    assert torch.equal(a.x, a.bank.x)
+
+
+def test_mixtures():
+    x = Streams.of(1, torch.arange(1)).uniform(3, 8, 8)
+    a = state((3, 8, 8), (4, 4), x=x, filters=[GaussianNoise(), GaussianBlur(), SignedPatch()], severities=(3,))
+    noise, blur, signed = 0, 2, 3
+    a.edit(ints(0), torch.tensor([[0, 1, 2]]), torch.tensor([[noise, blur, signed]]))
+    for patch, variant in enumerate((noise, blur, signed)):
+        whole = a.bank.inputs(ints(0), ints(variant))
+        mask = a.grid.touched(torch.arange(4)[None] == patch)
+        assert torch.equal(a.x[mask], whole[mask])
+    assert torch.equal(a.x[..., 4:, 4:], x[..., 4:, 4:])
+
+
+def test_another_sample_takes_the_row():
+    a = state((1, 4), (2,), kind="signal", n=2)
+    a.edit(ints(0, 1), ints(0, 1), ints(1, 1))
+    a.bank.replace(ints(1), torch.full((1, 1, 4), 0.5), Streams.of(3, ints(9)))
+    a.clear(ints(1))
+    assert a.variant.tolist() == [[1, CLEAN], [CLEAN, CLEAN]]
+    assert (a.x * 16).tolist() == [[[4, 4, 0, 0]], [[8, 8, 8, 8]]]
+    a.edit(ints(1), ints(0), ints(0))
+    assert (a.x[1] * 16).tolist() == [[10, 10, 8, 8]]
+
+
+def test_a_grid_of_other_inputs_is_refused():
+    bank = state((1, 4), (2,), kind="signal").bank
+    with pytest.raises(ValueError, match="patches over inputs of shape"):
+        Assignment(PatchGrid((1, 5), (2,)), bank)
+
+
+HISTORY = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(CLEAN, 8)), min_size=1, max_size=12)
+GRIDS = [
+    ((2, 7), (3,), None),
+    ((2, 7), (3,), (1,)),
+    ((3, 5, 6), (2, 4), None),
+    ((3, 5, 6), (3, 3), (2, 1)),
+    ((1, 2, 4, 4), (2, 2, 3), None),
+]
+KIND = {2: "signal", 3: "image", 4: "video"}
+OF: dict[int, Assignment] = {}
+
+
+def fresh(which):
+    """Four random samples of a shape, with nothing on them; banks are kept, since they never change."""
+    shape, patch, stride = GRIDS[which]
+    if which not in OF:
+        x = Streams.of(which, torch.arange(4)).uniform(*shape)
+        filters = [GaussianNoise(), GaussianBlur(), SignedPatch()]
+        OF[which] = state(shape, patch, stride, kind=KIND[len(shape)], x=x, filters=filters, severities=(1, 5))
+    return Assignment(OF[which].grid, OF[which].bank)
+
+
+def edits(a, history):
+    return [
+        (ints(row), ints(patch % len(a.grid)), ints(min(variant, len(a.bank.variants) - 1))) for row, patch, variant in history
+    ]
+
+
+@settings(max_examples=20)
+@given(st.integers(0, len(GRIDS) - 1), HISTORY)
+def test_adding_then_removing_is_the_identity(which, history):
+    a = fresh(which)
+    for edit in edits(a, history):
+        a.edit(*edit)
+    x, before = a.x.clone(), a.variant.clone()
+    row, patch, variant = edits(a, history)[0]
+    held = a.variant[row, patch].clone()
+    a.edit(row, patch, ints((int(variant) + 1) % len(a.bank.variants)))
+    a.edit(row, patch, held)
+    assert torch.equal(a.x, x) and torch.equal(a.variant, before)
+    for patch in range(len(a.grid)):
+        a.edit(torch.arange(4), torch.full((4,), patch), torch.full((4,), CLEAN))
+    assert torch.equal(a.x, a.bank.x) and not a.touched().any()
+
+
+@settings(max_examples=20)
+@given(st.integers(0, len(GRIDS) - 1), HISTORY, st.randoms())
+def test_the_order_plays_no_part(which, history, chance):
+    one, two = fresh(which), fresh(which)
+    last = list({(row, patch % len(one.grid)): (row, patch, variant) for row, patch, variant in history}.values())
+    for edit in edits(one, last):
+        one.edit(*edit)
+    chance.shuffle(last)
+    for edit in edits(two, last):
+        two.edit(*edit)
+    assert torch.equal(one.x, two.x) and torch.equal(one.variant, two.variant)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, len(GRIDS) - 1), HISTORY)
+def test_what_was_probed_is_what_is_applied(which, history):
+    a = fresh(which)
+    for rows, patches, chosen in edits(a, history[:6]):
+        probed = a.candidates(rows, patches, chosen)
+        squares = a.squares_after(rows, patches, chosen)
+        a.edit(rows, patches, chosen)
+        assert torch.equal(a.x[rows], probed)
+        torch.testing.assert_close(squares, l2(probed - a.bank.x[rows]) ** 2, rtol=1e-4, atol=1e-6)
+    assert torch.equal(a.render(torch.arange(4), a.variant), a.x)
+    naive = a.bank.x.clone()
+    for patch in reversed(range(len(a.grid))):
+        mask = a.grid.touched(torch.arange(len(a.grid))[None] == patch)[0]
+        for row in (a.variant[:, patch] != CLEAN).nonzero().flatten():
+            naive[row][mask] = a.bank.inputs(row[None], a.variant[row, patch][None])[0][mask]
+    assert torch.equal(a.x, naive)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, len(GRIDS) - 1), HISTORY)
+def test_costs_are_the_measured_norms(which, history):
+    a = fresh(which)
+    for rows, patches, chosen in edits(a, history):
+        alone = fresh(which)
+        alone.edit(rows, patches, chosen)
+        delta = (alone.x - alone.bank.x)[rows]
+        costs = a.costs_alone(rows, patches, chosen)
+        torch.testing.assert_close(costs.l2, l2(delta))
+        assert torch.equal(costs.linf, linf(delta)) and torch.equal(costs.l0, l0(delta))
+        a.edit(rows, patches, chosen)
+    delta, costs = a.x - a.bank.x, a.costs()
+    assert torch.equal(costs.l2, l2(delta)) and torch.equal(costs.linf, linf(delta)) and torch.equal(costs.l0, l0(delta))
+    if a.grid.steps == a.grid.patch:
+        row, patch = (a.variant != CLEAN).nonzero(as_tuple=True)
+        parts = a.costs_alone(row, patch, a.variant[row, patch])
+        torch.testing.assert_close(torch.zeros(4).index_add(0, row, parts.l2**2), costs.l2**2)
+        assert torch.equal(torch.zeros(4).index_add(0, row, parts.l0), costs.l0)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, len(GRIDS) - 1), st.data())
+def test_a_whole_assignment_at_once(which, data):
+    """A list of edits in one candidate is those edits one after another."""
+    a, b = fresh(which), fresh(which)
+    count = data.draw(st.integers(1, len(a.grid)))
+    patches = torch.stack([torch.tensor(data.draw(st.permutations(range(len(a.grid))))[:count]) for _ in range(4)])
+    chosen = torch.tensor(data.draw(st.lists(st.integers(CLEAN, 8), min_size=4 * count, max_size=4 * count))).view(4, count)
+    a.edit(torch.arange(4), patches, chosen)
+    for column in range(count):
+        b.edit(torch.arange(4), patches[:, column], chosen[:, column])
+    assert torch.equal(a.x, b.x)
+
+
+# The bank
+
+
+def noisy(memory, n=6):
+    x = Streams.of(0, torch.arange(n)).uniform(3, 6, 6)
+    return state((3, 6, 6), (2, 2), x=x, filters=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5), memory=memory)
+
+
+def test_memory_bounds_the_bank_and_what_was_dropped_comes_back_the_same():
+    plenty, scarce = noisy(2**20), noisy(4 * 108 * 12)
+    assert plenty.bank.capacity == 6 * 9 and scarce.bank.capacity == 12
+    rows = torch.arange(6).repeat_interleave(9 * 9)
+    patches = torch.arange(9).repeat(6 * 9)
+    chosen = torch.arange(9).repeat_interleave(9).repeat(6)
+    for _ in range(2):
+        assert torch.equal(plenty.candidates(rows, patches, chosen), scarce.candidates(rows, patches, chosen))
+    assert plenty.bank.made == 54 and scarce.bank.made > 54
+    assert len(scarce.bank._values) == 6 + 12
+
+
+@settings(max_examples=15)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=1, max_size=14), min_size=2, max_size=8))
+def test_any_history_of_requests_gives_the_same_as_plenty_of_memory(requests):
+    scarce = noisy(4 * 108 * 10).bank
+    for request in requests:
+        rows, chosen = torch.tensor(request).unbind(1)
+        if len(request) % 3 == 0:
+            scarce.replace(rows[:1], PLENTY.x[rows[:1]], Streams.of(0, rows[:1]))
+        assert torch.equal(scarce.inputs(rows, chosen), PLENTY.inputs(rows, chosen))
+    held = scarce._slot[:, :-1][scarce._slot[:, :-1] >= 0].tolist()
+    assert sorted(held + scarce._free) == list(range(6, 16)), "each place is free or held once"
+
+
+PLENTY = noisy(2**20).bank
+
+
+def test_what_is_held_is_not_made_again_for_what_is_missing():
+    bank = noisy(0, n=2).bank
+    bank.inputs(torch.zeros(6, dtype=torch.int64), torch.arange(6))
+    bank.inputs(torch.ones(3, dtype=torch.int64), torch.arange(3))  # three places are left for this sample's six
+    bank.replace(ints(0), bank.x[:1].clone(), Streams.of(0, ints(0)))
+    before = bank.made
+    bank.inputs(ints(1), ints(3))
+    assert bank.made == before + 3
+    assert len(bank._free) == bank.capacity - 6
+
+
+def test_one_sample_fits_whatever_the_memory():
+    a = noisy(0)
+    assert a.bank.capacity == 9
+    a.candidates(torch.zeros(9, dtype=torch.int64), torch.arange(9), torch.arange(9))
+
+
+def test_nothing_is_made_before_it_is_asked_for_nor_twice():
+    plus = Plus(calls=[])
+    a = state((1, 4), (2,), kind="signal", n=3, filters=[plus])
+    assert plus.calls == [[4], [4]], "the first sample at its strongest, twice: the filter is tried before anything is spent"
+    for _ in range(2):
+        a.candidates(ints(1, 1, 2), ints(0, 1, 0), ints(0, 1, 1))
+    assert plus.calls[2:] == [[2, 4], [2, 4]], "one call for each sample, with all severities"
+    a.edit(ints(0), ints(0), ints(CLEAN))
+    assert len(plus.calls) == 4
+
+
+def test_results_do_not_depend_on_the_company():
+    whole = noisy(2**20)
+    alone = state((3, 6, 6), (2, 2), x=whole.bank.x[4:5].clone(), filters=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5))
+    alone.bank.replace(ints(0), whole.bank.x[4:5].clone(), Streams.of(0, ints(4)))
+    for variant in range(9):
+        assert torch.equal(whole.bank.inputs(ints(4), ints(variant)), alone.bank.inputs(ints(0), ints(variant)))
+
+
+def test_draws_differ_and_severities_share_their_noise():
+    a = noisy(2**20)
+    noise = [a.bank.inputs(ints(0), ints(v))[0] - a.bank.x[0] for v in range(6)]
+    assert not torch.equal(noise[0], noise[1])
+    assert torch.equal(noise[0].sign()[noise[4] != 0], noise[4].sign()[noise[4] != 0]), "the same field, stronger"
+
+
+def test_bounds_of_the_data():
+    x = torch.tensor([[[-4.0, 0.1, 3.0], [10.0, 12.0, 20.0]]])
+    domain = Domain(kind="signal", shape=(2, 3), low=(-5.0, 10.0), high=(5.0, 20.0))
+    bank = Bank(x, domain, [Variant(SignedPatch(factor=100.0), 5, 0)], Streams.of(0, ints(0)))
+    assert bank.inputs(ints(0), ints(0)).tolist() == [[[5.0] * 3, [20.0] * 3]]
+    plus = Bank(x, domain, [Variant(Plus(calls=[]), 4, 0)], Streams.of(0, ints(0)))
+    torch.testing.assert_close(plus.inputs(ints(0), ints(0)), torch.tensor([[[-1.5, 2.6, 5.0], [12.5, 14.5, 20.0]]]))
+    assert torch.equal(plus.inputs(ints(0), ints(0))[x == 20], x[x == 20])
+
+
+def test_gradients_are_asked_for_once_and_in_the_units_of_the_data():
+    asked = []
+
+    def gradient(rows):
+        asked.append(rows.tolist())
+        return torch.tensor([[1.0, -1.0, 0.0]]).expand(len(rows), 3)
+
+    domain = Domain(kind="vector", shape=(3,), low=-10.0, high=10.0)
+    chosen = variants([GradientSign()], domain, (1, 5))
+    bank = Bank(torch.zeros(2, 3), domain, chosen, Streams.of(0, torch.arange(2)), gradient=gradient)
+    step = GradientSign.scale(ints(1), torch.zeros(1, 3)) * 20
+    torch.testing.assert_close(bank.inputs(ints(1), ints(0)), torch.tensor([[1.0, -1.0, 0.0]]) * step)
+    bank.inputs(ints(0, 1), ints(0, 1))
+    assert asked == [[0], [1]]
+    bank.replace(ints(1), torch.zeros(1, 3), Streams.of(0, ints(5)))
+    bank.inputs(ints(1), ints(0))
+    assert asked == [[0], [1], [1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slope(Plus):
+    """Follows the gradient with its size."""
+
+    access: ClassVar[Access] = Access.GRADIENTS
+
+    def __call__(self, x, severity, rng, draw, gradient):
+        return (x + gradient).clamp(0, 1)
+
+
+def test_a_gradient_is_handed_in_as_that_of_the_unit_range():
+    """A loss that rises by 0.01 per volt rises by 0.2 over a range of 20 volts."""
+    domain = Domain(kind="vector", shape=(2,), low=-10.0, high=10.0)
+    bank = Bank(
+        torch.zeros(1, 2),
+        domain,
+        variants([Slope(calls=[])], domain, (1,)),
+        Streams.of(0, ints(0)),
+        gradient=lambda rows: torch.tensor([[0.01, -0.01]]),
+    )
+    torch.testing.assert_close(bank.inputs(ints(0), ints(0)), torch.tensor([[4.0, -4.0]]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fickle(Plus):
+    """Another answer each time, from no generator that anybody could watch."""
+
+    def __call__(self, x, severity, rng, draw):
+        self.calls.append(1)
+        return x + 0.01 * len(self.calls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nan(Plus):
+    def __call__(self, x, severity, rng, draw):
+        return x * torch.nan
+
+
+@pytest.mark.parametrize(
+    ("filters", "given", "error", "message"),
+    [
+        ([Fickle(calls=[])], {}, ContractError, "filter Fickle gave two answers to the same input and streams"),
+        ([Nan(calls=[])], {}, ContractError, "filter Nan answered NaN or infinity"),
+        ([GradientSign()], {}, RequestError, "needs gradients, which this model does not give"),
+        ([], {}, RequestError, "no filter is left to place"),
+        ([Plus(calls=[])], {"severities": (0,)}, RequestError, "severities are 1 to 5"),
+        ([Plus(calls=[])], {"severities": ()}, RequestError, "severities are 1 to 5"),
+        (
+            [GaussianBlur()],
+            {"kind": "vector", "shape": (4,)},
+            RequestError,
+            "distorts image, signal, video, and the data is of kind vector",
+        ),
+    ],
+)
+def test_refused_before_anything_is_spent(filters, given, error, message):
+    with pytest.raises(error, match=message) as caught:
+        state(**{"shape": (1, 4), "patch": (2,), "kind": "signal", "filters": filters} | given)
+    assert "\n" not in str(caught.value)

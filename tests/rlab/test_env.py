@@ -1,0 +1,483 @@
+"""The decision process on linear targets, where what every step does is known."""
+
+import dataclasses
+import weakref
+
+import pytest
+import torch
+
+from _helpers import Recorder, audited, batch_of, threat_of
+from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.patches import PatchGrid
+from brinell.core.record import Outcome
+from brinell.core.streams import Streams
+from brinell.distortions._shared import variants
+from brinell.distortions.gaussian_noise import GaussianNoise
+from brinell.distortions.signed_patch import SignedPatch
+from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cleanup import CleanUp
+from brinell.rlab.controls import Greedy
+from brinell.rlab.env import Placement
+from brinell.rlab.episodes import play
+from brinell.rlab.goals import Goal
+from brinell.rlab.policies import Random
+from brinell.rlab.rules import Rules
+
+GRAY = torch.full((1, 1, 16), 0.5)
+ALL = Rules(p_init=1.0, steps=20)
+"""All eight patches may change at first."""
+SLOW = Rules(p_init=1.0, steps=100_000)
+"""And for long."""
+
+
+def begun(*args, **settings):
+    """A world whose episodes have seen their clean inputs."""
+    made = world(*args, **settings)
+    made.env.reset(torch.ones(len(made.env.alive), dtype=torch.bool))
+    made.env.step(act(made.env))
+    return made
+
+
+def weights(*of_patches):
+    """(16,): the same weight on both places of a patch of `GRID`."""
+    return torch.tensor(of_patches, dtype=torch.float32).repeat_interleave(2)
+
+
+def test_the_first_step_asks_about_the_clean_input():
+    made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
+    turn = made.env.reset(torch.ones(1, dtype=torch.bool))
+    assert not any(bool(allowed.any()) for allowed in turn.allowed) and not made.target.calls
+    action = act(made.env, add=[0, 1])
+    step = made.env.step(action)
+    assert torch.equal(made.target.calls[0], GRAY)
+    assert (action[0] == -1).all() and step.reward.tolist() == [0] and step.turn.allowed[0].all()
+
+
+def test_what_a_step_asks_is_what_was_said():
+    """Patch 2 gets 2/16 more; the lead moves by weight * 2 * 2/16, which the reward says in shares of the way."""
+    made = begun(linear(weights(0, 0, 4, 1, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
+    step = made.env.step(act(made.env, add=[2]))
+    asked = made.target.calls[-1]
+    assert ((asked - GRAY) * 16).tolist() == [[[0, 0, 0, 0, 2, 2, *[0] * 10]]]
+    # The lead was 0.5 * 2 * 5 - 15 = -10, and rose by 1.
+    assert step.reward.item() == pytest.approx(0.1 - 0.005, abs=1e-6)
+    assert made.env.assignment.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
+    assert made.env.belief.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, 4, 4, *[0] * 10], abs=1e-4)
+    assert made.env.belief.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
+
+
+def test_adding_and_removing_are_inverse():
+    made = begun(linear(weights(-3, 1, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL, filters=(Plus(), Minus()))
+    env = made.env
+    env.step(act(env, add=[1]))
+    before = env.assignment.x.clone()
+    env.assignment.edit(torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))
+    env.assignment.edit(torch.tensor([0]), torch.tensor([0]), torch.tensor([CLEAN]))
+    assert torch.equal(env.assignment.x, before)
+
+
+def test_a_step_is_kept_only_if_it_helps():
+    made = begun(linear(weights(-4, 4, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
+    made.env.step(act(made.env, add=[0]))
+    assert (made.env.assignment.variant == CLEAN).all() and torch.equal(made.env.assignment.x, GRAY)
+    asked = len(made.target.calls)
+    made.env.step(act(made.env, add=[0, 1]))
+    assert (made.env.assignment.variant == CLEAN).all(), "the two cancel: no progress, nothing kept"
+    made.env.step(act(made.env, add=[1]))
+    assert made.env.assignment.variant[0].tolist() == [CLEAN, 0, *[CLEAN] * 6]
+    assert len(made.target.calls) == asked + 2
+
+
+def test_the_dual_action_adds_and_removes_in_one_query():
+    """Patch 0 helps with patch 3 about and harms without: a product of two sums, as no linear model has it."""
+
+    def logits(x):
+        a, b = (x.flatten(1)[:, at] - 0.5 for at in (0, 6))
+        z = b * 10 - a * 4 - 2
+        return torch.stack([-z, z], 1) / 2
+
+    made = begun(Recorder(logits, SIGNAL), GRAY, rules=ALL, filters=(Plus(), Minus()), severities=(4,))
+    env, row = made.env, torch.tensor([0])
+    env.assignment.edit(row, torch.tensor([0]), torch.tensor([0]))  # something that harms stands already
+    env._x[0], env._height[0] = env.assignment.x[0], env._height[0] - 1.0
+    asked = made.target.seen
+    env.step(act(env, add=[3], remove=[0], family=1))
+    assert made.target.seen == asked + 1
+    assert env.assignment.variant[0].tolist() == [CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]
+
+
+def test_where_nothing_changes_nothing_is_asked():
+    """At the upper bound adding changes nothing; the pick is struck out, and the episode still grows old."""
+    made = begun(linear(weights(*[1] * 8), -30.0), torch.ones(1, 1, 16), rules=Rules(p_init=1.0, steps=2))
+    asked, action = made.target.seen, act(made.env, add=[0, 3])
+    made.env.step(action)
+    assert made.target.seen == asked and (action[0] == -1).all()
+    step = made.env.step(act(made.env, add=[1]))
+    assert step.truncated.tolist() == [True] and not made.env.alive.any()
+
+
+def test_picks_that_cannot_be_are_struck_out():
+    rules = Rules(p_init=0.25, steps=10, removals=0.5)  # at age 0 two patches, and one removal
+    made = begun(linear(weights(1, 1, 1, 1, 1, 1, 1, 1), -30.0), GRAY, rules=rules)
+    assert made.env.picks == (2, 1, 1)
+    action = act(made.env, add=[5, 6], remove=[5])
+    made.env.step(action)
+    assert action[0].tolist() == [[5, 6]] and action[1].tolist() == [[-1]], "what is added is not removed"
+    made.env.step(act(made.env))
+    late = act(made.env, add=[1, 2])
+    made.env.step(late)
+    assert late[0].tolist() == [[1, -1]], "by now one patch at a time"
+
+
+def test_pace_by_hand():
+    rules = Rules(steps=1000, p_init=0.5)
+    ages = torch.tensor([0, 1, 2, 5, 6, 21, 51, 101, 201, 401, 601, 801])
+    assert rules.changes(ages, 64).tolist() == [32, 32, 16, 16, 8, 4, 2, 1, 1, 1, 1, 1]
+    assert rules.changes(ages[:1], 1).tolist() == [1], "one patch at least, of a grid of one"
+
+
+def test_policies_pick_no_more_than_the_pace():
+    made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
+    turn = made.env.reset(torch.ones(1, dtype=torch.bool))
+    assert [one.tolist() for one in turn.most] == [[8], [4], [1]]
+    for _ in range(4):
+        turn = made.env.step(act(made.env)).turn
+    # By now one at a time.
+    assert [one.tolist() for one in turn.most] == [[1], [1], [1]]
+    action = Random(picks=made.env.picks).act(turn, made.env.streams)
+    assert [int((one >= 0).sum()) for one in action] == [1, 0, 1], "nothing stands that could be cleared"
+
+
+def test_naming_a_filter_is_obeyed():
+    """Four variants in two families; the choice among offers is wide, and yet only what was named may stand."""
+    made = begun(linear(weights(*[1] * 8), -40.0), GRAY, rules=SLOW, filters=(Plus(), Minus()), severities=(1, 2))
+    families = {0: (Plus, 1), 1: (Plus, 2), 2: (Minus, 1), 3: (Minus, 2)}
+    for number, (kind, severity) in families.items():
+        made.env.step(act(made.env, add=[0, 1], family=number + 1))
+        moved = ((made.target.calls[-1] - made.env._batch.x)[0, 0, :4] * 16).round()
+        wanted = severity if kind is Plus else -severity
+        assert moved.tolist() == [wanted] * 4, (number, moved)
+        made.env.assignment.clear(torch.tensor([0]))
+        made.env._x[:], made.env._height[:] = GRAY, made.env._start
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("which", [0, 13])
+def test_the_most_sensitive_patch_is_found(which, norm):
+    """One patch of twenty decides alone, in its own sign."""
+    domain, grid = Domain(kind="signal", shape=(1, 40)), PatchGrid((1, 40), (2,))
+    weight = torch.zeros(40)
+    weight[2 * which : 2 * which + 2] = torch.tensor([10.0, 10.0])
+    target, batch = linear(weight, -11.0, domain), batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64))
+    threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
+    ledger = Ledger(target, batch, threat, access=Access.SCORES)
+    found = play(
+        ledger.desk(),
+        batch,
+        threat,
+        Streams.of(0, batch.ids),
+        grid=grid,
+        variants=variants([SignedPatch()], domain, (5,), 1),
+        rules=rules,
+        policy=Greedy(picks=Placement.picks_of(rules, grid)),
+        clean=CleanUp(),
+    )
+    assert found.reached.all() and ledger.fooled.all()
+    stands = found.variant != CLEAN
+    assert stands[:, which].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
+    assert (found.value[:, which] > 0).all() and (found.value[:, which] >= found.value.mean(1)).all()
+
+
+TIDY = CleanUp()
+DOMAIN, WIDE = Domain(kind="signal", shape=(2, 32)), PatchGrid((2, 32), (2,))
+
+
+def crowd(n=90, hidden=False):
+    """A model over two channels of 32 places, and n samples that it gets right, some near its boundary and some far."""
+    draw = torch.Generator().manual_seed(0)
+    w = torch.randn(64, generator=draw)
+    v = torch.randn(64, generator=draw)
+
+    def logits(x):
+        z = (x.flatten(1) - 0.5) @ w + (torch.tanh((x.flatten(1) - 0.5) @ v) if hidden else 0)
+        return torch.stack([-z, z], 1)
+
+    x = (0.5 + 0.1 * torch.randn(n, 2, 32, generator=draw)).clamp(0, 1)
+    return Recorder(logits, DOMAIN), x, (logits(x)[:, 1] > 0).long()
+
+
+def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, policy=Greedy, clean=TIDY, rows=None, **rules):
+    target, x, y = crowd(n)
+    rows = torch.arange(n) if rows is None else rows
+    batch = batch_of(x[rows], y[rows])
+    threat = threat_of(eps, norm, DOMAIN, n=len(rows))
+    ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
+    how = Rules(**({"steps": 40} | rules))
+    found = play(
+        ledger.desk(),
+        batch,
+        threat,
+        Streams.of(3, rows).fold("rlab"),
+        grid=WIDE,
+        variants=variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3),
+        rules=how,
+        policy=policy(picks=Placement.picks_of(how, WIDE)),
+        clean=clean,
+        slots=slots,
+    )
+    return target, ledger, found
+
+
+@pytest.mark.parametrize("room", [1, 500, 3000])
+def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypatch):
+    _, _, whole = played(slots=12, clean=None, n=24)
+    best, sizes = Placement._best, []
+
+    def watched(env, rows, patches, offered, chance):
+        sizes.append(patches.numel() * offered.shape[1] * WIDE.channels * WIDE.members.shape[1])
+        return best(env, rows, patches, offered, chance)
+
+    monkeypatch.setattr(Placement, "_best", watched)
+    monkeypatch.setattr("brinell.rlab.env.ROOM", room)
+    _, _, parts = played(slots=12, clean=None, n=24)
+    one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
+    assert max(sizes) <= max(room, one_patch) and len(sizes) > 24
+    assert torch.equal(parts.variant, whole.variant) and torch.equal(parts.steps, whole.steps)
+
+
+def test_filtered_inputs_are_held_once(monkeypatch):
+    """Those of the episodes are gone when clean-up makes its own, which serve all of it, slot by slot."""
+    alive, beside, begin = weakref.WeakSet(), [], Bank.__init__
+
+    def watched(bank, *args, **settings):
+        beside.append(len(alive))
+        begin(bank, *args, **settings)
+        alive.add(bank)
+
+    monkeypatch.setattr(Bank, "__init__", watched)
+    _, _, found = played(slots=5, n=24)
+    assert int(found.reached.sum()) > 10
+    assert beside == [0, 0]
+
+
+def test_batches_stay_full_until_the_queue_is_empty():
+    slots = 12
+    target, ledger, _ = played(slots=slots, clean=None, n=90)
+    firsts = ledger.forwards > 0
+    assert firsts.all()
+    begun_, full = 0, []
+    clean = {tuple(x.flatten().tolist()) for x in crowd(90)[1]}
+    for call in target.calls:
+        begun_ += sum(tuple(x.flatten().tolist()) in clean for x in call)
+        if begun_ == 90:  # the last sample has come to its slot
+            break
+        full.append(len(call) / slots)
+    assert len(full) > 20 and sum(full) / len(full) >= 0.9
+
+
+@pytest.mark.parametrize(("slots", "batch_size"), [(32, 1024), (90, 7)])
+@pytest.mark.parametrize("settings", [{}, {"refine": 6}, {"norm": "linf", "eps": 0.1}], ids=str)
+def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, settings):
+    _, one, found = played(slots=4, n=36, **settings)
+    _, other, again = played(slots=slots, batch_size=batch_size, n=36, **settings)
+    assert torch.equal(one.forwards, other.forwards) and torch.equal(one.first_success, other.first_success)
+    assert torch.equal(found.variant, again.variant) and torch.equal(found.steps, again.steps)
+    assert torch.allclose(one.closest, other.closest, atol=1e-5)
+    assert 0 < int(one.fooled.sum()) < 36 or settings, "some samples stand, so that whole episodes are compared"
+
+
+def test_results_do_not_depend_on_the_company():
+    _, whole, found = played(slots=8, n=24)
+    order = torch.arange(23, 3, -2)
+    _, part, again = played(slots=3, n=24, rows=order)
+    assert torch.equal(part.forwards, whole.forwards[order]) and torch.equal(again.variant, found.variant[order])
+
+
+@pytest.mark.parametrize("policy", [Greedy, Random])
+@pytest.mark.parametrize("queries", [1, 2, 9, 30])
+@pytest.mark.parametrize("refine", [0, 15])
+def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
+    target, ledger, found = played(slots=7, queries=queries, refine=refine, n=20, policy=policy)
+    assert int(ledger.forwards.max()) <= queries and int(ledger.forwards.min()) >= 1
+    assert target.seen == int(ledger.forwards.sum())
+    assert torch.equal(found.reached, ledger.fooled)
+
+
+@pytest.mark.parametrize("refine", [0, 4])
+def test_without_a_budget_the_rules_are_kept(refine):
+    target, ledger, found = played(slots=7, refine=refine, n=20, steps=10, clean=None)
+    assert int(ledger.forwards.max()) <= 1 + 10 + refine and target.seen == int(ledger.forwards.sum())
+    assert bool((ledger.forwards[~found.reached] == 11).all()) and not found.reached.all()
+    if not refine:
+        assert torch.equal(ledger.forwards[found.reached], found.steps[found.reached] + 1)
+
+
+def test_refinement_comes_closer_and_never_loses_the_goal():
+    _, near, found = played(slots=20, n=20, refine=20, eps=2.0, clean=None)
+    _, far, _ = played(slots=20, n=20, refine=0, eps=2.0, clean=None)
+    assert found.reached.all() and (near.distance <= far.distance + 1e-6).all()
+    assert near.distance.mean() < 0.8 * far.distance.mean()
+
+
+def test_every_forward_of_an_audit_is_counted(tmp_path):
+    """By a model that counts by itself: records, the audit's own looks and its checks add up to what it was shown."""
+    target, x, y = crowd(24)
+    run = audited(
+        tmp_path / "run",
+        target,
+        x.numpy(),
+        y.numpy(),
+        norm="l2",
+        eps="0.3,0.6",
+        attack=("rlab?steps=20&refine=3&draws=2&severities=3+5&slots=5",),
+        batch_size=9,
+    )
+    records = run.records()
+    assert {str(Outcome.FOOLED), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
+    looked = run.manifest["looks"][target.name]["forwards"]
+    assert target.seen == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + looked
+
+
+def test_samples_that_are_there_already_end_at_once():
+    made = begun(linear(weights(*[1] * 8), 5.0), GRAY, rules=dataclasses.replace(ALL, refine=5))
+    assert not made.env.alive.any() and made.env.found.reached.tolist() == [True]
+    assert (made.env.found.variant == CLEAN).all() and made.env.found.steps.tolist() == [0] and made.target.seen == 1
+
+
+def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere():
+    """Also at the last step that the rules allow, or that can be paid."""
+    for rules, queries in ((Rules(p_init=1.0, steps=1), None), (ALL, 2), (ALL, None)):
+        made = begun(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -11.0), GRAY, rules=rules, queries=queries)
+        step = made.env.step(act(made.env, add=[0]))
+        assert (step.terminated.tolist(), step.truncated.tolist()) == ([True], [False])
+        assert made.env.found.reached.all() and made.ledger.fooled.all()
+    made = begun(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -50.0), GRAY, rules=Rules(p_init=1.0, steps=1))
+    step = made.env.step(act(made.env, add=[0]))
+    assert (step.terminated.tolist(), step.truncated.tolist()) == ([False], [True])
+
+
+def test_thresholds_and_false_positives_go_on_after_the_error():
+    """By hand: patch after patch raises the log-odds of class 1 by 2, from -3; p = 0.9 needs +2.2, three patches."""
+    target = linear(weights(*[8] * 8), -67.0)
+    for goal in (Goal(true_below=0.1), Goal(wrong_class=1, wrong_above=0.9)):
+        made = begun(target, GRAY, rules=dataclasses.replace(ALL, goal=goal))
+        for patch, over in ((0, False), (1, False), (2, True)):
+            step = made.env.step(act(made.env, add=[patch]))
+            assert step.terminated.tolist() == [over]
+            assert made.ledger.fooled.tolist() == [patch >= 1]
+
+
+@pytest.mark.parametrize(("goal", "line"), [(Goal(wrong_class=2, wrong_above=0.5), "wrong_class is 2, and the model has")])
+def test_a_goal_that_the_model_does_not_know_is_refused_before_any_query(goal, line):
+    target = linear(weights(*[1] * 8), -30.0)
+    with pytest.raises(RequestError, match=line):
+        world(target, GRAY, rules=Rules(goal=goal))
+    assert not target.calls
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"steps": 0}, {"offers": 0}, {"refine": -1}, {"p_init": 0.0}, {"p_init": 1.5}, {"removals": 2.0}, {"reward": "money"}],
+    ids=str,
+)
+def test_rules_that_cannot_be_are_refused(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        Rules(**settings)
+
+
+def test_a_grid_that_overlaps_keeps_budget_and_bounds():
+    grid = PatchGrid((1, 16), (4,), (2,))
+    made = world(linear(torch.ones(16), -12.0), GRAY, grid=grid, eps=0.4, filters=(GaussianNoise(),), draws=4, rules=ALL)
+    env, turn = made.env, made.env.reset(torch.ones(1, dtype=torch.bool))
+    policy = Greedy(picks=env.picks)
+    while env.alive.any():
+        turn = env.step(policy.act(turn, env.streams)).turn
+        assert turn.features["patch"].isfinite().all() and turn.features["whole"].isfinite().all()
+    size = max(float((call - GRAY).norm()) for call in made.target.calls)
+    assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
+
+
+def both_of_two(x):
+    """Patches 0 and 1: each alone takes a step back, both together are a mistake."""
+    one, two = ((x[:, 0, at : at + 2] > 0.55).all(1).float() for at in (0, 2))
+    z = -1 - (one + two) + 4 * one * two
+    return torch.stack([-z, z], 1)
+
+
+def all_of_them(x):
+    z = (x.flatten(1).amin(1) > 0.55).float() * 2 - 1
+    return torch.stack([-z, z], 1)
+
+
+ONE = (Plus(),)
+
+
+def searched(target, x, eps, aims=True, filters=ONE, **rules):
+    """A search by chance, one patch a step."""
+    rules = Rules(p_init=0.125, removals=0.0, steps=400, **rules)
+    made = world(Recorder(target, SIGNAL, target(x).shape[1]), x, eps=eps, rules=rules, filters=filters)
+    made.env._escape._aims &= aims
+    turn, policy = made.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(picks=made.env.picks)
+    while made.env.alive.any():
+        turn = made.env.step(policy.act(turn, made.env.streams)).turn
+    return made
+
+
+def test_who_is_stuck_steps_back_and_gets_on():
+    """No single step gains, so that without patience's end the search stands still."""
+    x = GRAY.expand(8, 1, 16)
+    stuck, free = (searched(both_of_two, x, 0.4, patience=patience) for patience in (0, 10))
+    assert not stuck.env.found.reached.any() and free.env.found.reached.all()
+    assert free.ledger.fooled.all() and (free.ledger.forwards <= 401).all()
+    for made in (stuck, free):
+        assert made.target.seen == int(made.ledger.forwards.sum())
+
+
+def test_a_lead_that_rounding_explains_does_not_end_an_episode():
+    """Patch 0 brings a lead that the ledger does not count, patch 1 one that it does."""
+
+    def logits(x):
+        one, two = ((x[:, 0, at] > 0.55).float() for at in (0, 2))
+        return torch.stack([torch.full_like(one, 10.0), 9 + 1.00005 * one + 0.01 * two], 1)
+
+    made = begun(Recorder(logits, SIGNAL), GRAY, rules=ALL)
+    for patch, over in ((0, False), (1, True)):
+        step = made.env.step(act(made.env, add=[patch]))
+        assert step.terminated.tolist() == made.ledger.fooled.tolist() == [over]
+
+
+def a_trap(x):
+    """Eight patches lifted bring class 1 to -0.6; class 2 leads by 0.4 with the first four lowered and the others lifted.
+
+    Class 1 is nearer at first, and on its top one patch or two towards class 2 make either class worse.
+    """
+    up, down = (((x[:, 0] - 0.5) * sign > 0.05).view(len(x), 8, 2).all(2).float() for sign in (1, -1))
+    second = -6 + 0.8 * (down - up)[:, :4].sum(1) + 0.8 * up[:, 4:].sum(1)
+    return torch.stack([torch.zeros_like(second), -3 + 0.3 * up.sum(1), second], 1)
+
+
+def test_who_is_stuck_goes_for_another_class():
+    x = GRAY.expand(2, 1, 16)
+    for aims in (False, True):
+        made = searched(a_trap, x, torch.inf, aims, filters=(Plus(), Minus()), patience=30)
+        assert made.env.found.reached.tolist() == made.ledger.fooled.tolist() == [aims] * 2
+        assert made.target.seen == int(made.ledger.forwards.sum()) and bool((made.ledger.forwards <= 401).all())
+    assert (made.env.found.variant[:, :4] != made.env.found.variant[:, 4:]).all(), "half of them lowered, half of them lifted"
+
+
+def test_who_is_stuck_asks_about_the_wholly_filtered_input():
+    """Only all eight patches together do it: 1 look, 10 steps in vain, 1 leap, and everything stands."""
+    made = searched(all_of_them, GRAY.expand(3, 1, 16), torch.inf, patience=10)
+    assert made.ledger.first_success.tolist() == [12] * 3 and (made.env.found.variant != CLEAN).all()
+    assert not searched(all_of_them, GRAY, torch.inf, patience=0).env.found.reached.any()
+
+
+def test_no_leap_beyond_the_budget():
+    """All patches are sqrt(16) / 8 = 0.5 away, which a budget of 0.45 does not allow whole, so it is not asked about."""
+    made = searched(all_of_them, GRAY, 0.45, patience=10)
+    changed = torch.cat(made.target.calls) != 0.5
+    assert not changed.flatten(1).all(1)[:12].any()

@@ -1,0 +1,58 @@
+"""Gymnasium's environments through our interface."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from brinell.core.errors import RequestError
+from brinell.core.streams import Streams
+from brinell.rlab.gym import GymEnvironment
+from brinell.rlab.policies import Random
+
+
+def cart_poles(slots, **options):
+    settings = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
+    return gymnasium.make_vec("CartPole-v1", slots, "sync", vector_kwargs=settings, **options)
+
+
+def test_slots_are_single_environments_and_last_states_are_seen():
+    """Each slot against an environment of its own that is told the same: states, rewards, ends, and what follows them."""
+    ours = GymEnvironment(cart_poles(3, max_episode_steps=12), seed=5)
+    single = [gymnasium.make("CartPole-v1", max_episode_steps=12) for _ in range(3)]
+    states = np.stack([env.reset(seed=5 + slot)[0] for slot, env in enumerate(single)])
+    turn = ours.reset(torch.ones(3, dtype=torch.bool))
+    policy, rng, ends = Random(picks=ours.picks), Streams.of(0, torch.arange(3)), set()
+    for step in range(80):
+        assert np.array_equal(turn.features["observation"].numpy(), states)
+        action = policy.act(turn, rng.fold(step))
+        after = ours.step(action)
+        each = [env.step(pick) for env, pick in zip(single, action[0][:, 0].tolist(), strict=True)]
+        assert np.array_equal(after.turn.features["observation"].numpy(), np.stack([one[0] for one in each]))
+        assert [*after.reward.tolist(), *after.terminated.tolist(), *after.truncated.tolist()] == [
+            one[part] for part in (1, 2, 3) for one in each
+        ]
+        ended = after.terminated | after.truncated
+        assert torch.equal(ours.alive, ~ended)
+        ends |= {("terminated", "truncated")[int(one[3])] for one in each if one[2] or one[3]}
+        states = np.stack(
+            [env.reset()[0] if over else one[0] for env, one, over in zip(single, each, ended.tolist(), strict=True)]
+        )
+        turn = ours.reset(ended) if ended.any() else after.turn
+        assert ours.alive.all()
+    assert ends == {"terminated", "truncated"}
+
+
+def test_one_slot_does_not_replay_its_first_episode():
+    ours = GymEnvironment(cart_poles(1), seed=0)
+    starts = {tuple(ours.reset(torch.tensor([True])).features["observation"][0].tolist()) for _ in range(5)}
+    assert len(starts) == 5
+
+
+def test_environments_that_do_not_fit_are_refused():
+    with pytest.raises(RequestError, match=r"make it with autoreset_mode=AutoresetMode.DISABLED"):
+        GymEnvironment(gymnasium.make_vec("CartPole-v1", 2, "sync"), seed=0)
+    continuous = gymnasium.make_vec("Pendulum-v1", 1, "sync", vector_kwargs={"autoreset_mode": AutoresetMode.DISABLED})
+    with pytest.raises(RequestError, match="needs Box observations, Discrete actions"):
+        GymEnvironment(continuous, seed=0)

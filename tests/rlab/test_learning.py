@@ -1,0 +1,205 @@
+"""Each algorithm on problems whose answers are known."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from _environments import OVER, Linear, Shared, Swaps, Table, played
+from brinell.core.errors import ContractError
+from brinell.core.streams import Streams
+from brinell.rlab.a2c import A2C, A2CSettings
+from brinell.rlab.dqn import DQN, DQNSettings, target_of
+from brinell.rlab.interface import Heads, Turn
+from brinell.rlab.policies import Random
+from brinell.rlab.ppo import PPO, PPOSettings, surrogate
+from brinell.rlab.replay import Sample
+from brinell.rlab.training import train
+
+QUICK = DQNSettings(
+    n_step=1, gamma=0.5, learning_rate=0.05, batch_size=32, collect=2, warm_up=100, target_every=20, epsilon_end=1.0
+)
+SWAPS = [
+    (DQN, DQNSettings(learning_rate=0.02, batch_size=64, warm_up=200, target_every=10, epsilon_steps=1000), 1600),
+    (PPO, PPOSettings(length=8, learning_rate=0.1, epochs=4), 1280),
+    (A2C, A2CSettings(length=4, learning_rate=0.2), 1600),
+]
+TABLES = [
+    (DQN, DQNSettings(gamma=0.5, learning_rate=0.05, batch_size=32, warm_up=50, target_every=20, epsilon_steps=600)),
+    (PPO, PPOSettings(gamma=0.5, length=16, learning_rate=0.05, epochs=4)),
+    (A2C, A2CSettings(gamma=0.5, learning_rate=0.05)),
+]
+
+
+def done(trainer, steps):
+    progress = list(train(trainer, steps=steps, every=10**9))
+    assert len(progress) == 1
+    return progress[0]
+
+
+def two_states(**options):
+    """Staying in 0 pays nothing, going to 1 costs half; from 1 back to 0 pays 2, and leaving pays 1.
+
+    With gamma 1/2: V(0) = -1/2 + V(1) / 2 and V(1) = 2 + V(0) / 2, so V(0) = 2/3 and V(1) = 7/3.
+    """
+    return Table(torch.tensor([[0, 1], [0, OVER]]), torch.tensor([[0.0, -0.5], [2.0, 1.0]]), limit=7, **options)
+
+
+def q_of(network, states, dueling=True):
+    heads = network({"state": torch.eye(states)})
+    outputs = heads.branches[0].detach()
+    return heads.value.detach()[:, None] + outputs - outputs.mean(1, keepdim=True) if dueling else outputs
+
+
+@pytest.mark.parametrize("changes", [{}, {"dueling": False, "double": False}, {"priority": 0.6}])
+def test_dqn_finds_the_exact_q(changes):
+    # Episodes are cut off after 7 steps: without bootstrapping there, Q would come out lower.
+    network = Linear("state", 2, (2,))
+    trainer = DQN(dataclasses.replace(QUICK, **changes), network, two_states(), 0)
+    done(trainer, 2400)
+    exact = torch.tensor([[1 / 3, 2 / 3], [7 / 3, 1.0]])
+    assert torch.allclose(q_of(network, 2, changes.get("dueling", True)), exact, atol=0.01)
+
+
+def test_dqn_with_longer_ways_finds_the_value_of_what_it_does():
+    network = Linear("state", 2, (2,))
+    settings = dataclasses.replace(QUICK, n_step=3, epsilon_end=0.0, epsilon_steps=1000, capacity=150)
+    trainer = DQN(settings, network, two_states(), 0)
+    done(trainer, 2400)
+    q = q_of(network, 2)
+    assert (q[0, 1].item(), q[1, 0].item()) == pytest.approx((2 / 3, 7 / 3), abs=0.02)
+
+
+def test_a_state_that_allows_nothing_is_worth_what_follows():
+    # State 1 allows nothing; acting there ends the episode and pays 1.
+    table = Table(
+        torch.tensor([[1, OVER], [OVER, OVER]]), torch.tensor([[0.0, 0.3], [1.0, 1.0]]),
+        forbidden=torch.tensor([[False, False], [True, True]]),
+    )  # fmt: skip
+    network = Linear("state", 2, (2,))
+    trainer = DQN(QUICK, network, table, 0)
+    done(trainer, 1600)
+    heads = network({"state": torch.eye(2)})
+    assert heads.value[1].item() == pytest.approx(1, abs=0.01)
+    assert q_of(network, 2)[0].tolist() == pytest.approx([0.5, 0.3], abs=0.01)
+
+
+@pytest.mark.parametrize(("make", "settings"), TABLES)
+def test_the_best_allowed_option_is_found_and_forbidden_ones_are_never_taken(make, settings):
+    # Nothing pays more than what is forbidden; the environment itself objects to a forbidden pick.
+    table = Table(
+        torch.full((1, 4), OVER), torch.tensor([[0.1, 0.7, 5.0, 0.5]]), forbidden=torch.tensor([[False, False, True, False]])
+    )
+    trainer = make(settings, Linear("state", 1, (4,)), table, 0)
+    done(trainer, 1200)
+    turn = table.reset(torch.ones(4, dtype=torch.bool))
+    assert trainer.policy.act(turn, Streams.of(0, torch.arange(4)))[0].tolist() == [[1]] * 4
+
+
+@pytest.mark.parametrize(("make", "settings"), TABLES)
+def test_a_cost_now_is_paid_for_more_later(make, settings):
+    trainer = make(settings, Linear("state", 2, (2,)), two_states(slots=8), 0)
+    done(trainer, 2000)
+    turn = Turn({"state": torch.eye(2)}, (torch.ones(2, 2, dtype=torch.bool),))
+    assert trainer.policy.act(turn, Streams.of(0, torch.arange(2)))[0].tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
+def test_several_picks_of_two_branches_are_learned_together(make, settings, steps):
+    """Add the two that are worth most and remove the one that is worth least: sorting by the feature is the optimum."""
+    trainer = make(settings, Shared(), Swaps(limited=True), 0)
+    progress = done(trainer, steps)
+    unseen, rng = Swaps(seed=9, limited=True), Streams.of(0, torch.arange(16))
+    got, best = played(unseen, lambda turn: trainer.policy.act(turn, rng), 10)
+    assert got == pytest.approx(best)
+    chance, _ = played(Swaps(seed=9, limited=True), lambda turn: Random(picks=(2, 1)).act(turn, rng), 10)
+    assert chance < 0.5 * best and progress.mean_return > 0.5 * best
+
+
+def test_double_takes_the_network_s_choice_and_the_copy_s_value():
+    class Fixed(torch.nn.Module):
+        def __init__(self, *outputs):
+            super().__init__()
+            self.outputs = torch.tensor([outputs])
+
+        def forward(self, features):
+            return Heads(torch.zeros(1), (self.outputs,))
+
+    state = Turn({}, (torch.tensor([[True, True, True, False]]),))
+    one = torch.ones(1)
+    sample = Sample(torch.tensor([0]), state, (torch.tensor([[0]]),), 3 * one, 0.5 * one, state, one)
+    network, copy = Fixed(9.0, 0.0, 5.0, 99.0), Fixed(1.0, 7.0, 4.0, 88.0)
+    found = {
+        double: target_of(sample, network, copy, (1,), DQNSettings(double=double, dueling=False)).item()
+        for double in (True, False)
+    }
+    assert found == {True: 3 + 0.5 * 1, False: 3 + 0.5 * 7}
+    # With advantages: from their mean over the three that are allowed.
+    assert target_of(sample, network, copy, (1,), DQNSettings()).item() == pytest.approx(3 + 0.5 * (1 - 4))
+    assert target_of(sample, network, copy, (2,), DQNSettings()).item() == pytest.approx(
+        3 + 0.5 * (0 + 0) / 2 + 0.5 * (1 + 4 - 8) / 2
+    )
+
+
+def test_the_surrogate_by_hand():
+    ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1])
+    gain = torch.tensor([2.0, -2.0, 2.0, -2.0, 2.0])
+    change = ratio.log().requires_grad_()
+    found = surrogate(change, gain, 0.2)
+    assert found.tolist() == pytest.approx([2.4, -3.0, 1.0, -1.6, 2.2])
+    torch.autograd.backward(found.sum())
+    # Moved too far already the way the gain asks for: no more pull. Too far the other way: all of it.
+    assert change.grad.tolist() == pytest.approx([0, -3.0, 1.0, 0, 2.2])
+
+
+def test_epsilon_falls_from_the_warm_up_to_its_end():
+    settings = DQNSettings(epsilon_start=0.9, epsilon_end=0.1, epsilon_steps=1000, warm_up=250)
+    assert [settings.epsilon(steps) for steps in (0, 249, 250, 500, 1000, 5000)] == pytest.approx([0.9, 0.9, 0.7, 0.5, 0.1, 0.1])
+
+
+def test_softmax_exploration_prefers_what_looks_better():
+    network = Linear("state", 1, (4,))
+    with torch.no_grad():
+        network.branches[0].bias.copy_(torch.tensor([1.0, 2.0, 3.0, 9.0]).log())
+    table = Table(
+        torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4), slots=4000, forbidden=torch.tensor([[False] * 3 + [True]])
+    )
+    trainer = DQN(DQNSettings(temperature=1.0, epsilon_start=0.0, epsilon_end=0.0), network, table, 0)
+    share = torch.bincount(trainer._explore()[0][:, 0], minlength=4) / 4000
+    assert torch.allclose(share, torch.tensor([1.0, 2.0, 3.0, 0.0]) / 6, atol=0.03)
+
+
+@pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
+def test_training_ends_with_its_budget_or_with_the_work(make, settings, steps):
+    trainer = make(settings, Shared(), Swaps(work=100), 0)
+    assert list(train(trainer, seconds=0.0)) == []
+    reports = list(train(trainer, every=30))
+    assert [report.episodes for report in reports] == sorted({report.episodes for report in reports})
+    assert reports[-1].steps == reports[-1].episodes == 100
+    assert list(train(trainer)) == []
+
+
+@pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
+def test_a_reward_that_is_not_finite_stops_training(make, settings, steps):
+    class Broken(Swaps):
+        def step(self, action):
+            return super().step(action)._replace(reward=torch.full((16,), torch.nan))
+
+    with pytest.raises(ContractError, match="the loss became nan at step"):
+        done(make(settings, Shared(), Broken(), 0), 1000)
+
+
+@pytest.mark.parametrize(
+    ("make", "bad", "what"),
+    [
+        (DQNSettings, {"gamma": 1.5}, "gamma is 1.5; it must be from 0 to 1"),
+        (DQNSettings, {"n_step": 0}, "n_step is 0; it must be at least 1"),
+        (DQNSettings, {"learning_rate": float("inf")}, "learning_rate is inf; it must be above 0, and finite"),
+        (PPOSettings, {"ratio_clip": 0.0}, "ratio_clip is 0.0; it must be above 0"),
+        (PPOSettings, {"entropy": float("nan")}, "entropy is nan"),
+        (A2CSettings, {"length": 0}, "length is 0"),
+    ],
+)
+def test_settings_out_of_range(make, bad, what):
+    with pytest.raises(ValueError, match=what):
+        make(**bad)

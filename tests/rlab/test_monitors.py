@@ -1,0 +1,124 @@
+"""What is counted on the way, by hand, and that each sign is seen where it was planted and not where it was not."""
+
+import torch
+
+from _helpers import batch_of, threat_of
+from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.distortions._shared import variants
+from brinell.distortions.signed_patch import SignedPatch
+from brinell.rlab.cache import CLEAN
+from brinell.rlab.controls import Greedy
+from brinell.rlab.env import Placement
+from brinell.rlab.monitors import Sign, breadth, monitors, seen_in
+from brinell.rlab.results import nothing_found
+from brinell.rlab.rules import Rules
+
+GRAY = torch.full((1, 1, 16), 0.5)
+
+
+def signs(found, budget=None):
+    budget = torch.full_like(found.eps, torch.inf) if budget is None else budget
+    return {one.sign for one in seen_in(found, budget)}
+
+
+def nothing(n=1):
+    return nothing_found(torch.full((n,), torch.inf), GRID, filters=1)
+
+
+def test_what_is_counted_by_hand():
+    weight = torch.tensor([4.0, 2, 1, 1, 1, 1, 1, -1]).repeat_interleave(2)
+    made = world(linear(weight, -30.0), GRAY, rules=Rules(p_init=1.0, steps=4), filters=(Plus(), Minus()))
+    env = made.env
+    env.reset(torch.ones(1, dtype=torch.bool))
+    env.step(act(env))
+    env.step(act(env, add=[0, 1], family=1))  # kept: two given
+    env.step(act(env, add=[0], family=2))  # worse: undone
+    env.belief.mean[0, 0, :2] = -9  # the model is led to believe that patch 0 harms, and that clearing it helps
+    env._height[0] = -40
+    env.step(act(env, remove=[0], add=[3], family=1))  # kept, since the height was lied about: one given, one taken
+    env.step(act(env, add=[7], family=1))
+    assert not env.alive.any()
+    found = env.found
+    assert found.visits.tolist() == [[3, 1, 0, 1, 0, 0, 0, 1]]
+    assert (found.given.item(), found.taken.item()) == (3, 1)
+    assert (env.assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [1, 3]
+    assert abs(found.size.item() - (4 * (2 / 16) ** 2) ** 0.5) < 1e-6, "what was kept, not what was tried last"
+
+
+def test_breadth_by_hand():
+    visits = torch.zeros(3, 8, dtype=torch.int32)
+    visits[0] = 1  # eight picks, all different: chance reaches 8 (1 - (7/8)**8) = 5.25
+    visits[1, 0] = 1000
+    visits[2, :4] = 250
+    assert torch.allclose(breadth(visits), torch.tensor([8 / 5.2511, 1 / 8, 4 / 8]), atol=1e-3)
+
+
+def test_the_same_patches_again():
+    found = nothing(3)
+    found.visits[:, :2] = 40
+    assert signs(found) == {Sign.SAME_PATCHES}
+    found.visits[:2] = 5
+    assert not signs(found), "most samples were looked at widely"
+
+
+def test_adding_and_removing_cancel():
+    found = nothing(2)
+    found.given[:], found.taken[:] = 50, 45
+    assert signs(found) == {Sign.CANCELLING}
+    found.taken[:] = 30
+    assert not signs(found)
+
+
+def test_distance_without_success():
+    found, budget = nothing(40), torch.ones(40)
+    found.size[:] = 0.98
+    assert signs(found, budget) == {Sign.DISTANCE}
+    assert not signs(found), "without a budget none is full"
+    found.reached[:20] = True
+    assert not signs(found, budget)
+    found.reached[:], found.size[:] = False, 0.3
+    assert not signs(found, budget), "there is room left"
+    few = nothing(3)
+    few.size[:] = 1
+    assert not signs(few, torch.ones(3)), "three samples raise no alarm"
+
+
+def test_little_says_nothing():
+    assert [one.figure for one in monitors(nothing(), torch.ones(1))] == [None, None, 0.0]
+    assert not signs(nothing(0))
+
+
+class Stubborn:
+    """Changes the first patch, whatever is seen."""
+
+    def __init__(self, picks):
+        self.picks = picks
+
+    def act(self, turn, rng):
+        n = len(turn.allowed[0])
+        add = torch.full((n, self.picks[0]), -1)
+        add[:, 0] = 0
+        return add, torch.full((n, self.picks[1]), -1), torch.zeros(n, 1, dtype=torch.int64)
+
+
+def test_played_by_a_policy_that_is_broken_and_one_that_is_not():
+    """A margin that the budget cannot reach: greedy looks widely and fills the budget; the stubborn one hits one patch alone."""
+    n, seen = 20, {}
+    for policy in (Stubborn, Greedy):
+        batch = batch_of(GRAY.expand(n, -1, -1), torch.zeros(n, dtype=torch.int64))
+        threat = threat_of(0.3, "l2", SIGNAL, n=n)
+        weight = torch.ones(16)
+        ledger = Ledger(linear(weight, -20.0), batch, threat, access=Access.SCORES)
+        placed = variants([SignedPatch()], SIGNAL, (3, 5), 1)
+        env = Placement(ledger.desk(), batch, threat, GRID, placed, Streams.of(0, batch.ids), rules=Rules(steps=60), slots=8)
+        turn, player = env.reset(torch.ones(8, dtype=torch.bool)), policy(picks=env.picks)
+        while env.alive.any():
+            turn = env.step(player.act(turn, env.streams)).turn
+            turn = env.reset(~env.alive)
+        assert not env.found.reached.any() and (env.found.size <= 0.3 * (1 + 1e-5)).all()
+        seen[policy] = signs(env.found, threat.eps)
+    assert Sign.SAME_PATCHES in seen[Stubborn] and Sign.SAME_PATCHES not in seen[Greedy]
+    assert seen[Greedy] == {Sign.DISTANCE}

@@ -1,0 +1,90 @@
+"""What a step pays, by hand, and that nothing leaves its bounds."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brinell.core.losses import margin
+from brinell.rlab.rewards import FLOOR, QUERY, REWARDS, Before, dilution
+
+
+def logits_of(p, classes=2):
+    """(1, classes): probability p for class 0, the rest shared."""
+    return torch.tensor([[p, *[(1 - p) / (classes - 1)] * (classes - 1)]], dtype=torch.float64).log().float()
+
+
+def paid(name, before, after, *, start=None, moved=0.1, was=0.0, radius=1.0, shape=(1, 4)):
+    """The reward of a step from one answer to another; lengths in L2."""
+    y, clean = torch.tensor([0]), torch.zeros(1, *shape)
+    at = clean.clone()
+    at[0, 0, 0] = was
+    x = clean.clone()
+    x[0, 0, 0] = moved
+    start = before if start is None else start
+    state = Before(at, before, margin(before, y), margin(start, y), torch.tensor([radius]))
+    return REWARDS[name](state, x, after, margin(after, y), y, clean).item()
+
+
+@pytest.mark.parametrize("p", [0.9, 0.5, 0.1, 1e-3, 1e-9])
+def test_dilution_against_its_formula(p):
+    """1 / log10 p, divided by the value at p = 1 of the line that touches it at 0.9."""
+    slope = (1 / math.log10(0.9 + 1e-6) - 1 / math.log10(0.9 - 1e-6)) / 2e-6
+    end = 1 / math.log10(0.9) + slope * 0.1
+    assert dilution(logits_of(p), torch.tensor([0])).item() == pytest.approx(1 / math.log10(p) / -end, rel=1e-3)
+
+
+def test_dilution_is_monotone_finite_and_has_no_corner():
+    p = torch.linspace(1e-6, 1 - 1e-6, 4001, dtype=torch.float64)
+    values = dilution(torch.stack([p, 1 - p], 1).log(), torch.zeros(len(p), dtype=torch.int64))
+    assert values.isfinite().all() and (values.diff() < 0).all()
+    assert values[-1].item() == pytest.approx(-1, abs=1e-3) and values[0].item() == pytest.approx(0, abs=0.01)
+    slopes = values.diff() / p.diff()
+    at = int((p < 0.9).sum())
+    assert slopes[at - 3].item() == pytest.approx(slopes[at + 3].item(), rel=0.05)
+
+
+def test_margin_by_hand():
+    """Leads 4, 3 and 1 of the true class: the way is 4, the step 2."""
+    start, before, after = (torch.tensor([[lead, 0.0]]) for lead in (4.0, 3.0, 1.0))
+    assert paid("margin", before, after, start=start) == pytest.approx(0.5 - QUERY)
+    assert paid("margin", after, before, start=start) == pytest.approx(-QUERY), "a step back costs the query alone"
+    won = torch.tensor([[-7.0, 0.0]])
+    assert paid("margin", before, won, start=start) == pytest.approx(0.75 - QUERY), "beyond the goal nothing more is paid"
+
+
+def test_margin_steps_of_a_won_episode_add_up_to_one():
+    leads = [4.0, 2.5, 2.0, 0.5, -1.0]
+    start = torch.tensor([[leads[0], 0.0]])
+    steps = zip(leads, leads[1:], strict=False)
+    total = sum(paid("margin", torch.tensor([[a, 0.0]]), torch.tensor([[b, 0.0]]), start=start) + QUERY for a, b in steps)
+    assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def test_dilution_reward_by_hand():
+    y = torch.tensor([0])
+    before, after = logits_of(0.5), logits_of(0.4)
+    rise = (dilution(after, y) - dilution(before, y)).item()
+    assert rise > 0
+    assert paid("dilution", before, after, moved=0.5, was=0.1, radius=2.0) == pytest.approx(rise / (0.4 / 2.0), rel=1e-4)
+    assert paid("dilution", before, after, moved=0.1, was=0.1) == pytest.approx(min(1.0, rise / FLOOR)), "no length: the floor"
+    assert paid("dilution", before, after, moved=0.4, was=0.1, radius=math.inf) == pytest.approx(rise / 0.3, rel=1e-4)
+
+
+def test_projected_by_hand():
+    before, after = logits_of(0.5, classes=4), logits_of(0.25, classes=4)
+    assert paid("projected", before, after) == pytest.approx(math.log(2) / math.log(4), rel=1e-4)
+
+
+@given(
+    st.sampled_from(list(REWARDS)),
+    *[st.lists(st.floats(-60, 60), min_size=3, max_size=3) for _ in range(3)],
+    st.floats(0, 2),
+    st.floats(0, 2),
+    st.sampled_from([0.0, 1e-3, 1.0, math.inf]),
+)
+def test_every_reward_is_bounded(name, start, before, after, moved, was, radius):
+    before, after, start = (torch.tensor([one]) for one in (before, after, start))
+    assert -1 <= paid(name, before, after, start=start, moved=moved, was=was, radius=radius) <= 1

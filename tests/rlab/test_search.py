@@ -1,0 +1,146 @@
+"""The searches that probe, on targets where every step can be worked out by hand."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from _helpers import Recorder, batch_of, threat_of
+from brinell.core.domain import KINDS, Domain
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.distortions._shared import variants
+from brinell.rlab.search import TreeSearch, published, search
+
+FOUR = Domain(kind="vector", shape=(4,))
+WEIGHT = torch.tensor([1.0, 3.0, 2.0, -1.0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raise:
+    """Every value grows by a tenth of the range for each severity."""
+
+    domains: ClassVar[frozenset[Any]] = frozenset(KINDS)
+    access: ClassVar[Access] = Access.LABELS
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        return 1
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        return (x + 0.1 * severity[:, None]).clamp(0, 1)
+
+
+def needs(gain: float) -> Any:
+    """A linear model whose wrong class wins once the weighted change exceeds `gain`; a patch brings 0.1, 0.3, 0.2 or -0.1."""
+
+    def logits(x: Tensor) -> Tensor:
+        way = (x - 0.5) @ WEIGHT - gain
+        return torch.stack([-way / 2, way / 2], 1)
+
+    return logits
+
+
+def run(
+    function: Any, settings: TreeSearch, *, eps: float = 9.0, severities: tuple[int, ...] = (1,), queries: int | None = None
+) -> Any:
+    target = Recorder(function, FOUR)
+    batch, threat = batch_of(torch.full((1, 4), 0.5), [0]), threat_of(eps, "l2", FOUR)
+    ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries)
+    found = search(
+        ledger.desk(),
+        batch,
+        threat,
+        Streams.of(0, batch.ids),
+        grid=PatchGrid.over(FOUR, 1),
+        variants=variants([Raise()], FOUR, severities),
+        settings=settings,
+    )
+    assert target.seen == int(ledger.forwards.sum())
+    return found, ledger
+
+
+def standing(found: Any) -> list[int]:
+    return (found.variant[0] >= 0).nonzero()[:, 0].tolist()
+
+
+def test_depth_one_adds_the_best_patch_of_each_full_probe() -> None:
+    # Look, 4 probes: patch 1. 3 probes: patch 2. Patch 0 is probed first and brings 0.6.
+    found, ledger = run(needs(0.55), TreeSearch(together=1))
+    assert int(ledger.first_success[0]) == int(ledger.forwards[0]) == 1 + 4 + 3 + 1
+    assert standing(found) == [0, 1, 2]
+    assert bool(found.reached[0]) and int(found.steps[0]) == 3
+
+
+def test_depth_two_asks_about_every_pair() -> None:
+    # 4 single patches, then 01, 02, 03, 12, which brings 0.5.
+    found, ledger = run(needs(0.45), TreeSearch(depth=2, together=1))
+    assert int(ledger.first_success[0]) == 1 + 4 + 4
+    assert standing(found) == [1, 2]
+
+
+def test_depth_two_makes_one_move_and_looks_again() -> None:
+    # All 4 + 6 in vain; patch 1 stands; 3 singles, then 02 with it brings 0.6.
+    found, ledger = run(needs(0.55), TreeSearch(depth=2, together=1))
+    assert int(ledger.first_success[0]) == 1 + 4 + 6 + 3 + 1
+    assert standing(found) == [0, 1, 2]
+
+
+def test_the_move_that_is_made_is_the_better_one_of_the_best_pair() -> None:
+    assert standing(run(needs(0.9), TreeSearch(depth=2, steps=1))[0]) == [1]
+
+
+def test_a_set_never_holds_one_patch_twice() -> None:
+    # 8 moves and, on 6 pairs of patches, 4 pairs of variants.
+    _, ledger = run(needs(9.0), TreeSearch(depth=2, steps=1), severities=(1, 2))
+    assert int(ledger.forwards[0]) == 1 + 8 + 24
+
+
+def test_depth_two_sees_what_only_two_patches_do_together() -> None:
+    def both(x: Tensor) -> Tensor:
+        change = (x - 0.5) * 10
+        way = change[:, 0] * change[:, 1] + 0.3 * change[:, 2] - 0.9
+        return torch.stack([-way, way], 1)
+
+    assert standing(run(both, TreeSearch(depth=2))[0]) == [0, 1]
+    assert standing(run(both, TreeSearch(depth=1))[0]) == [0, 1, 2]
+
+
+def test_published_loop_adds_two_and_asks_about_them_together() -> None:
+    # Look, 4 probes, patches 1 and 2 together (0.5), then patch 0.
+    found, ledger = run(needs(0.55), published())
+    assert int(ledger.first_success[0]) == 1 + 4 + 1 + 1
+    assert standing(found) == [0, 1, 2]
+
+
+def test_moves_are_patches_with_each_variant() -> None:
+    # At severity 2 patch 1 alone brings 0.6; it is the fourth move.
+    found, ledger = run(needs(0.55), TreeSearch(together=1), severities=(1, 2))
+    assert int(ledger.first_success[0]) == 1 + 4
+    assert found.variant.tolist() == [[-1, 1, -1, -1]]
+
+
+def test_two_moves_of_one_step_are_on_different_patches() -> None:
+    found, _ = run(needs(0.9), TreeSearch(adds=2, steps=1), severities=(1, 2))
+    assert found.variant.tolist() == [[-1, 1, 1, -1]]
+
+
+def test_budgets_of_queries_and_distance_hold() -> None:
+    found, ledger = run(needs(0.55), TreeSearch(), queries=6)
+    assert not found.reached[0] and int(ledger.forwards[0]) == 6
+    # Three patches scaled to length 0.1 bring 0.6 / 3**0.5: the ledger refuses what is farther.
+    found, ledger = run(needs(0.55), TreeSearch(), eps=0.1)
+    assert not found.reached[0] and not ledger.fooled[0]
+    assert bool(run(needs(0.34), TreeSearch(), eps=0.1)[0].reached[0])
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="makes one move"):
+        TreeSearch(depth=2, adds=2)
+    with pytest.raises(ValueError, match="at least 1"):
+        TreeSearch(depth=0)
+    with pytest.raises(ValueError, match="worth is"):
+        TreeSearch(worth="loss")  # type: ignore[arg-type]

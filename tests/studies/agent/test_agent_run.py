@@ -1,0 +1,204 @@
+"""Training an agent: from a request to a policy file that the attack reads, with every query counted."""
+
+import json
+import os
+
+import pytest
+import torch
+from safetensors import safe_open
+from tests._helpers import Recorder, fight, threat_of
+
+from brinell import plugins
+from brinell.cli import run
+from brinell.core.batch import Batch
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.patches import PatchGrid
+from brinell.distortions._shared import variants
+from brinell.rlab.agent import load, named
+from brinell.rlab.rules import Rules
+from brinell.rlab.train import Lessons, teach
+from brinell.studies.agent.run import Coaching, coach
+
+DOMAIN = Domain(kind="image", shape=(2, 6, 6))
+SHORT = {"probes": 4, "fits": 20, "slots": 8, "seconds": 60.0}
+
+
+def _linear(n=12, seed=0):
+    """A linear model that looks at one corner, and inputs that it gets right by a little."""
+    rng = torch.Generator().manual_seed(seed)
+    weight = torch.zeros(2, 6, 6)
+    weight[:, :3, :3] = torch.randn(2, 3, 3, generator=rng)
+
+    def logits(x):
+        z = 4 * ((x - 0.5) * weight).sum((1, 2, 3)) + 0.5
+        return torch.stack([z, -z], 1)
+
+    x = 0.5 + 0.05 * torch.randn(n, 2, 6, 6, generator=rng)
+    target = Recorder(logits, DOMAIN)
+    y = logits(x).argmax(1)
+    return target, Batch(ids=torch.arange(n), x=x, y=y)
+
+
+def _teach(algorithm, target, batch, begun=None, **lessons):
+    noise = plugins.build("filter", "gaussian-noise", {})
+    return teach(
+        target,
+        batch,
+        threat_of(0.5, "l2", DOMAIN, n=len(batch)),
+        PatchGrid.over(DOMAIN, 2),
+        variants([noise], DOMAIN, (1, 2), 2),
+        Lessons(algorithm=algorithm, **(SHORT | lessons)),
+        Rules(steps=20),
+        begun=begun,
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["none", "dqn", "ppo", "a2c"])
+def test_every_training_query_is_counted(algorithm):
+    target, batch = _linear()
+    agent = _teach(algorithm, target, batch, steps=300)
+    counted = agent.about["training_queries"]
+    assert counted["probes"] == len(batch) * 5  # the clean input and four probes
+    assert sum(counted.values()) == target.seen
+    assert (counted["steps"] > 200) == (algorithm != "none")
+    assert (agent.network is None) == (algorithm == "none")
+
+
+def test_training_for_steps_repeats_exactly():
+    agents = [_teach("ppo", *_linear(), steps=200) for _ in range(2)]
+    first, second = (agent.network.state_dict() for agent in agents)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert any(bool(value.abs().sum() > 0) for name, value in first.items() if name.startswith("patch."))
+
+
+def test_the_prior_finds_the_corner_that_matters():
+    target, batch = _linear(n=64)
+    agent = _teach("none", target, batch, probes=12, fits=300)
+    # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
+    assert agent.prior.covariance_for(2) is not None
+    assert agent.prior.covariance_for(3) is None
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "a2c"])
+def test_a_training_that_goes_on_counts_from_where_it_stopped(algorithm):
+    """The prior is not learned anew, the network is the one that was left, and every query of both parts is counted."""
+    target, batch = _linear()
+    first = _teach(algorithm, target, batch, steps=200)
+    prior = {name: value.clone() for name, value in first.prior.state_dict().items()}
+    whole = _teach(algorithm, target, batch, steps=500, begun=first)
+    assert all(torch.equal(value, prior[name]) for name, value in whole.prior.state_dict().items())
+    assert sum(whole.about["training_queries"].values()) == target.seen
+    assert whole.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
+    curves = first.about["curve"], whole.about["curve"]
+    assert curves[1][: len(curves[0])] == curves[0] and len(curves[1]) > len(curves[0])
+    for name in ("seconds", "steps", "queries", "episodes", "updates"):
+        values = [point[name] for point in curves[1]]
+        assert values == sorted(values), name
+    assert 500 <= curves[1][-1]["steps"] < 700
+
+
+def test_a_training_that_was_long_enough_is_left_as_it_is():
+    target, batch = _linear()
+    first = _teach("ppo", target, batch, steps=200)
+    seen, weights = target.seen, {name: value.clone() for name, value in first.network.state_dict().items()}
+    again = _teach("ppo", target, batch, steps=200, begun=first)
+    assert target.seen == seen and all(torch.equal(value, weights[name]) for name, value in again.network.state_dict().items())
+
+
+def test_too_few_inputs_are_refused():
+    target, batch = _linear(n=4)
+    with pytest.raises(RequestError, match="4 correctly classified inputs are too few"):
+        _teach("none", target, batch)
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "a2c"])
+def test_fewer_inputs_than_slots_fill_as_many(algorithm):
+    target, batch = _linear(n=9)
+    agent = _teach(algorithm, target, batch, slots=64, steps=100)
+    assert sum(agent.about["training_queries"].values()) == target.seen
+    assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["lessons"]["slots"] == 64
+
+
+def test_a_policy_file_is_what_the_attack_plays(tmp_path):
+    out = tmp_path / "agent.safetensors"
+    lessons = Lessons(algorithm="ppo", steps=300, **SHORT)
+    coach(Coaching(lessons=lessons, samples=20, attack="rlab?patch=2&draws=2", steps=20), out, lambda report: None)
+    with safe_open(out, "pt") as file:
+        about = json.loads(file.metadata()["brinell"])["about"]
+    assert about["training_queries"]["first_looks"] == 20
+    assert about["model"] == "digits-cnn"
+    agent = load(out)
+    attack = plugins.build("attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"})
+    target, batch = _linear(n=3)
+    ledger = fight(attack, target, batch.x, batch.y, 1.0, "l2")
+    assert ledger.fooled.any()
+    assert attack.digest() != plugins.build("attack", "rlab", {"policy": "greedy"}).digest()
+    assert agent.network.families == about["families"] if "families" in about else agent.network is not None
+
+
+def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
+    out = tmp_path / "agent.safetensors"
+    words = ["train-agent", "--out", str(out), "--samples", "80", "--attack", "rlab?patch=4", "--resume"]
+    assert run([*words, "--steps", "60"]) == 0  # there is nothing yet
+    first = load(out)
+    assert out.stat().st_mode & 0o044 == 0o044 & ~_umask()
+    assert run([*words, "--steps", "400"]) == 0
+    about, before = load(out).about, first.about
+    assert about["curve"][: len(before["curve"])] == before["curve"] and about["curve"][-1]["steps"] >= 400
+    assert about["training_queries"]["probes"] == before["training_queries"]["probes"]
+    assert about["training_queries"]["first_looks"] == 2 * before["training_queries"]["first_looks"]
+    kept = out.read_bytes()
+    assert run([*words, "--steps", "800", "--eps", "2", "--reward", "dilution"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "learned something else (eps was 1.0 and is 2.0; reward was 'margin' and is 'dilution')" in line
+    assert out.read_bytes() == kept
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_bad_policies_are_refused(tmp_path):
+    other = tmp_path / "other.safetensors"
+    other.write_bytes(b"not a policy")
+    with pytest.raises(RequestError, match="is no policy"):
+        named(str(other))
+    with pytest.raises(RequestError, match="is no policy"):
+        named(str(tmp_path / "missing.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["--attack", "square"], "agents are trained for rlab"),
+        (["--algorithm", "sarsa"], "not one of dqn, ppo, a2c, none"),
+        (["--eps", "1,2"], "names 2 budgets"),
+        (["--eps", "0"], "need a budget above 0"),
+        (["--reward", "fame"], "reward is 'fame'"),
+        (["--samples", "3"], "too few"),
+    ],
+)
+def test_bad_requests_end_in_one_line(tmp_path, capsys, arguments, what):
+    out = tmp_path / "agent.safetensors"
+    assert run(["train-agent", "--out", str(out), *arguments]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert what in said[0]
+    assert not out.exists()
+
+
+def test_the_file_needs_its_ending(tmp_path, capsys):
+    assert run(["train-agent", "--out", str(tmp_path / "agent.pkl")]) == 2
+    assert "end it with .safetensors" in capsys.readouterr().err
+
+
+def test_train_agent_prints_json(tmp_path, capsys):
+    out = tmp_path / "agent.safetensors"
+    arguments = ["--samples", "80", "--algorithm", "none", "--attack", "rlab?patch=2&draws=2", "--json"]
+    assert run(["train-agent", "--out", str(out), *arguments]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["policy"] == str(out)
+    assert answer["training_queries"]["first_looks"] == 80

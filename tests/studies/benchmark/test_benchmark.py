@@ -1,0 +1,563 @@
+"""Benchmark sets end to end: what is stored, that it reads back everywhere, that a stop changes nothing, and what is refused."""
+
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from safetensors.numpy import load_file
+
+import brinell
+from _helpers import Recorder
+from brinell import plugins
+from brinell.cli import run as cli
+from brinell.core.domain import Domain
+from brinell.core.errors import BrinellError, RequestError
+from brinell.core.model import Access
+from brinell.core.version import VERSION
+from brinell.datasets._memory import ArrayDataset
+from brinell.rlab.agent import named
+from brinell.studies.benchmark.part import NUDGES
+from brinell.studies.benchmark.records import BenchmarkSet
+from brinell.testing.others import check_dataset
+
+PIXELS = Domain(kind="image", shape=(1, 5, 5), levels=256)
+FILTERS = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from brinell.core.domain import KINDS
+from brinell.core.model import Access
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lift:
+    """Adds a tenth of the range for each severity."""
+
+    domains: ClassVar[frozenset[str]] = frozenset(KINDS)
+    access: ClassVar[Access] = Access.LABELS
+
+    def draws(self, shape):
+        return 1
+
+    def __call__(self, x, severity, rng, draw):
+        return (x + 0.1 * severity.view(-1, *[1] * (x.ndim - 1))).clamp(0, 1)
+
+
+class Random(Lift):
+    def __call__(self, x, severity, rng, draw):
+        return torch.rand_like(x)
+
+
+class Flat(Lift):
+    def __call__(self, x, severity, rng, draw):
+        return x.flatten(1)
+
+
+class Nan(Lift):
+    def __call__(self, x, severity, rng, draw):
+        return x * float("nan")
+
+
+class Out(Lift):
+    def __call__(self, x, severity, rng, draw):
+        return x + 1
+'''
+MODEL = '''
+import os
+import signal
+
+import torch
+from torch import nn
+
+
+class Sum(nn.Module):
+    """Class 1 where the mean is above a half; a third class is never near."""
+
+    def __init__(self):
+        super().__init__()
+        self.at = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x):
+        calls = int(os.environ.get("TEST_CALLS", 0)) + 1
+        os.environ["TEST_CALLS"] = str(calls)
+        if calls == int(os.environ.get("TEST_KILL_AT", 0)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if calls == int(os.environ.get("TEST_INTERRUPT_AT", 0)):
+            raise KeyboardInterrupt
+        z = 20 * (x.flatten(1).mean(1) - self.at)
+        return torch.stack([-z, z, 0 * z - 30], 1)
+
+
+def model():
+    return Sum()
+'''
+
+
+def logits(x):
+    z = 20 * (x.flatten(1).mean(1) - 0.5)
+    return torch.stack([-z, z, 0 * z - 30], 1)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Twelve pictures, one of them above the threshold and so wrong from the start; a model, and filters."""
+    folder = tmp_path_factory.mktemp("work")
+    rng = np.random.default_rng(0)
+    x = (rng.uniform(0.2, 0.55, (12, 5, 5)) * 255).astype(np.uint8)
+    x[3] = 200
+    np.savez(folder / "data.npz", x=x[:, None], y=np.zeros(12, dtype=np.int64), classes=["dark", "bright", "dark"])
+    (folder / "model.py").write_text(MODEL)
+    (folder / "filters.py").write_text(FILTERS)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEST_CALLS", "0")
+    monkeypatch.setattr("brinell.studies.benchmark.request.PART_SAMPLES", 5)
+
+
+def words(work, out, *more, levels="1,2,40"):
+    data, model = f"npz:{work / 'data.npz'}", f"torch:{work / 'model.py'}:model"
+    settings = ["--filters", f"{work / 'filters.py'}:Lift", "--patch", "1", "--steps", "60", "--refine", "5", "--levels", levels]
+    return ["benchmark", "--data", data, "--model", model, *settings, "--out", str(out), *more]
+
+
+@pytest.fixture(scope="module")
+def made(work):
+    """A whole set in three parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("brinell.studies.benchmark.request.PART_SAMPLES", 5)
+        assert cli(words(work, work / "made")) == 0
+    return work / "made"
+
+
+def rows_of(folder, where="data"):
+    return [row for path in sorted((folder / where).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def arrays_of(folder):
+    return {name: array for path in sorted((folder / "arrays").glob("*")) for name, array in load_file(path).items()}
+
+
+def same_set(one, other):
+    """The same rows, pictures and arrays, file by file, and the same card and checksums but for what a clock decides."""
+    for where in ("data", "samples"):
+        names = [path.name for path in sorted((one / where).iterdir())]
+        assert names == [path.name for path in sorted((other / where).iterdir())]
+        for name in names:
+            assert pq.read_table(one / where / name).equals(pq.read_table(other / where / name))
+    a, b = arrays_of(one), arrays_of(other)
+    assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+    assert (one / "README.md").read_text() == (other / "README.md").read_text()
+    assert not [path for path in other.rglob("*.tmp")]
+
+
+# What is stored
+
+
+def test_known_answers(made):
+    """A linear model: a flip lies just beyond its threshold, and every level is its own input at its exact multiple."""
+    rows, arrays = rows_of(made), arrays_of(made)
+    samples = {row["sample_id"]: row for row in rows_of(made, "samples")}
+    assert [row["outcome"] for row in samples.values()] == ["reached"] * 3 + ["misclassified"] + ["reached"] * 8
+    assert samples[3]["queries"] == 1 and samples[3]["l2"] is None and 3 not in {row["sample_id"] for row in rows}
+    for sample in samples.keys() - {3}:
+        clean, flip, double, never = (row for row in rows if row["sample_id"] == sample)
+        assert [row["level"] for row in (clean, flip, double, never)] == [0, 1, 2, 40]
+        x = {level: arrays[f"{sample}/{level}/input"].astype(np.float64) for level in (0, 1, 2)}
+        assert flip["prediction"] == flip["prediction_stored"] == 1 and flip["goal"] and clean["prediction"] == 0
+        assert 0.5 < x[1].mean() < 0.52, "clean-up leaves little more than is needed"
+        for level, row in ((1, flip), (2, double)):
+            delta = x[level] - x[0]
+            assert row["l2"] == pytest.approx(np.sqrt((delta**2).sum())) == pytest.approx(level * flip["l2"], rel=1e-5)
+            assert row["linf"] == pytest.approx(np.abs(delta).max()) and row["l1"] == pytest.approx(np.abs(delta).sum())
+            assert row["l0"] == (delta != 0).sum() == arrays[f"{sample}/{level}/mask"].sum()
+            assert row["patch_count"] == len(row["patches"]) >= (delta != 0).sum()
+            for one in row["patches"]:
+                place, share = x[0].flat[one["patch"]], one["strength"]
+                lift = share * (min(place + 0.1 * one["severity"], 1) - place)
+                assert delta.flat[one["patch"]] == pytest.approx(min(lift, 1 - place), abs=1e-6)
+            p = torch.softmax(logits(torch.tensor(x[level], dtype=torch.float32)[None]), 1)[0]
+            assert row["confidence"] == pytest.approx(p.max().item(), rel=1e-4)
+            assert row["true_probability"] == pytest.approx(p[0].item(), rel=1e-3)
+        assert double["l0"] >= flip["l0"] and double["confidence"] > flip["confidence"]
+        assert not never["reached"] and never["input"] is None and never["l2"] is None and never["farthest"] < 40
+        assert f"{sample}/40/input" not in arrays
+
+
+def test_every_forward_is_counted(tmp_path):
+    """A model that counts by itself."""
+    x = np.random.default_rng(1).uniform(0.2, 0.45, (6, 1, 5, 5)).astype(np.float32)
+    target = Recorder(logits, PIXELS, classes=3)
+    data = ArrayDataset(x, np.zeros(6), domain=PIXELS)
+    result = brinell.benchmark(target, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
+    rows = rows_of(tmp_path / "set", "samples")
+    assert sum(row["queries"] for row in rows) == result.queries == target.seen
+    assert all(row["queries"] == row["queries_to_flip"] + row["queries_levels"] for row in rows)
+    assert all(2 < row["queries_to_goal"] < row["queries_to_flip"] for row in rows)
+    assert result.training_queries == 0
+    trained = brinell.benchmark(target, data, out=tmp_path / "trained", levels="1", policy="default")
+    assert trained.training_queries == sum(named("default").about["training_queries"].values()) > 0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_queries_to_the_goal(tmp_path, seed):
+    """A single sample: the number of the first input that the model gets wrong."""
+    x = np.random.default_rng(seed).uniform(0.2, 0.4, (1, 1, 5, 5)).astype(np.float32)
+    target = Recorder(logits, PIXELS, classes=3)
+    data = ArrayDataset(x, np.zeros(1), domain=PIXELS)
+    brinell.benchmark(target, data, out=tmp_path / "set", filters="occlusion+brightness", refine=4, levels="1", seed=seed)
+    (row,) = rows_of(tmp_path / "set", "samples")
+    wrong = [number for number, x in enumerate(target.calls, 1) if logits(x).argmax(1).item() != 0]
+    assert row["queries_to_goal"] == wrong[0] < row["queries_to_flip"] <= row["queries"] == len(target.calls)
+
+
+def test_a_flip_holds_as_it_is_stored(tmp_path, monkeypatch):
+    """So near the threshold that rounding to 8 bits undoes what clean-up leaves; a little further it does not."""
+    noise = np.random.default_rng(0).integers(-9, 10, (12, 1, 5, 5))
+    x = ((noise - noise.mean((1, 2, 3), keepdims=True).round() + 123) / 255).astype(np.float32)
+    undone, sizes = [], []
+    for name, nudges in (("without", ()), ("with", NUDGES)):
+        monkeypatch.setattr("brinell.studies.benchmark.part.NUDGES", nudges)
+        target = Recorder(logits, PIXELS, classes=3)
+        data = ArrayDataset(x, np.zeros(len(x)), domain=PIXELS)
+        brinell.benchmark(target, data, out=tmp_path / name, levels="1", refine=20)
+        flips = [row for row in rows_of(tmp_path / name) if row["level"] == 1]
+        assert len(flips) == len(x) and all(row["prediction"] == 1 for row in flips)
+        for row in flips:
+            picture = np.asarray(Image.open(io.BytesIO(row["input"]["bytes"])), dtype=np.float32)[None, None] / 255
+            assert row["prediction_stored"] == logits(torch.from_numpy(picture)).argmax(1).item()
+        undone.append(sum(row["prediction_stored"] == 0 for row in flips))
+        sizes.append(np.array([row["l2"] for row in flips]))
+    assert undone[0] >= 2 and undone[1] == 0
+    assert (sizes[1] >= sizes[0]).all() and (sizes[1] <= 1.5001 * sizes[0]).all()
+
+
+def test_checksums_card_and_manifest(made, work):
+    lines = dict(line.split("  ")[::-1] for line in (made / "SHA256SUMS").read_text().splitlines())
+    files = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file() and not path.name.startswith(".")}
+    assert lines.keys() == files - {"SHA256SUMS"}
+    assert all(hashlib.sha256((made / name).read_bytes()).hexdigest() == value for name, value in lines.items())
+    card = (made / "README.md").read_text()
+    assert card.startswith('---\nlicense: "unknown"\n') and str(work) not in card
+    assert "11 reached, 1 misclassified" in card and "| 40 | 0 | 11 | - | - | - | - |" in card
+    manifest = json.loads((made / "benchmark.json").read_text())
+    assert manifest["state"] == "finished" and manifest["brinell"] == VERSION and manifest["parts"] == 3
+
+
+# Read back
+
+
+def test_the_datasets_library_loads_it(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    loaded = datasets.load_dataset(str(made), cache_dir=str(tmp_path))
+    assert list(loaded) == ["test"] and len(loaded["test"]) == len(rows_of(made)) == 44
+    features, arrays = loaded["test"].features, arrays_of(made)
+    assert features["label"].names == ["dark (0)", "bright", "dark (2)"] and isinstance(features["input"], datasets.Image)
+    for row in loaded["test"]:
+        if row["reached"]:
+            exact = arrays[f"{row['sample_id']}/{row['level']:g}/input"]
+            assert np.array_equal(np.asarray(row["input"]), np.rint(exact[0].astype(np.float64) * 255))
+            assert np.array_equal(np.asarray(row["mask"]) > 0, arrays[f"{row['sample_id']}/{row['level']:g}/mask"][0])
+    samples = datasets.load_dataset(str(made), "samples", split="test", cache_dir=str(tmp_path))
+    assert samples["outcome"].count("reached") == 11
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_croissant(made):
+    croissant = pytest.importorskip("mlcroissant")
+    described = croissant.Dataset(jsonld=made / "croissant.json")
+    assert not described.metadata.issues.errors and not described.metadata.issues.warnings
+    records = list(described.records("data"))
+    expected = rows_of(made)
+    assert [one["data/sample_id"] for one in records] == [row["sample_id"] for row in expected]
+    assert [len(one["data/patches"]) for one in records[:3]] == [len(row["patches"]) for row in expected[:3]]
+    assert len(list(described.records("samples"))) == 12
+
+
+@pytest.mark.parametrize(("level", "count"), [("flip", 11), ("clean", 11), ("2", 11)])
+def test_an_audit_reads_it(made, work, tmp_path, capsys, level, count):
+    model = f"torch:{work / 'model.py'}:model"
+    data = f"bench:{made}?level={level}"
+    assert cli(["audit", "--data", data, "--model", model, "--eps", "0", "--out", str(tmp_path / "run"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["n"] == count and answer["clean_accuracy"]["k"] == (11 if level == "clean" else 0)
+
+
+@pytest.mark.parametrize("level", ["flip", "clean", "2"])
+@pytest.mark.parametrize("form", ["exact", "stored"])
+def test_as_a_data_set(made, level, form):
+    data = plugins.build("dataset", "bench", {"path": str(made), "level": level, "form": form})()
+    check_dataset(data)
+    arrays, number = arrays_of(made), {"flip": "1", "clean": "0"}.get(level, level)
+    expected = torch.from_numpy(np.stack([arrays[f"{sample}/{number}/input"] for sample in (0, 4)]))
+    expected = torch.round(expected * 255) / 255 if form == "stored" else expected
+    assert torch.allclose(data.load([0, 3]), expected, atol=0 if form == "exact" else 1e-6)
+    assert data.classes == ("dark", "bright", "dark")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": "3"}, "the set has no level '3'; it holds clean, flip, 2, 40"),
+        ({"level": "most"}, "the set has no level 'most'"),
+        ({"level": "40"}, "holds no input at level 40"),
+    ],
+)
+def test_a_level_that_is_not_there(made, options, message):
+    with pytest.raises(RequestError, match=message):
+        plugins.build("dataset", "bench", {"path": str(made)} | options)()
+
+
+def test_what_is_no_set(made, tmp_path):
+    def opened():
+        return plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})()
+
+    (tmp_path / "set").mkdir()
+    with pytest.raises(RequestError, match="is no benchmark set: it has no benchmark.json"):
+        opened()
+    shutil.copytree(made, tmp_path / "set", dirs_exist_ok=True)
+    manifest = tmp_path / "set" / "benchmark.json"
+    manifest.write_text(manifest.read_text().replace('"finished",', '"running",', 1))
+    with pytest.raises(RequestError, match="is not finished: go on with brinell benchmark --resume --out"):
+        opened()
+    shutil.copy(made / "benchmark.json", manifest)
+    data, array = opened(), next((tmp_path / "set" / "arrays").glob("*"))
+    array.write_bytes(array.read_bytes()[:-9])
+    with pytest.raises(RequestError, match="is damaged or missing .* compare the folder with its SHA256SUMS"):
+        data.load(range(len(data)))
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("vector", (6,)), ("signal", (2, 6)), ("video", (1, 2, 3, 3))])
+def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
+    """Values from -2 to 3, stored as plain lists."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    domain = Domain(kind=kind, shape=shape, low=-2.0, high=3.0)
+    x = np.random.default_rng(2).uniform(-0.3, 0.4, (3, *shape)).astype(np.float32)
+    target = Recorder(lambda x: logits((x + 2) / 5), domain, classes=3)
+    data = ArrayDataset(x, np.zeros(3), domain=domain)
+    brinell.benchmark(target, data, out=tmp_path / "set", patch=1, filters="gaussian-noise", levels="1.5", refine=10)
+    rows = rows_of(tmp_path / "set")
+    assert [row["level"] for row in rows] == [0, 1, 1.5] * 3
+    arrays = arrays_of(tmp_path / "set")
+    for row in rows:
+        exact = arrays[f"{row['sample_id']}/{row['level']:g}/input"]
+        assert row["input"] == pytest.approx(exact.ravel().tolist()) and exact.min() >= -2 and exact.max() <= 3
+        assert row["mask"] == (exact != x[row["sample_id"]]).ravel().tolist() and row["prediction_stored"] is None
+    check_dataset(plugins.build("dataset", "bench", {"path": str(tmp_path / "set"), "level": "1.5"})())
+
+
+# Goals
+
+
+def test_the_true_class_below_a_probability(work, tmp_path):
+    assert cli(words(work, tmp_path / "set", "--true-below", "0.2", levels="1")) == 0
+    flips = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
+    assert len(flips) == 11 and all(0.15 < row["true_probability"] < 0.2 and row["goal"] for row in flips)
+
+
+def test_a_false_positive(work, tmp_path):
+    assert cli(words(work, tmp_path / "set", "--wrong-class", "bright", "--wrong-above", "0.9", levels="1")) == 0
+    flips = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
+    assert len(flips) == 11 and all(row["prediction"] == 1 and 0.9 < row["confidence"] < 0.95 for row in flips)
+
+
+def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
+    x = np.full((3, 1, 5, 5), 0.3, dtype=np.float32)
+    x[1], x[2] = 0.7, 0.49
+    target = Recorder(logits, PIXELS, classes=3)
+    data = ArrayDataset(x, np.array([0, 1, 0]), domain=PIXELS)
+    result = brinell.benchmark(target, data, out=tmp_path / "set", wrong_class="1", wrong_above=0.2, patch=1, refine=0)
+    assert [row["outcome"] for row in rows_of(tmp_path / "set", "samples")] == ["reached", "own_class", "already"]
+    assert result.outcomes["own_class"] == result.outcomes["already"] == 1
+
+
+def test_a_cap_that_no_flip_fits(work, tmp_path, capsys):
+    assert cli(words(work, tmp_path / "set", "--eps", "0.01", "--json")) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["outcomes"]["not_reached"] == 11 and answer["median_l2"] is None and answer["levels"][1]["inputs"] == 0
+    assert rows_of(tmp_path / "set") == [] and len(rows_of(tmp_path / "set", "samples")) == 12
+
+
+# Stopped and resumed
+
+
+def test_another_batch_size(work, made, tmp_path):
+    assert cli(words(work, tmp_path / "set", "--batch-size", "3")) == 0
+    same_set(made, tmp_path / "set")
+
+
+def in_a_process_of_its_own(arguments, **environment):
+    def body():
+        os.environ.update(environment)
+        os._exit(cli(arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=body)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("at", [2, 70])
+def test_sigkill(work, made, tmp_path, at):
+    out = tmp_path / "set"
+    assert in_a_process_of_its_own(words(work, out), TEST_KILL_AT=str(at), TEST_CALLS="0") == -9
+    done = {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*")} if (out / "samples").exists() else {}
+    assert bool(done) == (at == 70) and not (out / "README.md").exists()
+    assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
+    same_set(made, out)
+    assert all(path.stat().st_mtime_ns == time for path, time in done.items()), "a part was made twice"
+
+
+class Killed(BaseException):
+    """What no except clause of the program catches."""
+
+
+def test_killed_before_every_file(work, tmp_path, monkeypatch):
+    """The folder changes at no other moment than when a file is put in its place."""
+    monkeypatch.setattr("brinell.studies.benchmark.request.PART_SAMPLES", 1)
+    replace, small = Path.replace, ["--samples", "2", "--refine", "0"]
+    assert cli(words(work, tmp_path / "whole", *small, levels="1")) == 0
+    files = [
+        "benchmark.toml",
+        "benchmark.json",
+        *["arrays", "data", "samples"] * 2,
+        "benchmark.json",
+        "README.md",
+        "croissant.json",
+    ]
+    for k in range(1, len(files) + 2, 2):
+        calls, out = [], tmp_path / str(k)
+
+        def stop(path, target, calls=calls, k=k):
+            calls.append(target)
+            if len(calls) == k:
+                raise Killed
+            return replace(path, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", stop)
+            with pytest.raises(Killed):
+                cli(words(work, out, *small, levels="1"))
+        put = [path.relative_to(out).as_posix().split("/")[0] for path in calls]
+        assert put == [*files, "SHA256SUMS"][:k]
+        assert cli(words(work, out, *small, "--resume", levels="1")) == 0
+        same_set(tmp_path / "whole", out)
+
+
+def test_interrupted(work, made, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "set"
+    monkeypatch.setenv("TEST_INTERRUPT_AT", "100")
+    assert cli(words(work, out)) == 130
+    assert f"go on with brinell benchmark --resume --out {out}" in capsys.readouterr().err
+    assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
+    same_set(made, out)
+
+
+# The command line
+
+
+def test_json(work, made, root, capsys):
+    assert cli(["benchmark", "--resume", "--out", str(made), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "benchmark.json").read_text()))
+    assert answer["samples"] == 12 and answer["outcomes"]["reached"] == 11
+    assert [(level["level"], level["inputs"], level["unreached"]) for level in answer["levels"]] == [
+        (0, 11, 0),
+        (1, 11, 0),
+        (2, 11, 0),
+        (40, 0, 11),
+    ]
+
+
+def test_in_words(work, tmp_path, capsys):
+    assert cli(words(work, tmp_path / "set", "--samples", "4")) == 0
+    out = capsys.readouterr().out
+    assert "4 samples: 3 reached, 1 misclassified" in out and f"benchmark set: {tmp_path / 'set'}" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--true-below", "1.5"], "true_below is 1.5: a probability threshold must lie between 0 and 1"),
+        (["--wrong-class", "bright", "--wrong-above", "0"], "wrong_above is 0.0"),
+        (["--wrong-class", "bright"], "needs both wrong_class and wrong_above"),
+        (["--wrong-class", "7", "--wrong-above", "0.5"], "wrong_class is 7, and the model has classes 0 to 2"),
+        (["--wrong-class", "brigt", "--wrong-above", "0.5"], "there is no class 'brigt', did you mean 'bright'?"),
+        (["--patch", "6"], "patch (6, 6) does not fit an input of shape (1, 5, 5)"),
+        (["--levels", "0.5"], "level '0.5' is not possible"),
+        (["--levels", "much"], "level 'much' is no number"),
+        (["--eps", "0:1:3"], "one cap on the L2 distance"),
+        (["--samples", "13"], "samples is 13, and data has 12"),
+        (["--policy", "no.safetensors"], "is no policy"),
+        (["--filters", "gradient-sign"], "leave out filters that look into the model"),
+        (["--filters", "FILE:Random"], "gave two answers to the same input and streams"),
+        (["--filters", "FILE:Flat"], "it must keep shape and type"),
+        (["--filters", "FILE:Nan"], "answered NaN or infinity"),
+        (["--filters", "FILE:Out"], "left the bounds by"),
+        (["--filters", "gaussian-noize"], "there is no filter 'gaussian-noize', did you mean 'gaussian-noise'?"),
+    ],
+)
+def test_bad_input_before_any_query(work, tmp_path, capsys, more, message):
+    more = [word.replace("FILE", str(work / "filters.py")) for word in more]
+    assert cli(words(work, tmp_path / "set", *more)) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("brinell: error: ") and message in err
+    # A module is shown one input when it is opened, since nothing else says how many classes it has.
+    assert os.environ["TEST_CALLS"] in ("0", "1") and not (tmp_path / "set").exists()
+
+
+def test_labels_are_not_enough(tmp_path):
+    target = Recorder(logits, PIXELS, classes=3)
+    target.access = Access.LABELS
+    data = ArrayDataset(np.full((2, 1, 5, 5), 0.3, dtype=np.float32), np.zeros(2), domain=PIXELS)
+    with pytest.raises(BrinellError, match="answers labels only, and the agent needs scores"):
+        brinell.benchmark(target, data, out=tmp_path / "set")
+    assert target.seen == 0
+
+
+def test_other_folders_are_left_alone(work, made, tmp_path, capsys):
+    out = shutil.copytree(made, tmp_path / "set")
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for more, message in (
+        ([], "holds a benchmark set: add --resume to go on with it"),
+        (["--resume", "--seed", "1"], "holds another benchmark set (seed was 0 and is 1)"),
+        (["--resume", "--true-below", "0.3"], "true_below was None and is 0.3"),
+    ):
+        assert cli(words(work, out, *more)) == 2
+        assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    assert cli(words(work, tmp_path / "full")) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert cli(["benchmark", "--resume", "--out", str(tmp_path / "nothing")]) == 2
+    assert "there is no benchmark set in" in capsys.readouterr().err
+
+
+def test_a_damaged_part(work, made, tmp_path, capsys):
+    out = shutil.copytree(made, tmp_path / "set")
+    part = BenchmarkSet(out, 3).file("samples", 1)
+    part.write_bytes(part.read_bytes()[:-9])
+    assert cli(["benchmark", "--resume", "--out", str(out)]) == 2
+    assert f"{part.name} is damaged or missing" in capsys.readouterr().err
+    part.unlink()
+    assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
+    same_set(made, out)

@@ -1,0 +1,137 @@
+"""Detection end to end on digits: rows that add up, thresholds that hold, what is refused; areas under curves by hand."""
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from brinell.cli import run as cli
+from brinell.core.errors import RequestError
+from brinell.engine.plan import open_data
+from brinell.studies.detection.analysis import auc, curve, interval, summarise
+from brinell.studies.detection.page import in_words, render
+from brinell.studies.detection.records import CLEAN, EVADING, Detection
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    work = tmp_path_factory.mktemp("work")
+    code = cli(
+        [
+            "audit",
+            "--samples",
+            "60",
+            "--eps",
+            "0.1,0.3",
+            "--attack",
+            "fgsm",
+            "--attack",
+            "pgd?steps=5",
+            "--out",
+            str(work / "run"),
+        ]
+    )
+    assert code == 0
+    return work
+
+
+def detect(work, out, *more):
+    return cli(["detect", str(work / "run"), "--train", "digits?split=train", "--fit", "300", "--out", str(out), *more])
+
+
+@pytest.fixture(scope="module")
+def made(work):
+    assert detect(work, work / "found", "--steps", "20", "--samples", "40") == 0
+    return Detection.open(work / "found")
+
+
+def test_rows_add_up(made, work):
+    scores, models = made.scores, made.facts["models"]
+    assert [guard["name"] for guard in models[0]["detectors"]] == ["background", "feature-squeezing", "mahalanobis"]
+    for one in summarise(made).detectors:
+        rows = scores.select(scores.detector == one.detector)
+        clean = rows.select(rows.attack == CLEAN)
+        assert len(clean) == one.n == 40 and (~clean.fooled).sum() == models[0]["right"]
+        # What holds without the detector is what no stage of the run has broken.
+        broken = set(rows.sample_id[np.isin(rows.attack, ["fgsm", "pgd?steps=5"])].tolist())
+        assert one.robust.k == models[0]["right"] - len(broken)
+        assert one.robust.k <= one.unaware.k and one.aware.k <= one.unaware.k
+        assert {r.attack for r in one.rocs} == {"fgsm", "pgd?steps=5", *EVADING}
+
+
+def test_evading_inputs_are_what_the_rows_say(made):
+    """Within eps and the bounds; the background untouched where it was to be kept."""
+    stored = load_file(made.path / "evading.safetensors")
+    data = open_data("digits")
+    assert stored
+    for key, x in stored.items():
+        _, _, form, sample = key.split("/")
+        clean = data.load([int(sample)])[0].numpy()
+        assert np.abs(x - clean).max() <= 0.3 + 1e-5 and x.min() >= 0 and x.max() <= 1
+        if form == EVADING[1]:
+            assert (x[clean == 0] == 0).all()
+    fooled = made.scores.select(np.isin(made.scores.attack, EVADING) & made.scores.fooled)
+    assert len(stored) == len(fooled)
+
+
+def test_thresholds_keep_the_rate_of_false_alarms(work):
+    assert detect(work, work / "ten", "--steps", "0", "--fpr", "0.2", "--samples", "60", "--detector", "mahalanobis") == 0
+    (one,) = summarise(Detection.open(work / "ten")).detectors
+    assert one.false_alarms.low < 0.2 < one.false_alarms.high
+    assert (
+        one.aware is None
+        and "were not tried" in in_words(summarise(Detection.open(work / "ten")))
+        or one.unaware.k == one.robust.k
+    )
+
+
+def test_the_page_and_json(made, work, root, capsys):
+    html = render(made)
+    assert "How much of the robustness is only detectability" in html and "http:" not in html
+    assert detect(work, work / "js", "--steps", "2", "--samples", "10", "--detector", "background", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    jsonschema.validate(answer, json.loads((root / "docs/schema/detect.json").read_text()))
+    assert answer["detectors"][0]["detector"] == "background"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--train", "digits"], "detectors must learn from other inputs"),
+        (["--detector", "nosuch"], "there is no detector"),
+        (["--fpr", "0.7"], "fpr is 0.7"),
+    ],
+)
+def test_bad_requests(work, tmp_path, capsys, more, message):
+    assert detect(work, tmp_path / "out", *more) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_taken_and_one_that_is_none(work, made, capsys):
+    assert detect(work, made.path, "--steps", "0", "--samples", "5") == 2
+    assert "holds a detection already" in capsys.readouterr().err
+    with pytest.raises(RequestError, match="holds no detection"):
+        Detection.open(work)
+
+
+# Figures
+
+
+def test_area_by_hand():
+    assert auc(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == pytest.approx((0.75 + 1.0) / 2)
+    assert auc(np.array([]), np.array([1.0])) is None
+    low, high = interval(0.9, 50, 50)
+    assert low == pytest.approx(0.8361, abs=0.002) and high == pytest.approx(0.9639, abs=0.002)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.lists(st.integers(0, 5), min_size=1, max_size=20))
+def test_the_area_is_that_under_the_curve(clean, adversarial):
+    clean, adversarial = np.array(clean, float), np.array(adversarial, float)
+    false, true = curve(clean, adversarial)
+    assert false[0] == true[0] == 0 and false[-1] == true[-1] == 1
+    assert np.trapezoid(true, false) == pytest.approx(auc(clean, adversarial))

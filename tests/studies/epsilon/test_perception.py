@@ -1,0 +1,56 @@
+"""Similarity with known answers, and changes of exactly the size that was asked for."""
+
+import pytest
+import torch
+
+from brinell.core import norms
+from brinell.core.domain import Domain
+from brinell.core.streams import Streams
+from brinell.studies.epsilon.perception import background, background_changed, psnr, ssim, typical_change, unnoticed_up_to
+
+IMAGE = Domain(kind="image", shape=(3, 16, 16), levels=256)
+
+
+def grey(n=4, value=0.5):
+    return torch.full((n, 3, 16, 16), value)
+
+
+def test_flat_pictures_have_the_ssim_of_their_means():
+    x, y = grey(1, 0.4), grey(1, 0.6)
+    c1 = 0.01**2
+    assert float(ssim(x, y)) == pytest.approx((2 * 0.24 + c1) / (0.16 + 0.36 + c1), rel=1e-4)
+    noise = Streams.of(0, torch.arange(3)).uniform(3, 16, 16)
+    assert torch.allclose(ssim(noise, noise), torch.ones(3))
+    assert float(ssim(noise, 1 - noise).max()) < 0
+
+
+def test_psnr_of_an_even_change():
+    assert float(psnr(grey(1, 0.5), grey(1, 0.6))) == pytest.approx(20, abs=1e-3)
+    assert float(psnr(grey(1), grey(1))) == float("inf")
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
+def test_a_typical_change_spends_the_budget(norm):
+    x, rng = grey(), Streams.of(1, torch.arange(4))
+    eps = torch.tensor([3.0, 7.0, 1.0, 2.0]) * (0.05 if norm in ("linf", "l2") else 1)
+    changed = typical_change(norm, x, eps, IMAGE, rng)
+    assert torch.allclose(getattr(norms, norm)(changed - x), eps, rtol=1e-4)
+
+
+def test_what_is_unnoticed_is_within_both_limits_and_nothing_larger_is():
+    x, rng = Streams.of(2, torch.arange(4)).uniform(3, 16, 16) * 0.6 + 0.2, Streams.of(0, torch.arange(4))
+    eps = unnoticed_up_to("linf", x, IMAGE, rng, least_ssim=0.9, least_psnr=30.0, steps=16)
+    fine, more = (typical_change("linf", x, eps * factor, IMAGE, rng) for factor in (1.0, 1.01))
+    assert (ssim(x, fine) >= 0.9).all() and (psnr(x, fine) >= 29.999).all()
+    assert ((ssim(x, more) < 0.9) | (psnr(x, more) < 30)).all()
+
+
+def test_a_background_betrays_the_smallest_change():
+    x = torch.zeros(2, 1, 4, 4)
+    x[:, :, 1:3, 1:3] = 0.7
+    assert background(x) == 0.0
+    assert background(torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0)) + 0.01) is None
+    moved = x.clone()
+    moved[0, 0, 0] += 1 / 255
+    moved[1, 0, 1, 1] += 0.2  # not background
+    assert background_changed(x, moved, 0.0, 1 / 255).tolist() == pytest.approx([4 / 12, 0])

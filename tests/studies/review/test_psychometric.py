@@ -1,0 +1,87 @@
+"""Psychometric curves: simulated people whose threshold is known, and what few or one-sided answers may not claim."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brinell.studies.review.psychometric import fit
+
+
+def answers(threshold, width, alarm, lapse, n, seed, levels=(0.02, 0.04, 0.08, 0.16, 0.32), catch=40):
+    """Answers of a person of the model; `n` at each level."""
+    rng = np.random.default_rng(seed)
+    sizes = np.concatenate([np.repeat(levels, n), np.zeros(catch)])
+    with np.errstate(divide="ignore"):
+        seen = 1 / (1 + np.exp(-(np.log(sizes) - np.log(threshold)) / width))
+    return sizes, rng.random(len(sizes)) < alarm + (1 - alarm - lapse) * seen
+
+
+@pytest.mark.parametrize(("alarm", "lapse"), [(0.0, 0.0), (0.2, 0.05)])
+def test_the_threshold_of_a_known_person(alarm, lapse):
+    curve = fit(*answers(0.08, 0.3, alarm, lapse, 400, seed=0, catch=400))
+    assert curve.threshold == pytest.approx(0.08, rel=0.1)
+    assert curve.low < 0.08 < curve.high
+    assert curve.high / curve.low < 1.5
+
+
+def test_intervals_hold_what_they_claim():
+    """95 % intervals from 12 answers a level cover the truth in at least 53 of 60 experiments, and do not cover everything."""
+    inside, widths = 0, []
+    for seed in range(60):
+        curve = fit(*answers(0.08, 0.35, 0.1, 0.02, 12, seed))
+        low, high = curve.low or 0.02, curve.high or 0.32
+        inside += low <= 0.08 <= high
+        widths.append(high / low)
+    assert inside >= 53
+    assert np.median(widths) < 4
+
+
+def test_false_alarms_are_taken_out():
+    """A person who says yes to 40 % of equal pairs has the same threshold, not a lower one."""
+    honest = fit(*answers(0.08, 0.3, 0.0, 0.0, 200, seed=1))
+    jumpy = fit(*answers(0.08, 0.3, 0.4, 0.0, 200, seed=1, catch=200))
+    assert jumpy.threshold == pytest.approx(honest.threshold, rel=0.25)
+    assert jumpy.false_alarms / jumpy.catch == pytest.approx(0.4, abs=0.1)
+
+
+def test_nothing_noticed_has_no_threshold_and_no_upper_end():
+    curve = fit([0.1] * 20 + [0.2] * 20, [False] * 40)
+    assert curve.threshold is None and curve.high is None
+    assert curve.noticed == 0 and curve.n == 40
+
+
+def test_everything_noticed_has_no_lower_end():
+    curve = fit([0.1] * 20 + [0.2] * 20 + [0.0] * 20, [True] * 40 + [False] * 20)
+    assert curve.threshold is None and curve.low is None
+
+
+def test_who_always_says_yes_tells_nothing():
+    """As many false alarms as hits: the interval must stay open at both ends."""
+    curve = fit([0.1] * 10 + [0.2] * 10 + [0.0] * 20, [True] * 40)
+    assert curve.low is None or curve.high is None
+
+
+def test_no_changed_pair_no_curve():
+    assert fit([0.0, 0.0], [True, False]) is None
+
+
+@pytest.mark.parametrize(("sizes", "noticed"), [([0.1], [True, False]), ([-0.1], [True]), ([float("nan")], [True])])
+def test_what_is_no_answer(sizes, noticed):
+    with pytest.raises(ValueError):
+        fit(sizes, noticed)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 1000), st.floats(0.01, 100), st.permutations(range(30)))
+def test_the_unit_and_the_order_do_not_matter(seed, unit, order):
+    sizes, noticed = answers(0.08, 0.3, 0.1, 0.0, 5, seed, catch=5)
+    one = fit(sizes, noticed)
+    other = fit(sizes[list(order)] * unit, noticed[list(order)])
+    if one.threshold is None or other.threshold is None:
+        assert one.threshold == other.threshold
+    else:
+        assert other.threshold == pytest.approx(one.threshold * unit, rel=1e-6)
+    np.testing.assert_allclose(other.probability, one.probability, atol=1e-9)
+    assert (one.probability_low <= one.probability).all() and (one.probability <= one.probability_high).all()
+    assert (np.diff(one.probability) >= -1e-12).all()

@@ -1,0 +1,290 @@
+"""A review end to end: what is shown and what is hidden, answers that survive, the page in a real browser, what people saw."""
+
+import json
+import math
+import random
+import shutil
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+
+import brinell.cli
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.datasets._memory import ArrayDataset
+from brinell.engine.plan import open_data
+from brinell.studies.review import page as page
+from brinell.studies.review.analysis import summarise
+from brinell.studies.review.records import Answer, Review
+from brinell.studies.review.run import ReviewRequest, make_review
+from brinell.studies.review.server import ReviewServer
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+def made(folder, **settings):
+    return make_review(ReviewRequest(**{"data": "digits", "trials": 20, **settings}), open_data("digits"), folder)
+
+
+@contextmanager
+def serving(review, reviewer=""):
+    server = ReviewServer(review, page.trial_page(review), reviewer)
+    thread = threading.Thread(target=server.serve, args=(lambda text: None,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.done.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return json.load(answer)
+
+
+def post(url, content, kind="application/json"):
+    request = urllib.request.Request(url + "answer", json.dumps(content).encode(), {"Content-Type": kind})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+# The pairs
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("change", ["crafted", "noise"])
+def test_sizes_are_those_of_what_is_shown(tmp_path, norm, change):
+    review = made(tmp_path / "r", norm=norm, change=change, eps="0.1,0.4")
+    clean, changed = (pixels.astype(float) / 255 for pixels in review.pairs())
+    flat = (changed - clean).reshape(len(clean), -1)
+    sizes = np.abs(flat).max(1) if norm == "linf" else np.linalg.norm(flat, axis=1)
+    np.testing.assert_allclose(sizes, [trial.eps for trial in review.trials], atol=1e-12)
+    asked = [trial for trial in review.trials if trial.eps > 0]
+    assert len(asked) == 16 and len(review.trials) == 20
+    # Clipping can only shrink a change; rounding moves each of the two by half a level at most.
+    room = 1 / 255 * (1 if norm == "linf" else 8)
+    assert all(trial.eps <= 0.4 + room for trial in asked)
+    assert {label: sum(t.label == label for t in review.trials) for label in range(10)} == dict.fromkeys(range(10), 2)
+
+
+def test_the_crafted_change_by_hand(tmp_path):
+    """Two classes: black and white. Linf: black gains eps, white is full already; L2: black moves eps along the diagonal."""
+    x = torch.stack([torch.zeros(1, 2, 2), torch.ones(1, 2, 2)] * 4)
+    data = ArrayDataset(x, np.array([0, 1] * 4), domain=Domain(kind="image", shape=(1, 2, 2), levels=256))
+    request = ReviewRequest(data="x", norm="l2", eps="0.4", trials=8, catch=0.25)
+    review = make_review(request, data, tmp_path / "r")
+    clean, changed = review.pairs()
+    for trial in review.trials:
+        if trial.eps:
+            expected = 51 if trial.label == 0 else 204  # 0.4 / sqrt(4) = 0.2 of each pixel
+            assert (changed[trial.number] == expected).all() and (clean[trial.number] == 255 * trial.label).all()
+
+
+def test_pairs_of_a_run_have_its_distances(tmp_path):
+    result = brinell.audit("digits-cnn", "digits", eps="0.2", attack="fgsm", samples=40, out=tmp_path / "run")
+    review = made(tmp_path / "r", change=f"run:{result.run}", trials=12)
+    sizes = [trial.eps for trial in review.trials]
+    assert sum(size == 0 for size in sizes) == 2 and max(sizes) <= 0.2 + 1.001 / 255
+    with pytest.raises(RequestError, match="other data"):
+        make_review(
+            ReviewRequest(data="x", change=f"run:{result.run}"),
+            ArrayDataset(torch.rand(9, 1, 8, 8), np.arange(9)),
+            tmp_path / "s",
+        )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"eps": "0"}, "at least one size above 0"),
+        ({"eps": "0.0001"}, "changes nothing on a screen"),
+        ({"change": "blur"}, "crafted, noise or run:FOLDER"),
+        ({"change": "run:nowhere"}, "no run folder"),
+    ],
+)
+def test_bad_requests(tmp_path, settings, message):
+    with pytest.raises(RequestError, match=message):
+        made(tmp_path / "r", **settings)
+    assert not (tmp_path / "r").exists()
+
+
+def test_vectors_have_no_picture(tmp_path):
+    data = ArrayDataset(torch.rand(6, 5), np.array([0, 1] * 3))
+    with pytest.raises(RequestError, match="shows pictures"):
+        make_review(ReviewRequest(data="x"), data, tmp_path / "r")
+
+
+# The server
+
+
+def test_the_page_is_not_told_what_it_must_not_show(tmp_path):
+    review = made(tmp_path / "r")
+    with serving(review) as server:
+        told = get(server.url + "next")
+        assert set(told) == {"done", "total", "left", "trial", "pictures", "asked"}
+        assert told["total"] == told["left"] == 20 and told["trial"] == 0
+        assert get(server.url + "next") == told, "asking twice must not skip a pair"
+
+
+def test_answers_are_kept_and_a_wrong_one_is_refused(tmp_path):
+    review = made(tmp_path / "r")
+    good = {"trial": 0, "differs": True, "named": 3, "seconds": 1.5}
+    with serving(review, "ann") as server:
+        for bad in ({}, [], good | {"differs": 1}, good | {"named": 10}, good | {"named": True}, good | {"trial": 1}):
+            assert post(server.url, bad)[0] == 409
+        assert post(server.url, good, kind="text/plain")[0] == 400
+        assert post(server.url, good) == (200, {})
+        assert post(server.url, good)[0] == 409, "the same pair twice"
+    assert review.answers() == [Answer(trial=0, reviewer="ann", differs=True, named=3, seconds=1.5)]
+    with serving(Review.open(tmp_path / "r"), "ann") as server:
+        assert get(server.url + "next")["trial"] == 1
+    with serving(Review.open(tmp_path / "r"), "bob") as server:
+        assert get(server.url + "next")["trial"] == 0
+
+
+def test_another_name_for_this_machine_is_refused(tmp_path):
+    with serving(made(tmp_path / "r")) as server:
+        request = urllib.request.Request(server.url + "next", headers={"Host": "elsewhere.example:80"})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request, timeout=10)
+
+
+def test_a_line_that_was_cut_is_written_again(tmp_path):
+    review = made(tmp_path / "r")
+    for i in range(3):
+        review.add(Answer(trial=i, reviewer="", differs=True, named=None, seconds=1.0))
+    file = tmp_path / "r" / "answers.jsonl"
+    file.write_bytes(file.read_bytes()[:-9])
+    assert [answer.trial for answer in review.answers()] == [0, 1]
+    review.add(Answer(trial=2, reviewer="", differs=False, named=None, seconds=2.0))
+    assert [(answer.trial, answer.differs) for answer in review.answers()] == [(0, True), (1, True), (2, False)]
+    file.write_text("{\n" + file.read_text())
+    with pytest.raises(RequestError, match="line 1, is damaged"):
+        review.answers()
+
+
+# What people saw
+
+
+def person(url, review, threshold, seed=0):
+    """Answers every pair as somebody who notices half of the changes of size `threshold`."""
+    rng, trials = random.Random(seed), {trial.number: trial for trial in review.trials}
+    while not (told := get(url + "next"))["done"]:
+        trial = trials[told["trial"]]
+        seen = 1 / (1 + math.exp(-math.log(trial.eps / threshold) / 0.25)) if trial.eps else 0.0
+        named = trial.label if trial.eps < 0.2 else None
+        assert post(url, {"trial": trial.number, "differs": rng.random() < seen, "named": named, "seconds": 0.1})[0] == 200
+
+
+def test_a_whole_review(tmp_path):
+    told, out = [], tmp_path / "r"
+
+    def judge(text):
+        url = text.split()[1]
+        told.append(threading.Thread(target=lambda: person(url, Review.open(out), 0.06)))
+        told[0].start()
+
+    result = brinell.review("digits", out=out, trials=150, tell=judge)
+    told[0].join(10)
+    assert result.answered == 150 and result.false_alarms == 0 and result.catch == 30
+    assert result.overall.low < 0.06 < result.overall.high
+    assert len(result.per_class) == 10 and sum(one.n for one in result.per_class) == 120
+    assert result.by_size[0].eps == 0 and result.by_size[0].right.value == 1
+    assert result.by_size[-1].right.value == 0, "nobody names what is changed beyond 0.2"
+    html = (out / "review.html").read_text()
+    assert f"{result.overall.threshold:.3g}" in html and "http:" not in html and "https:" not in html
+    again = brinell.review("digits", out=out, trials=150, resume=True, tell=lambda text: None)
+    assert again == result
+    with pytest.raises(RequestError, match="other settings"):
+        brinell.review("digits", out=out, trials=149, resume=True)
+    with pytest.raises(RequestError, match="holds a review"):
+        brinell.review("digits", out=out, trials=150)
+
+
+def test_nobody_has_judged_yet(tmp_path):
+    review = made(tmp_path / "r")
+    assert summarise(review).overall is None
+    assert "No changed pair has been judged yet" in page.render(review)
+
+
+# In a browser
+
+
+@pytest.mark.browser
+def test_in_a_browser(tmp_path):
+    if not CHROMIUM.exists():
+        pytest.skip("Debian's chromium is not installed")
+    from playwright.sync_api import sync_playwright
+
+    review = made(tmp_path / "r", trials=4, catch=0.25)
+    with serving(review, "eve") as server, sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-background-networking"])
+        tab = browser.new_page()
+        complaints = []
+        tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.goto(server.url)
+        for i, (first, second) in enumerate([("y", "3"), ("n", "x"), (None, None), ("y", "0")]):
+            tab.wait_for_selector("#first:not([hidden])")
+            assert tab.inner_text("#count") == f"Pair {i + 1} of 4"
+            assert tab.evaluate("document.getElementById('left').naturalWidth") == 8
+            tab.locator("#same").click() if first is None else tab.keyboard.press(first)
+            tab.wait_for_selector("#second:not([hidden])")
+            side = "left" if review.trials[i].changed_left else "right"
+            assert tab.inner_text("#which") == f"What does the {side} picture show?"
+            tab.locator("[data-class='7']").click() if second is None else tab.keyboard.press(second)
+        tab.wait_for_selector("#done:not([hidden])")
+        browser.close()
+    assert not complaints
+    said = [(answer.trial, answer.differs, answer.named) for answer in review.answers()]
+    assert said == [(0, True, 3), (1, False, None), (2, False, 7), (3, True, 0)]
+    shutil.rmtree(tmp_path / "r")
+
+
+# The command line
+
+
+def test_the_command(tmp_path, capsys, monkeypatch, root):
+    out = tmp_path / "r"
+
+    def judge(text, say=brinell.cli.say):
+        say(text)
+        threading.Thread(target=lambda: person(text.split()[1], Review.open(out), 0.06)).start()
+
+    monkeypatch.setattr("brinell.cli.say", judge)
+    words = ["epsilon", "digits", "--review", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
+    assert brinell.cli.run(words) == 0
+    shown = capsys.readouterr()
+    assert "24 of 24 pairs judged" in shown.out and "all classes" in shown.out and "review.html" in shown.out
+    assert brinell.cli.run([*words, "--resume", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    jsonschema.validate(answer, json.loads((root / "docs/schema/review.json").read_text()))
+    assert answer["answered"] == 24
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trials", "20"], "--trials is for a person's verdict: add --review"),
+        (["--review", "--norm", "linf", "--norm", "l2"], "give --norm once"),
+        (["--review", "--norm", "l1"], "norm is 'l1'"),
+        (["--review", "--resume"], "--resume needs --out"),
+        (["--review", "--trials", "1"], "trials is 1"),
+    ],
+)
+def test_bad_words(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert brinell.cli.run(["epsilon", "digits", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,150 @@
+"""The generator learns what a class looks like, repeatably, and comes back from its file as it was."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.studies.unrestricted.generator import Kept, load
+from brinell.studies.unrestricted.networks import GAIN, Critic, Generator, fits, initialise
+from brinell.studies.unrestricted.training import Lessons, train
+
+IMAGES = Domain(kind="image", shape=(1, 8, 8), low=-1.0, high=3.0)
+SMALL = {"latent": 4, "width": 4, "batch_size": 32}
+
+
+def halves(n=64):
+    """Class 0 is bright above, class 1 below."""
+    rng = np.random.default_rng(0)
+    x, y = np.full((n, 1, 8, 8), -0.8, np.float32), np.arange(n) % 2
+    for image, label in zip(x, y, strict=True):
+        image[0, 4 * label : 4 * label + 4] = rng.uniform(1, 2.5)
+    return torch.from_numpy(x), torch.from_numpy(y)
+
+
+def taught(**lessons):
+    return train(*halves(), IMAGES, 2, Lessons(**SMALL, **lessons), lambda report: None)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return taught(steps=250, rate=4e-3)
+
+
+@pytest.fixture
+def kept(learned):
+    return Kept(generator=learned[0], classifier=learned[1], domain=IMAGES, classes=("up", "down"), about={"steps": 250})
+
+
+def drawn(generator, n=40):
+    z = torch.randn(n, generator.latent, generator=torch.Generator().manual_seed(1))
+    y = torch.arange(n) % 2
+    with torch.no_grad():
+        return generator(z, y), y
+
+
+def test_what_is_drawn_shows_the_class_that_was_asked_for(learned):
+    generator, classifier, steps = learned
+    x, y = drawn(generator)
+    assert steps == 250 and float(x.min()) >= IMAGES.low and float(x.max()) <= IMAGES.high
+    shows = (x[:, 0, 4:].mean((1, 2)) > x[:, 0, :4].mean((1, 2))).long()
+    assert float((shows == y).float().mean()) >= 0.95
+    with torch.no_grad():
+        real, labels = halves()
+        assert (classifier(real).argmax(1) == labels).all()
+
+
+def test_the_same_seed_the_same_weights_and_no_other_generator_is_touched():
+    before = torch.get_rng_state()
+    one, two, other = taught(steps=3, seed=5), taught(steps=3, seed=5), taught(steps=3, seed=6)
+    assert torch.equal(torch.get_rng_state(), before)
+    for a, b, c in zip(one[0].parameters(), two[0].parameters(), other[0].parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a.ndim == 1 or not torch.equal(a, c)
+
+
+def test_an_input_does_not_depend_on_those_beside_it(learned):
+    generator = learned[0]
+    z, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(2)), torch.tensor([0, 1, 0, 1, 0, 0])
+    with torch.no_grad():
+        torch.testing.assert_close(generator(z, y)[4:5], generator(z[4:5], y[4:5]))
+
+
+def test_the_critic_is_held_to_its_gain():
+    with torch.random.fork_rng(devices=[]):
+        critic = Critic(IMAGES, 2, width=4)
+    initialise(critic, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for layer in critic.bounded:
+            layer.weight.mul_(10)
+        for _ in range(60):
+            critic.bound()
+    for layer in critic.bounded:
+        assert float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)) == pytest.approx(GAIN, rel=0.02)
+
+
+def test_a_generator_comes_back_from_its_file(kept, tmp_path):
+    file = tmp_path / "folder" / "kept.safetensors"
+    kept.save(file)
+    back = load(file)
+    assert (back.domain, back.classes, back.about) == (kept.domain, kept.classes, kept.about)
+    # Weights in float16: the drawings differ by less than a level of an 8-bit picture.
+    torch.testing.assert_close(drawn(back.generator)[0], drawn(kept.generator)[0], atol=4 / 255, rtol=0)
+    back.save(file)
+    assert load(file).digest() == back.digest() and not list(file.parent.glob("*.part"))
+
+
+def test_what_is_no_generator_is_refused(kept, tmp_path):
+    file = tmp_path / "kept.safetensors"
+    with pytest.raises(RequestError, match="there is no generator"):
+        load(file)
+    file.write_bytes(b"nonsense")
+    with pytest.raises(RequestError, match="is no generator"):
+        load(file)
+    save_file({"a": torch.zeros(1)}, file)
+    with pytest.raises(RequestError, match="is no generator"):
+        load(file)
+    kept.save(file)
+    tensors, header = load_file(file), metadata(file)
+    save_file(tensors | {"generator.spread.weight": torch.full_like(tensors["generator.spread.weight"], torch.nan)}, file, header)
+    with pytest.raises(RequestError, match="NaN"):
+        load(file)
+    save_file({name: value for name, value in tensors.items() if name != "classifier.name.bias"}, file, header)
+    with pytest.raises(RequestError, match="damaged"):
+        load(file)
+    save_file(tensors, file, {"brinell.generator": header["brinell.generator"].replace('"format": 1', '"format": 0')})
+    with pytest.raises(RequestError, match="another version"):
+        load(file)
+
+
+def metadata(file):
+    from safetensors import safe_open
+
+    with safe_open(file, "pt") as held:
+        return held.metadata()
+
+
+def test_data_of_another_space_are_refused(kept):
+    kept.check(IMAGES, 2)
+    for domain, classes in ((IMAGES, 3), (Domain(kind="image", shape=(1, 8, 8)), 2)):
+        with pytest.raises(RequestError, match="train one on this data"):
+            kept.check(domain, classes)
+
+
+def test_inputs_that_cannot_be_drawn():
+    assert fits(IMAGES) == "" and "images" in fits(Domain(kind="vector", shape=(4,)))
+    assert "multiples of 4" in fits(Domain(kind="image", shape=(1, 10, 8)))
+    with pytest.raises(ValueError, match="at least one step"):
+        Lessons(steps=0)
+    with pytest.raises(ValueError, match="even"):
+        Lessons(width=5)
+
+
+def test_three_channels_and_sides_that_differ():
+    domain = Domain(kind="image", shape=(3, 12, 8))
+    with torch.random.fork_rng(devices=[]):
+        generator, critic = Generator(domain, 2, latent=3, width=4).eval(), Critic(domain, 2, width=4)
+    x = generator(torch.zeros(2, 3), torch.tensor([0, 1]))
+    assert x.shape == (2, 3, 12, 8) and critic(x)[1].shape == (2, 2)
