@@ -29,7 +29,7 @@ from brinell import api
 from brinell.core.record import BROKEN
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.eps_grid import parse_eps
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run
 
 
@@ -120,11 +120,11 @@ def ours(
 ) -> Verdict:
     """One of our cascades, records and all; `more` goes to `brinell.audit`."""
     data = ArrayDataset(x, y)
-    target = TorchTarget(module, data.domain, name="module")
+    model = TorchModel(module, data.domain, name="module")
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
         began = time.process_time()
         api.audit(
-            target, data, norm=norm, eps=eps, attack=cascade, samples=len(y), seed=seed, batch_size=options.batch_size,
+            model, data, norm=norm, eps=eps, attack=cascade, samples=len(y), seed=seed, batch_size=options.batch_size,
             device="cpu", out=Path(folder) / "run", **more,
         )  # fmt: skip
         spent = time.process_time() - began

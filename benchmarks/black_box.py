@@ -38,7 +38,7 @@ from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.eps_grid import parse_eps
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 BUDGETS = (100, 250, 500, 1000, 2500, 5000)
 EPS = {"l2": "1", "linf": "4/255", "l0": "15"}
@@ -94,8 +94,8 @@ class Bench:
         batch = Batch(ids=torch.arange(n), x=self.x, y=self.y)
         distance = plugins.build("distance", norm, {})
         threat = Threat(distance=distance, eps=torch.full((n,), eps), domain=self.subject.domain)
-        target = TorchTarget(self.module, self.subject.domain, name=self.subject.name)
-        ledger = Ledger(target, batch, threat, access=access, queries=queries, minimal=minimal, batch_size=256)
+        model = TorchModel(self.module, self.subject.domain, name=self.subject.name)
+        ledger = Ledger(model, batch, threat, access=access, queries=queries, minimal=minimal, batch_size=256)
         return ledger, ledger.batch, ledger.threat
 
     def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:
@@ -105,7 +105,7 @@ class Bench:
         ledger, batch, threat = self.open(norm, eps, queries, access=attack.access, minimal=attack.family == "minimal")
         with clocked(self.module) as clock:
             began = time.process_time()
-            attack(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold(spec))
+            attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold(spec))
             spent = time.process_time() - began
         if clock.inputs != int(ledger.forwards.sum()):
             raise SystemExit(f"{spec}: the ledger counted {int(ledger.forwards.sum())} queries and the network {clock.inputs}")

@@ -1,7 +1,7 @@
 """A network over real heartbeats: what it reaches, and what breaks it.
 
     python benchmarks/ecg.py --study network     train it (where no weights are there) and say what it reaches on new patients
-    python benchmarks/ecg.py --study free        RLAB on beats that it may distort without a limit, filter by filter
+    python benchmarks/ecg.py --study free        RLAB on beats that it may distort without a limit, distortion by distortion
     python benchmarks/ecg.py --study curves      success within so many queries at an L2 cap, beside Square and random placement
 
 The network sees each beat with the rhythm that it stands in; what is attacked is the trace alone. Beats are those of the 18 test
@@ -38,11 +38,11 @@ EVERYTHING = "+".join(SIGNALS)
 CAP = 1.0
 BUDGETS = (100, 250, 500, 1000)
 ATTACKS = (
-    f"rlab?filters={EVERYTHING}&clean_up=false",
-    f"rlab?filters={EVERYTHING}&clean_up=false&policy=greedy",
-    f"rlab?filters={EVERYTHING}&clean_up=false&policy=random",
+    f"rlab?distortions={EVERYTHING}&clean_up=false",
+    f"rlab?distortions={EVERYTHING}&clean_up=false&policy=greedy",
+    f"rlab?distortions={EVERYTHING}&clean_up=false&policy=random",
     "rlab?clean_up=false",
-    "rlab?filters=signed-patch&clean_up=false&policy=greedy",
+    "rlab?distortions=signed-patch&clean_up=false&policy=greedy",
     "square?steps=999",
 )
 
@@ -129,17 +129,17 @@ def network(options: argparse.Namespace) -> None:
 
 
 def free(options: argparse.Namespace) -> None:
-    """Every filter alone, and those for signals together, without a limit on the distance."""
+    """Every distortion alone, and those for signals together, without a limit on the distance."""
     bench = bench_of(options)
     note = "Queries of the fooled and all, distances of the fooled in mV, after the clean-up. Policy: default."
-    columns = ["filters", "success", "median queries", "most queries", "median L2", "median share of values changed"]
+    columns = ["distortions", "success", "median queries", "most queries", "median L2", "median share of values changed"]
     title = f"RLAB on {len(bench.y)} beats that it may distort freely, {options.queries} queries"
-    more = ["--filters", *options.filters] if options.filters else []
+    more = ["--distortions", *options.distortions] if options.distortions else []
     table = measure.Table(title, command(options, "--queries", str(options.queries), *more), columns, note)
-    for filters in options.filters or (EVERYTHING, *SIGNALS, *GENERAL):
-        one = fight(bench, f"rlab?filters={filters}&policy=default", 1e3, options.queries, options.seeds[0])
+    for distortions in options.distortions or (EVERYTHING, *SIGNALS, *GENERAL):
+        one = fight(bench, f"rlab?distortions={distortions}&policy=default", 1e3, options.queries, options.seeds[0])
         most = float(one.queries[one.queries.isfinite()].max()) if one.queries.isfinite().any() else math.nan
-        name = "all six for signals" if filters == EVERYTHING else filters
+        name = "all six for signals" if distortions == EVERYTHING else distortions
         told = (f"{one.of_fooled(one.l2):.2g}", f"{one.of_fooled(one.pixels):.2f}")
         table.add(name, f"{one.rate():.3f}", f"{one.median():.0f}", f"{most:.0f}", *told)
 
@@ -160,7 +160,7 @@ def curves(options: argparse.Namespace) -> None:
         table.add(f"`{spec}`".replace(EVERYTHING, "SIGNALS"), *rates, spread([one.median() for one in ends], 0))
     ledger, batch, threat = bench.open("l2", options.eps, None, access=Access.GRADIENTS)
     attack = plugins.build("attack", "apgd", {"restarts": 3, "loss": "margin"})
-    attack(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
+    attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
     table.add(
         "APGD on the margin, 3 restarts (gradients)",
         *["" for _ in BUDGETS[:-1]],
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--eps", type=float, default=CAP, help="L2 cap of `curves`, in mV")
     parser.add_argument("--queries", type=int, default=1000, help="of `free`, for a beat")
-    parser.add_argument("--filters", nargs="+", help="of `free`, where not all")
+    parser.add_argument("--distortions", nargs="+", help="of `free`, where not all")
     parser.add_argument("--attacks", nargs="+", help="of `curves`, as on the command line")
     parser.add_argument("--weights", default="runs/ecg/rhythmnet.safetensors", help="where the network is kept")
     parser.add_argument("--threads", type=int, default=1)

@@ -101,15 +101,15 @@ def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, opti
     """One of ours, records, stored inputs and report included."""
     from brinell import api
     from brinell.datasets._memory import ArrayDataset
-    from brinell.models._torch_model import TorchTarget
+    from brinell.models._torch_model import TorchModel
     from brinell.store.run import Run
 
     data = ArrayDataset(x, y)
-    target = TorchTarget(module, data.domain, classes=10, name="module")
+    model = TorchModel(module, data.domain, classes=10, name="module")
     found = x.clone()
     with tempfile.TemporaryDirectory() as folder:
         api.audit(
-            target, data, eps=repr(eps), attack=name, samples=len(y), seed=options.seed, batch_size=options.batch_size,
+            model, data, eps=repr(eps), attack=name, samples=len(y), seed=options.seed, batch_size=options.batch_size,
             device="cpu", out=Path(folder) / "run",
         )  # fmt: skip
         run = Run.open(Path(folder) / "run")

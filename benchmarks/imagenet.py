@@ -48,7 +48,7 @@ def bench_of(name: str, photographs: int) -> Bench:
     return Bench(subject, module, *subject.samples(photographs, module))
 
 
-def cell(name: str, patch: int, photographs: int, queries: int, eps: float, filters: str) -> dict[str, Any]:
+def cell(name: str, patch: int, photographs: int, queries: int, eps: float, distortions: str) -> dict[str, Any]:
     """One line, in this process. Patch 0 shows the photographs and does nothing else."""
     bench = bench_of(name, photographs)
     if not patch:
@@ -56,7 +56,7 @@ def cell(name: str, patch: int, photographs: int, queries: int, eps: float, filt
             for part in bench.x.split(BATCH):
                 bench.module(part)
         return {}
-    one = fight(bench, f"rlab?policy=default&patch={patch}&filters={filters}", eps, queries, 0)
+    one = fight(bench, f"rlab?policy=default&patch={patch}&distortions={distortions}", eps, queries, 0)
     return {
         "fooled": int(one.queries.isfinite().sum()),
         "median": one.median(),
@@ -92,7 +92,7 @@ def apart(options: argparse.Namespace, **settings: Any) -> tuple[dict[str, Any],
 def success(options: argparse.Namespace) -> None:
     """Every network with every size of patches."""
     photographs = int(options.photographs[0])
-    told = measure.command(options, "networks", "patches", "photographs", "queries", "filters")
+    told = measure.command(options, "networks", "patches", "photographs", "queries", "distortions")
     title = f"RLAB on ImageNet photographs: no cap on the distance, {photographs} photographs, {options.queries} queries"
     columns = "network, patch, success, median queries, queries spent, L2, pixels changed, s per photograph, peak MiB"
     table = measure.Table(title, told, columns.split(", "))
@@ -105,7 +105,7 @@ def success(options: argparse.Namespace) -> None:
                 photographs=photographs,
                 queries=options.queries,
                 eps=FREE,
-                filters=options.filters,
+                distortions=options.distortions,
             )
             cells = [f"{one['fooled']} of {photographs}", f"{one['median']:.0f}", f"{one['spent']:.0f}", f"{one['l2']:.1f}"]
             table.add(name, f"{patch} x {patch}", *cells, f"{one['pixels']:.2f}", f"{one['seconds']:.1f}", f"{peak:.0f}")
@@ -113,13 +113,18 @@ def success(options: argparse.Namespace) -> None:
 
 def peaks(options: argparse.Namespace) -> None:
     """Peak memory against the number of photographs and the size of patches."""
-    told = measure.command(options, "networks", "patches", "photographs", "queries", "filters") + " --memory 1"
+    told = measure.command(options, "networks", "patches", "photographs", "queries", "distortions") + " --memory 1"
     title = f"Memory of RLAB on ImageNet photographs, {options.queries} queries"
     columns = "network, photographs, patch, patches, peak MiB, beyond showing them once MiB, s per photograph"
     table = measure.Table(title, told, columns.split(", "))
     for name in options.networks:
         for photographs in map(int, options.photographs):
-            settings = {"photographs": photographs, "queries": options.queries, "eps": NOTHING, "filters": options.filters}
+            settings = {
+                "photographs": photographs,
+                "queries": options.queries,
+                "eps": NOTHING,
+                "distortions": options.distortions,
+            }
             _, base = apart(options, name=name, patch=0, **settings)
             table.add(name, photographs, "", "", f"{base:.0f}", "", "")
             for patch in map(int, options.patches):
@@ -138,7 +143,7 @@ def main() -> None:
         patches=["8", "32"],
         photographs=["8"],
         queries=300,
-        filters="gaussian-noise",
+        distortions="gaussian-noise",
         memory=0,
         cell="",
         answer="",

@@ -2,7 +2,7 @@
 
     python benchmarks/layout.py [--repetitions 7]
 
-A pass goes forward and back to the input; both ways take turns. What a target chooses by itself is the last column.
+A pass goes forward and back to the input; both ways take turns. What a model chooses by itself is the last column.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import measure
 import torch
 
-from brinell.models._torch_model import TorchTarget, channels_last
+from brinell.models._torch_model import TorchModel, channels_last
 
 CASES = (
     ("lenet5_clean", 45),
@@ -27,7 +27,7 @@ CASES = (
 def main() -> None:
     """The table."""
     options = measure.arguments(__doc__ or "", repetitions=7)
-    columns = ("network", "batch", "first ms", "last ms", "last / first", "forward first ms", "forward last ms", "a target takes")
+    columns = ("network", "batch", "first ms", "last ms", "last / first", "forward first ms", "forward last ms", "a model takes")
     table = measure.Table("Channels last", measure.command(options, "repetitions"), columns)
     for name, batch in CASES:
         one = measure.subject(name)
@@ -35,30 +35,30 @@ def main() -> None:
         first, last, forward_first, forward_last = compare(module, x, options.repetitions)
         shown: list[tuple[int, ...]] = []
         hook = module.register_forward_pre_hook(lambda _, given, shown=shown: shown.append(given[0].stride()))
-        TorchTarget(module, one.domain).predict(x)
+        TorchModel(module, one.domain).predict(x)
         hook.remove()
         chosen = "first" if shown[-1] == x.stride() else "last"
         both = (f"{forward_first:.1f}", f"{forward_last:.1f}")
         table.add(one.name, batch, f"{first:.1f}", f"{last:.1f}", f"{last / first:.2f}", *both, chosen)
-    columns = ("network", "batch", "torch's ms", "ours ms", "ours / torch's", "a target takes")
+    columns = ("network", "batch", "torch's ms", "ours ms", "ours / torch's", "a model takes")
     table = measure.Table("The first convolution's gradient", measure.command(options, "repetitions"), columns)
     for name in ("cnn4_pgd", "lenet5_clean", "resnet4b", "resnet2b", "cnn_wide_kw", "resnet20"):
         one = measure.subject(name)
-        target = TorchTarget(one.module(), one.domain)
-        chosen = "ours" if target._stem else "torch's"
+        model = TorchModel(one.module(), one.domain)
+        chosen = "ours" if model._stem else "torch's"
         for batch in (64, 250):
             x = torch.rand(batch, *one.shape, generator=torch.Generator().manual_seed(0))
-            plain, fast = stems(target, x, options.repetitions)
+            plain, fast = stems(model, x, options.repetitions)
             table.add(one.name, batch, f"{plain:.1f}", f"{fast:.1f}", f"{fast / plain:.2f}", chosen)
 
 
-def stems(target: TorchTarget, x: torch.Tensor, repetitions: int) -> list[float]:
+def stems(model: TorchModel, x: torch.Tensor, repetitions: int) -> list[float]:
     """Medians in milliseconds of the processor for a pass forward and back: by torch's gradient of the stem, and by ours."""
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(repetitions):
-        for target._stem, kept in times.items():
+        for model._stem, kept in times.items():
             began = time.process_time()
-            passes(target.predict, x, lambda x: x, back=True)
+            passes(model.predict, x, lambda x: x, back=True)
             kept.append(1000 * (time.process_time() - began))
     return [statistics.median(kept) for kept in times.values()]
 

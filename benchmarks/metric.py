@@ -70,15 +70,15 @@ def balls(known: dict[str, Limit], steps: int) -> Iterator[tuple[str, str, str, 
 
 
 def line(
-    model: str, ball: str, attack: str, target: Any, batch: Batch, distance: Distance, eps: Tensor, known: dict[str, Limit],
+    name: str, ball: str, attack: str, model: Any, batch: Batch, distance: Distance, eps: Tensor, known: dict[str, Limit],
     learned: Embedding, seed: int,
 ) -> str:  # fmt: skip
     """One attack on one model."""
-    threat = Threat(distance=distance, eps=eps, domain=target.domain)
-    ledger = Ledger(target, batch, threat)
+    threat = Threat(distance=distance, eps=eps, domain=model.domain)
+    ledger = Ledger(model, batch, threat)
     name, _, options = plugins.parse(attack)
     begun = time.process_time()
-    plugins.build("attack", name, options)(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold("metric"))
+    plugins.build("attack", name, options)(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold("metric"))
     seconds = time.process_time() - begun
     at = ledger.fooled.nonzero()[:, 0]
     x, x0, n = ledger.closest[at], batch.x[at], len(at)
@@ -88,7 +88,7 @@ def line(
     pixels = torch.stack([one for space in ("linf", "l2") for one in keeps[space]]).all(0) if n else torch.zeros(0)
     middle = [f"{float(reach[space].median()):.2f}" for space in reach]
     cost = f"{float((ledger.forwards + ledger.backwards).float().mean()):.1f}"
-    cells = [model, ball, attack.split("?")[0], f"{float(eps.median()):.2f}", f"{n}/{len(batch)}", *shares,
+    cells = [name, ball, attack.split("?")[0], f"{float(eps.median()):.2f}", f"{n}/{len(batch)}", *shares,
              f"{100 * float(pixels.float().mean()):.0f}" if n else "-", *middle, cost, f"{seconds:.0f}"]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
@@ -126,16 +126,16 @@ def main() -> None:
     columns = ["model", "ball", "attack", "eps, median", "fooled", *(f"{s} {c}" for s in SPACES for c in ("label", "same")),
                "all in pixels", *(f"median {s}" for s in SPACES), "passes", "cpu s"]  # fmt: skip
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
-    for model in options.models:
-        factory = f"{ROOT / 'examples' / 'models' / 'mnist.py'}:{FACTORIES[model]}"
-        target = TorchModule(path=factory, weights=str(SHARED / "mnist_weights" / f"{model}.safetensors"))(test.domain)
+    for name in options.models:
+        factory = f"{ROOT / 'examples' / 'models' / 'mnist.py'}:{FACTORIES[name]}"
+        model = TorchModule(path=factory, weights=str(SHARED / "mnist_weights" / f"{name}.safetensors"))(test.domain)
         with torch.no_grad():
-            right = target.predict(x).argmax(1) == torch.from_numpy(y)
+            right = model.predict(x).argmax(1) == torch.from_numpy(y)
         batch = Batch(ids=torch.arange(int(right.sum())), x=x[right], y=torch.from_numpy(y)[right])
         kept = {space: Limit(*(one[right] for one in limit)) for space, limit in known.items()}
         for ball, space, attack, eps in balls(kept, options.steps):
             distance = learned if space == "embedding" else plugins.build("distance", space, {})
-            print(line(model, ball, attack, target, batch, distance, eps, kept, learned, options.seed), flush=True)
+            print(line(model, ball, attack, model, batch, distance, eps, kept, learned, options.seed), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from brinell.core.contracts import Attack
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 STEPS = 50
 TINY = 1e-5
@@ -59,13 +59,13 @@ def ours(
 ) -> Ledger:
     """One run of one of our attacks, ledger and all."""
     ids = torch.arange(len(x))
-    target = TorchTarget(module, domain=subject.domain, classes=10, name=subject.name)
+    model = TorchModel(module, domain=subject.domain, classes=10, name=subject.name)
     batch = Batch(ids=ids, x=x, y=y)
     distance = plugins.build("distance", norm, {})
     threat = Threat(distance=distance, eps=torch.full((len(x),), eps), domain=subject.domain)
     minimal = attack.family == "minimal"
-    ledger = Ledger(target, batch, threat, access=attack.access, batch_size=batch_size, minimal=minimal)
-    attack(ledger.desk(), batch, threat, Streams.of(0, ids))
+    ledger = Ledger(model, batch, threat, access=attack.access, batch_size=batch_size, minimal=minimal)
+    attack(ledger.oracle(), batch, threat, Streams.of(0, ids))
     return ledger
 
 

@@ -5,15 +5,15 @@
     patch    patch size and overlap
     dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
     agents   random, greedy, the prior, and what DQN, PPO and A2C learn by which reward
-    filters  policies that learned on one filter, used with another
+    distortions  policies that learned on one distortion, used with another
     map      the sensitivity map beside every single-patch distortion there is
     probes   beside the published loop, which probes every patch, one image at a time
     coarse   asking about blocks of patches first, from coarse to fine; refreshing what has grown stale
     fill     how full the batches are that the network is shown
-    free     each filter alone without a limit on the distance
-    equal    the same patches and filtered values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
+    free     each distortion alone without a limit on the distance
+    equal    the same patches and distorted values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
     spend    the same, all queries spent: after a success each goes on within a smaller distance
-    reach    what a filter on patches can do at all, found with gradients, beside what RLAB finds without
+    reach    what a distortion on patches can do at all, found with gradients, beside what RLAB finds without
 
 All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image
 shown to the network, the first check and clean-up included; an image that was not fooled counts as infinitely many for a
@@ -217,25 +217,25 @@ def ratio(above: Tensor, below: Tensor, centre: Callable[..., np.ndarray], draws
     return f"{centre(one) / centre(other):.2f} ({low:.2f}-{high:.2f})"
 
 
-# --- filters ---------------------------------------------------------------------------------------------------------
+# --- distortions ---------------------------------------------------------------------------------------------------------
 
 CROSSED = ("gaussian-noise", "gaussian-blur", "dead-pixel", "brightness")
 
 
-def filters(options: argparse.Namespace) -> None:
-    """Does each filter get a policy of its own?"""
+def distortions(options: argparse.Namespace) -> None:
+    """Does each distortion get a policy of its own?"""
     bench = bench_of("resnet20", options.samples)
     eps, budget = 1.0, 400
-    title = f"Policies across filters: {bench.subject.name}, patches of 2 x 2, L2 {eps:g}, {options.samples} images"
-    note = f"Mean queries to the first success, {budget} for none; success in brackets. PPO, each trained on one filter."
+    title = f"Policies across distortions: {bench.subject.name}, patches of 2 x 2, L2 {eps:g}, {options.samples} images"
+    note = f"Mean queries to the first success, {budget} for none; success in brackets. PPO, each trained on one distortion."
     out = table(options, title, ", ".join(["policy trained on", *(f"used with {name}" for name in CROSSED)]), note)
     policies = {"nothing (greedy)": "greedy"}
     for name in CROSSED:
-        policies[name] = trained(options, f"filter-{name}", "ppo", attack=f"rlab?patch=2&filters={name}")
+        policies[name] = trained(options, f"distortion-{name}", "ppo", attack=f"rlab?patch=2&distortions={name}")
     for name, policy in policies.items():
         cells = []
-        for filter in CROSSED:
-            spec = f"rlab?patch=2&filters={filter}&policy={policy}"
+        for distortion in CROSSED:
+            spec = f"rlab?patch=2&distortions={distortion}&policy={policy}"
             ends = [fight(bench, spec, eps, budget, seed) for seed in options.seeds]
             mean = statistics.fmean(float(one.queries.clamp_max(budget).mean()) for one in ends)
             cells.append(f"{mean:.0f} ({statistics.fmean(one.rate() for one in ends):.2f})")
@@ -269,12 +269,12 @@ def coarse(options: argparse.Namespace) -> None:
                 )
 
 
-# --- equal filter, equal budget --------------------------------------------------------------------------------------
+# --- equal distortion, equal budget --------------------------------------------------------------------------------------
 
 
 VALUES = (
-    ("resnet20", 1.0, "filters=gaussian-noise&patch=2"),
-    ("lenet5_clean", 3.0, "filters=signed-patch(factor=4)&patch=2"),
+    ("resnet20", 1.0, "distortions=gaussian-noise&patch=2"),
+    ("lenet5_clean", 3.0, "distortions=signed-patch(factor=4)&patch=2"),
 )
 """Network, L2, and which values stand on which patches."""
 
@@ -343,7 +343,7 @@ STUDIES = {
     "patch": Study(patch, 40, (0,)),
     "dual": Study(dual, 24, (0,)),
     "agents": Study(agents, 60, (0, 1, 2)),
-    "filters": Study(filters, 32, (0,)),
+    "distortions": Study(distortions, 32, (0,)),
     "map": Study(map_, 40, (0,)),
     "probes": Study(probes, 120, (0,)),
     "coarse": Study(coarse, 20, (0,)),

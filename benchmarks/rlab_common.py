@@ -80,7 +80,7 @@ def hunt(bench: Bench, settings: TreeSearch, spec: str, eps: float, queries: int
     ledger, batch, threat = bench.open("l2", eps, queries - 1)
     began = time.process_time()
     search(
-        ledger.desk(),
+        ledger.oracle(),
         batch,
         threat,
         Streams.of(seed, batch.ids),
@@ -100,7 +100,7 @@ def table(options: argparse.Namespace, title: str, columns: str, note: str = "")
     """A table that says how it is made again."""
     words = ["python benchmarks/rlab.py --study", options.study, "--samples", str(options.samples), "--seeds"]
     words += [str(seed) for seed in options.seeds]
-    if options.study in ("agents", "filters", "map", "spend"):
+    if options.study in ("agents", "distortions", "map", "spend"):
         words += ["--minutes", f"{options.minutes:g}", "--inputs", str(options.inputs)]
     return measure.Table(title, " ".join(words), columns.split(", "), note)
 

@@ -1,6 +1,6 @@
-"""Random searches that place the very patches and filtered values that RLAB places: the controls at equal filter and budget.
+"""Random searches that place the very patches and distorted values that RLAB places: the controls at equal distortion and budget.
 
-Square (Andriushchenko et al. 2020, section 3): a window of patches takes one version of one filter; windows shrink on its
+Square (Andriushchenko et al. 2020, section 3): a window of patches takes one version of one distortion; windows shrink on its
 schedule. Sparse-RS (Croce et al. 2022, section 3): a share of the patches is swapped for others of random versions, likewise.
 Both keep what lowers the margin, begin with the budget filled at random, and clear patches at random where it would be exceeded.
 With `closer` they go on after a success until the queries are spent, each time within a smaller distance, as RLAB's `refine`.
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core.batch import Batch
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import margin
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.rules import PACE, SHRINK
 
 START = 0.25
@@ -32,18 +32,18 @@ SWAPPED = 0.3
 
 
 class Restricted:
-    """Square's random search over which patches carry filtered values, within an L2 budget: windows, smaller and smaller ones."""
+    """Square's random search over which patches carry distorted values, within an L2 budget: windows, smaller and smaller ones."""
 
     name = "square"
 
     def __init__(
-        self, desk: Desk, batch: Batch, threat: Threat, rng: Streams, attack: Any, steps: int, *, closer: bool = False
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, attack: Any, steps: int, *, closer: bool = False
     ) -> None:
-        self.desk, self.batch, self.steps, self.closer = desk, batch, steps, closer
+        self.oracle, self.batch, self.steps, self.closer = oracle, batch, steps, closer
         self.radius = threat.eps.clone()
         self.grid: PatchGrid = attack.grid(threat.domain)
         self.variants = attack.variants(threat.domain)
-        self.state = Assignment(self.grid, Bank(batch.x, threat.domain, self.variants, rng.fold("bank")))
+        self.state = Assignment(self.grid, DistortionCache(batch.x, threat.domain, self.variants, rng.fold("cache")))
         # One generator for each clip, so that clips do not depend on their company.
         self.chance = [torch.Generator().manual_seed(int(key) & (2**62 - 1)) for key in rng.fold("control").keys]
         self.squares = torch.zeros(len(batch), len(self.grid))
@@ -51,7 +51,7 @@ class Restricted:
 
     def __call__(self) -> None:
         """Until every sample is fooled, or with `closer` in any case, until the steps are spent."""
-        rows, open_ = torch.arange(len(self.batch)), self.desk.affordable if self.closer else self.desk.standing
+        rows, open_ = torch.arange(len(self.batch)), self.oracle.affordable if self.closer else self.oracle.standing
         for step in range(self.steps):
             rows = rows[open_(self.batch.ids[rows])]
             if not len(rows):
@@ -64,7 +64,7 @@ class Restricted:
             for at, (numbers, versions) in enumerate(plans):
                 patches[at, : len(numbers)], chosen[at, : len(numbers)] = numbers, versions
             x = self.state.candidates(rows, patches, chosen)
-            lead = -margin(self.desk.scores(self.batch.ids[rows], x), self.batch.y[rows])
+            lead = -margin(self.oracle.scores(self.batch.ids[rows], x), self.batch.y[rows])
             better = lead < self.best[rows]
             self.best[rows[better]] = lead[better]
             self.state.edit(rows[better], patches[better], chosen[better])
@@ -145,5 +145,5 @@ def restricted(
     ledger, batch, threat = bench.open("l2", eps, queries - 1)
     began = time.process_time()
     rng = Streams.of(seed, batch.ids).fold(control.name)
-    control(ledger.desk(), batch, threat, rng, attack, queries - 1, closer=closer)()
+    control(ledger.oracle(), batch, threat, rng, attack, queries - 1, closer=closer)()
     return outcome(ledger, bench.x, time.process_time() - began)

@@ -1,4 +1,4 @@
-"""What filters on patches can do at all, on MNIST: a search with gradients through the network beside RLAB, which has none."""
+"""What distortions on patches can do at all, on MNIST: a search with gradients through the network beside RLAB, which has none."""
 
 import argparse
 
@@ -8,24 +8,22 @@ from rlab_common import Outcome, bench_of, fight, over_seeds, table
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.contracts import Filter
+from brinell.core.contracts import Distortion
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions._shared import variants
-from brinell.rlab.cache import Bank
+from brinell.rlab.cache import DistortionCache
 from brinell.rlab.goals import MISTAKE
 
 STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 5000
-SPEC = f"rlab?filters={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false"
+SPEC = f"rlab?distortions={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false"
 
 
 def reach(options: argparse.Namespace) -> None:
-    """Each filter alone, patches of 2 x 2, no limit on the distance."""
+    """Each distortion alone, patches of 2 x 2, no limit on the distance."""
     bench = bench_of("lenet5_clean", options.samples)
-    title = (
-        f"What each filter can flip: {bench.subject.name}, {options.samples} images, patches of 2 x 2, no limit on the distance"
-    )
+    title = f"What each distortion can flip: {bench.subject.name}, {options.samples} images, patches of 2 x 2, no limit on the distance"
     note = (
         f"With gradients: from {STARTS} starts towards any class and towards each, all patches take the variant that "
         f"the gradient there promises most of, fewer of them where that does not gain. RLAB: greedy, {BUDGET} queries. The same "
@@ -35,14 +33,14 @@ def reach(options: argparse.Namespace) -> None:
     out = table(
         options,
         title,
-        f"filter, with gradients, RLAB @300, @1500, @{BUDGET}, by either, RLAB misses, gradients miss, median queries",
+        f"distortion, with gradients, RLAB @300, @1500, @{BUDGET}, by either, RLAB misses, gradients miss, median queries",
         note,
     )
-    for name in plugins.names("filter"):
-        filter = plugins.build("filter", name, {})
-        if filter.access > Access.SCORES or bench.subject.domain.kind not in filter.domains:
+    for name in plugins.names("distortion"):
+        distortion = plugins.build("distortion", name, {})
+        if distortion.access > Access.SCORES or bench.subject.domain.kind not in distortion.domains:
             continue
-        white = torch.stack([_flipped(bench, filter, name, seed) for seed in options.seeds])
+        white = torch.stack([_flipped(bench, distortion, name, seed) for seed in options.seeds])
         ends = [fight(bench, SPEC.format(name), 1e3, BUDGET, seed) for seed in options.seeds]
         fooled = torch.stack([one.queries.isfinite() for one in ends])
         either = fooled | white
@@ -57,19 +55,19 @@ def reach(options: argparse.Namespace) -> None:
         )
 
 
-def _flipped(bench: Bench, filter: Filter, name: str, seed: int) -> Tensor:
-    """(n,) bool, with the very filtered inputs that RLAB places."""
+def _flipped(bench: Bench, distortion: Distortion, name: str, seed: int) -> Tensor:
+    """(n,) bool, with the very distorted inputs that RLAB places."""
     streams = Streams.of(seed, torch.arange(len(bench.y))).fold(SPEC.format(name)).fold("filters")
-    return torch.tensor([flips(bench, filter, at, streams.select(torch.tensor([at]))) for at in range(len(bench.y))])
+    return torch.tensor([flips(bench, distortion, at, streams.select(torch.tensor([at]))) for at in range(len(bench.y))])
 
 
-def flips(bench: Bench, filter: Filter, at: int, streams: Streams) -> bool:
+def flips(bench: Bench, distortion: Distortion, at: int, streams: Streams) -> bool:
     """Whether any assignment that the search with gradients meets is a mistake."""
     domain, x = bench.subject.domain, bench.x[at : at + 1]
-    grid, placed = PatchGrid.over(domain, 2), variants([filter], domain, draws=DRAWS)
-    bank = Bank(x, domain, placed, streams)
+    grid, placed = PatchGrid.over(domain, 2), variants([distortion], domain, draws=DRAWS)
+    cache = DistortionCache(x, domain, placed, streams)
     numbers = torch.arange(len(placed))
-    every = torch.cat([x, bank.inputs(torch.zeros_like(numbers), numbers)]).flatten(2)  # the first is the clean input
+    every = torch.cat([x, cache.inputs(torch.zeros_like(numbers), numbers)]).flatten(2)  # the first is the clean input
     values = every[:, :, grid.members].permute(2, 0, 1, 3).flatten(2)  # (patches, variants, values of a patch)
     aims = [-1, *(label for label in range(10) if label != int(bench.y[at]))]
     return any(_climbs(bench, at, grid, values, start, aim) for start in range(STARTS) for aim in aims)

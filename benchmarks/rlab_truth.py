@@ -14,19 +14,19 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.core.batch import Batch
-from brinell.core.contracts import Filter
-from brinell.core.ledger import Desk, Ledger
+from brinell.core.contracts import Distortion
+from brinell.core.ledger import Ledger, Oracle
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.image_folder import ImageFolder
-from brinell.distortions._shared import SEVERITIES, filtered, variants
+from brinell.distortions._shared import SEVERITIES, distorted, variants
 from brinell.rlab.agent import named
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.content import describe
-from brinell.rlab.env import Placement
+from brinell.rlab.env import PatchEnv
 from brinell.rlab.goals import MISTAKE
 from brinell.rlab.prior import Prior
 from brinell.rlab.results import Found
@@ -56,14 +56,14 @@ def map_(options: argparse.Namespace) -> None:
 def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) -> Iterator[tuple[object, ...]]:
     domain = bench.subject.domain
     grid = PatchGrid.over(domain, side)
-    placed = variants([plugins.build("filter", "gaussian-noise", {})], domain, (3,), 8)
+    placed = variants([plugins.build("distortion", "gaussian-noise", {})], domain, (3,), 8)
     ledger, batch, threat = bench.open("l2", 0.5, None, minimal=True)
-    desk, rng, rules = ledger.desk(), Streams.of(options.seeds[0], batch.ids), Rules(steps=800)
+    oracle, rng, rules = ledger.oracle(), Streams.of(options.seeds[0], batch.ids), Rules(steps=800)
     worlds = {
-        name: Placement(desk, batch, threat, grid, placed, rng, rules=rules, prior=one, slots=len(batch))
+        name: PatchEnv(oracle, batch, threat, grid, placed, rng, rules=rules, prior=one, slots=len(batch))
         for name, one in (("linear model", None), ("linear model, fitted prior", prior))
     }
-    truth = _exhaustive(desk, batch, worlds["linear model"])
+    truth = _exhaustive(oracle, batch, worlds["linear model"])
     chance = torch.rand(truth.moves.shape[:2], generator=torch.Generator().manual_seed(0))
     yield "chance", 0, *truth.agreement(chance), ""
     yield "the prior's energies", 0, *truth.agreement(prior.energies(describe(batch.x, grid))), ""
@@ -73,10 +73,10 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
         for step in range(1, rules.steps + 1):
             turn = world.step(policy.act(turn, world.streams)).turn
             if step in (50, 200, rules.steps):
-                yield name, step, *truth.of_gradient(world.belief.mean)
-                stored = sensitivity(world.bank, grid, world.belief, torch.arange(len(batch)))[:, :, 0]
+                yield name, step, *truth.of_gradient(world.posterior.mean)
+                stored = sensitivity(world.cache, grid, world.posterior, torch.arange(len(batch)))[:, :, 0]
                 yield f"{name}, as stored", step, *truth.agreement(stored), ""
-        yield f"{name}: what stands", "at the end", *_standing(desk, batch, threat, world), ""
+        yield f"{name}: what stands", "at the end", *_active(oracle, batch, threat, world), ""
     with torch.enable_grad():
         x = batch.x.clone().requires_grad_()
         lead = MISTAKE.height(bench.module(x), batch.y)
@@ -107,25 +107,25 @@ class Truth:
         return *self.agreement(foretold.square().mean(2)), f"{ranked(foretold.flatten(1), self.moves.flatten(1)):.2f}"
 
 
-def _exhaustive(desk: Desk, batch: Batch, world: Placement) -> Truth:
+def _exhaustive(oracle: Oracle, batch: Batch, world: PatchEnv) -> Truth:
     grid, n = world.grid, len(batch)
     rows = torch.arange(n)
-    base = MISTAKE.height(desk.scores(batch.ids, batch.x), batch.y)
+    base = MISTAKE.height(oracle.scores(batch.ids, batch.x), batch.y)
     heights, changes = [], []
     for variant in range(len(world.variants)):
         number = torch.full((n, grid.places), variant)
         places = torch.arange(grid.places).expand(n, -1)
-        change = world.bank.values(rows, number, places, grid.channels) - batch.x.flatten(2)
+        change = world.cache.values(rows, number, places, grid.channels) - batch.x.flatten(2)
         changes.append(change[:, :, grid.members] * grid.inside)
         each = []
         for patch in range(len(grid)):
             x = world.assignment.candidates(rows, torch.full((n,), patch), torch.full((n,), variant))
-            each.append(MISTAKE.height(desk.scores(batch.ids, x), batch.y) - base)
+            each.append(MISTAKE.height(oracle.scores(batch.ids, x), batch.y) - base)
         heights.append(torch.stack(each, 1))
     return Truth(torch.stack(changes, 4), torch.stack(heights, 2), grid)
 
 
-def _standing(desk: Desk, batch: Batch, threat: Threat, world: Placement) -> tuple[str, str]:
+def _active(oracle: Oracle, batch: Batch, threat: Threat, world: PatchEnv) -> tuple[str, str]:
     """What the map says of patches that bear something, and what clearing each of them costs: rank correlation, images."""
     found, grid = world.found, world.grid
     rows = (found.reached & ((found.variant != CLEAN).sum(1) > 2)).nonzero()[:, 0]
@@ -133,14 +133,14 @@ def _standing(desk: Desk, batch: Batch, threat: Threat, world: Placement) -> tup
         return "", "(no image)"
     correlations = []
     for row in rows.split(1):
-        assignment = Assignment(grid, world.bank)
+        assignment = Assignment(grid, world.cache)
         one = batch.select(row)
         standing = (found.variant[row[0]] != CLEAN).nonzero()[:, 0]
         every = found.variant[row].expand(len(standing) + 1, -1).long().clone()
         every[torch.arange(len(standing)), standing] = CLEAN
         x = assignment.render(row.expand(len(every)), every)
         x = replace(threat, eps=found.eps[row].expand(len(every))).project(x, one.x.expand_as(x))
-        height = MISTAKE.height(desk.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
+        height = MISTAKE.height(oracle.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
         correlations.append(ranked(found.value[row][:, standing], (height[-1] - height[:-1])[None]))
     return f"{statistics.fmean(correlations):.2f}", f"({len(rows)} images)"
 
@@ -218,7 +218,7 @@ def fill(options: argparse.Namespace) -> None:
             begun = ledger.forwards.clone()
 
         handle = bench.module.register_forward_pre_hook(note_size)
-        attack.play(ledger.desk(), batch, threat, Streams.of(options.seeds[0], batch.ids), ended=ended)
+        attack.play(ledger.oracle(), batch, threat, Streams.of(options.seeds[0], batch.ids), ended=ended)
         handle.remove()
         parts = [[size for size, waits, cleaning in calls if waits and cleaning == phase] for phase in (False, True)]
         parts.append([size for size, *_ in calls])
@@ -258,38 +258,38 @@ SQUEEZENET = Photographs(
 
 
 def free(options: argparse.Namespace) -> None:
-    """Each filter alone, as far as it takes."""
+    """Each distortion alone, as far as it takes."""
     photographs = SQUEEZENET.module()
     benches = [
         (bench_of("lenet5_clean", options.samples), 300),
         (bench_of("resnet20", options.samples), 300),
         (Bench(SQUEEZENET, photographs, *SQUEEZENET.samples(max(1, options.samples // 5), photographs)), 100),
     ]
-    title = "Each filter alone, without a limit on the distance"
+    title = "Each distortion alone, without a limit on the distance"
     note = (
-        "Success (median queries; median L2 of the fooled after clean-up) / success of the filter laid over the whole image at "
+        "Success (median queries; median L2 of the fooled after clean-up) / success of the distortion laid over the whole image at "
         "each of its five severities. 4 draws. Not gradient-sign: it looks into the model, which this attack does not."
     )
     heads = [f"{bench.subject.name} ({len(bench.y)} images, {budget} queries)" for bench, budget in benches]
-    out = table(options, title, ", ".join(["filter", *heads]).replace(" images, ", " images; "), note)
-    for name in plugins.names("filter"):
-        filter = plugins.build("filter", name, {})
-        if filter.access > Access.SCORES or "image" not in filter.domains:
+    out = table(options, title, ", ".join(["distortion", *heads]).replace(" images, ", " images; "), note)
+    for name in plugins.names("distortion"):
+        distortion = plugins.build("distortion", name, {})
+        if distortion.access > Access.SCORES or "image" not in distortion.domains:
             continue
         cells = []
         for bench, budget in benches:
-            one = fight(bench, f"rlab?filters={name}&draws=4&slots=32", 1e3, budget, options.seeds[0])
+            one = fight(bench, f"rlab?distortions={name}&draws=4&slots=32", 1e3, budget, options.seeds[0])
             told = f"{one.median():.0f}; {one.of_fooled(one.l2):.2g}"
-            cells.append(f"{one.rate():.2f} ({told}) / {_whole(bench, filter):.2f}")
+            cells.append(f"{one.rate():.2f} ({told}) / {_whole(bench, distortion):.2f}")
         out.add(name, *cells)
 
 
 @torch.no_grad()
-def _whole(bench: Bench, filter: Filter) -> float:
-    """Success of a filter that covers the whole image, at any severity, in its first draw."""
+def _whole(bench: Bench, distortion: Distortion) -> float:
+    """Success of a distortion that covers the whole image, at any severity, in its first draw."""
     fooled = torch.zeros(len(bench.y), dtype=torch.bool)
     for severity in SEVERITIES:
         rng = Streams.of(0, torch.arange(len(bench.y)))
-        x = filtered(filter, bench.x, severity, rng, domain=bench.subject.domain)
+        x = distorted(distortion, bench.x, severity, rng, domain=bench.subject.domain)
         fooled |= torch.cat([bench.module(part).argmax(1) for part in x.split(64)]) != bench.y
     return float(fooled.float().mean())

@@ -46,7 +46,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("rlab --study patch", "--samples 2 --seeds 0"),
         ("rlab --study dual", "--samples 2 --seeds 0"),
         ("rlab --study agents", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
-        ("rlab --study filters", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
+        ("rlab --study distortions", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
         ("rlab --study map", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
         ("rlab --study probes", "--samples 4 --seeds 0 --published 1"),
         ("rlab --study coarse", "--samples 2 --seeds 0"),
@@ -58,7 +58,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("agents", "--seeds 2 --only PPO --tasks CartPole-v1"),
     ),
     "kinds": (
-        ("onnx_target", "--n 8 --repetitions 1"),
+        ("onnx_model", "--n 8 --repetitions 1"),
         ("imagenet", "--networks squeezenet1_0 --patches 32 --photographs 2 --queries 20"),
         ("ecg --study network", ""),
         ("ecg --study free", "--samples 6"),

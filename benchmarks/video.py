@@ -1,17 +1,17 @@
-"""RLAB on videos: how far it comes, and beside random placement and Square restricted to the same filters' values.
+"""RLAB on videos: how far it comes, and beside random placement and Square restricted to the same distortions' values.
 
     python examples/train_video.py $BRINELL_SHARED/video/asl_gesture_clips.npz --out runs/gestures
     python examples/train_video.py $BRINELL_SHARED/video/davis_clips.npz --out runs/davis --hold-out 1 --mirror
-    python benchmarks/video.py --study free|equal [--data gestures davis] [--clips 12] [--seeds 0] [--filters gaussian-noise]
+    python benchmarks/video.py --study free|equal [--data gestures davis] [--clips 12] [--seeds 0] [--distortions gaussian-noise]
 
     free     without a limit on the distance: success, queries, distance after clean-up
-    equal    within the same L2, from the same patches and the same versions of the same filters
+    equal    within the same L2, from the same patches and the same versions of the same distortions
 
 On the first held-out clips that the network gets right. A query is one clip shown to the network, the first check and clean-up
 included; a clip that was not fooled counts as infinitely many for a median and as the whole budget for a mean. Figures are means
 over the seeds with the smallest and the largest in brackets. Seconds are the processor's.
 
-The restricted Square search places whole windows of patches that carry one version of one filter, smaller and smaller ones on
+The restricted Square search places whole windows of patches that carry one version of one distortion, smaller and smaller ones on
 Square's schedule (Andriushchenko et al. 2020, Square Attack, section 3), and keeps what lowers the margin; patches elsewhere are
 cleared at random where a window would exceed the budget. Its start fills the budget at random.
 """
@@ -45,7 +45,7 @@ def bench_of(name: str, clips: int) -> Bench:
         raise SystemExit(f"there is no {folder}/weights.safetensors: train it as the first lines of this file say")
     dataset = plugins.build("dataset", "npz", {"path": str(folder / "test.npz")})()
     module = plugins.build(
-        "target",
+        "model",
         "torch",
         {
             "path": f"{measure.ROOT / 'examples' / 'models' / 'video.py'}:r2plus1d",
@@ -64,9 +64,9 @@ def bench_of(name: str, clips: int) -> Bench:
 
 
 def equal(options: argparse.Namespace, bench: Bench) -> None:
-    """Three ways to place the same filters within the same distance."""
+    """Three ways to place the same distortions within the same distance."""
     eps, budget = options.eps, options.budget
-    spec = f"rlab?filters={options.filters}&patch={options.patch}&draws={options.draws}&clean_up=false&slots=32"
+    spec = f"rlab?distortions={options.distortions}&patch={options.patch}&draws={options.draws}&clean_up=false&slots=32"
     ways: dict[str, Callable[[int], Outcome]] = {
         "RLAB, default policy": lambda seed: fight(bench, f"{spec}&policy=default", eps, budget, seed),
         "RLAB's random placement (policy=random)": lambda seed: fight(bench, f"{spec}&policy=random", eps, budget, seed),
@@ -76,7 +76,7 @@ def equal(options: argparse.Namespace, bench: Bench) -> None:
         name = f"RLAB, {Path(policy).stem}"
         ways[name] = lambda seed, policy=policy: fight(bench, f"{spec}&policy={policy}", eps, budget, seed)
     columns = f"way, @{budget // 4}, @{budget}, median queries, mean queries, L2 of the fooled, s per clip"
-    title = f"{bench.subject.name}: {options.filters}, L2 at most {eps:g}, {len(bench.y)} clips"
+    title = f"{bench.subject.name}: {options.distortions}, L2 at most {eps:g}, {len(bench.y)} clips"
     out = table(options, title, columns, f"Patches of {options.patch} of each clip, {options.draws} draws; no clean-up.")
     for name, run in ways.items():
         ends = [run(seed) for seed in options.seeds]
@@ -92,16 +92,16 @@ def equal(options: argparse.Namespace, bench: Bench) -> None:
 
 
 def free(options: argparse.Namespace, bench: Bench) -> None:
-    """As far as each filter takes, with the policy that is shipped."""
+    """As far as each distortion takes, with the policy that is shipped."""
     budget = options.budget
-    columns = "filters, success, median queries, mean queries, most, L2 after clean-up, places changed, s per clip"
+    columns = "distortions, success, median queries, mean queries, most, L2 after clean-up, places changed, s per clip"
     title = f"{bench.subject.name}: without a limit on the distance, {len(bench.y)} clips"
     out = table(options, title, columns, f"Patches of {options.patch}, {options.draws} draws, at most {budget} queries.")
-    for filters in options.filters.split(","):
-        spec = f"rlab?filters={filters}&patch={options.patch}&draws={options.draws}&slots=32&policy=default"
+    for distortions in options.distortions.split(","):
+        spec = f"rlab?distortions={distortions}&patch={options.patch}&draws={options.draws}&slots=32&policy=default"
         ends = [fight(bench, spec, 1e3, budget, seed) for seed in options.seeds]
         out.add(
-            filters,
+            distortions,
             over_seeds(ends, Outcome.rate, 2),
             over_seeds(ends, Outcome.median, 0),
             spread([float(one.queries.clamp_max(budget).mean()) for one in ends], 0),
@@ -115,7 +115,7 @@ def free(options: argparse.Namespace, bench: Bench) -> None:
 def table(options: argparse.Namespace, title: str, columns: str, note: str) -> measure.Table:
     """A table that says how it is made again."""
     words = ["python benchmarks/video.py --study", options.study, "--data", *options.data, "--clips", str(options.clips)]
-    words += ["--filters", f'"{options.filters}"', "--patch", options.patch, "--draws", str(options.draws)]
+    words += ["--distortions", f'"{options.distortions}"', "--patch", options.patch, "--draws", str(options.draws)]
     words += ["--eps", f"{options.eps:g}"] if options.study == "equal" else []
     words += ["--policies", *options.policies] if options.policies else []
     words += ["--budget", str(options.budget), "--seeds", *map(str, options.seeds)]
@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--study", choices=("free", "equal"), required=True)
     parser.add_argument("--data", nargs="+", choices=("gestures", "davis"), default=["gestures", "davis"])
     parser.add_argument("--clips", type=int, default=12)
-    parser.add_argument("--filters", default="gaussian-noise", help="joined by +; of free, lists of them joined by commas")
+    parser.add_argument("--distortions", default="gaussian-noise", help="joined by +; of free, lists of them joined by commas")
     parser.add_argument("--patch", default="4x16x16")
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--eps", type=float, default=25.0)

@@ -1,4 +1,4 @@
-"""What several test files share: small targets with known answers, and audits in a temporary folder."""
+"""What several test files share: small models with known answers, and audits in a temporary folder."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ VECTOR = Domain(kind="vector", shape=(2,))
 
 
 class Recorder:
-    """A target that writes down every input that it is shown, and so can be asked what it cost."""
+    """A model that writes down every input that it is shown, and so can be asked what it cost."""
 
     name = "recorder"
     access = Access.GRADIENTS
@@ -83,22 +83,22 @@ def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
     return module
 
 
-def fight(attack: Any, target: Any, x: Any, y: Any, eps: Any, norm: str = "linf", *, seed: int = 0, **settings: Any) -> Ledger:
+def fight(attack: Any, model: Any, x: Any, y: Any, eps: Any, norm: str = "linf", *, seed: int = 0, **settings: Any) -> Ledger:
     """One attack on one batch; what came of it stands in the ledger."""
     batch = batch_of(x, y)
-    threat = threat_of(eps, norm, target.domain, n=len(batch))
+    threat = threat_of(eps, norm, model.domain, n=len(batch))
     settings = {"minimal": attack.family == "minimal"} | settings
-    ledger = Ledger(target, batch, threat, access=attack.access, **settings)
-    attack(ledger.desk(), batch, threat, Streams.of(seed, batch.ids).fold("test"))
+    ledger = Ledger(model, batch, threat, access=attack.access, **settings)
+    attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold("test"))
     return ledger
 
 
-def plan_of(targets: Any, x: Any, y: Any, *, domain: Domain | None = None, **request: Any) -> Plan:
+def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **request: Any) -> Plan:
     """A plan over arrays and models in memory."""
-    targets = targets if isinstance(targets, tuple) else (targets,)
-    dataset = ArrayDataset(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or targets[0].domain)
+    models = models if isinstance(models, tuple) else (models,)
+    dataset = ArrayDataset(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or models[0].domain)
     return make_plan(
-        Request(data="in-memory:test", model=("in-memory",), **({"eps": "0:0.2:3"} | request)), dataset=dataset, targets=targets
+        Request(data="in-memory:test", model=("in-memory",), **({"eps": "0:0.2:3"} | request)), dataset=dataset, models=models
     )
 
 
@@ -106,8 +106,8 @@ def carry_out(plan: Plan, out: Any, *, resume: bool = False) -> Run:
     return local.run(plan, out, Silent(), command="from a test", resume=resume)
 
 
-def audited(out: Any, targets: Any, x: Any, y: Any, *, resume: bool = False, **request: Any) -> Run:
-    return carry_out(plan_of(targets, x, y, **request), out, resume=resume)
+def audited(out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any) -> Run:
+    return carry_out(plan_of(models, x, y, **request), out, resume=resume)
 
 
 def rows_of(records: Records, *, without: tuple[str, ...] = ("seconds",)) -> list[tuple[Any, ...]]:
@@ -143,11 +143,11 @@ def opened(root: Any, shared: Any, data: str, factory: str, weights: str, n: int
     """A network of the shared data, and those of the first n samples that it gets right."""
     dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
     module = f"{root / 'examples' / 'models' / data}.py:{factory}"
-    target = TorchModule(path=module, weights=str(shared / f"{weights}.safetensors"))(dataset.domain)
+    model = TorchModule(path=module, weights=str(shared / f"{weights}.safetensors"))(dataset.domain)
     x, y = dataset.load(range(n)), torch.from_numpy(dataset.labels()[:n])
     with torch.no_grad():
-        right = target.predict(x).argmax(1) == y
-    return target, x[right], y[right]
+        right = model.predict(x).argmax(1) == y
+    return model, x[right], y[right]
 
 
 MODEL = '''

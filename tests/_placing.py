@@ -1,4 +1,4 @@
-"""Small worlds for the agent: linear targets over patches, a filter that adds a constant, and environments over them."""
+"""Small worlds for the agent: linear targets over patches, a distortion that adds a constant, and environments over them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,7 +13,7 @@ from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions._shared import variants
-from brinell.rlab.env import Placement
+from brinell.rlab.env import PatchEnv
 from brinell.rlab.rules import Rules
 
 SIGNAL = Domain(kind="signal", shape=(1, 16))
@@ -57,20 +57,20 @@ def linear(weight, bias, domain=SIGNAL):
 class World:
     """A batch, its ledger and an environment over it."""
 
-    target: Recorder
+    model: Recorder
     ledger: Ledger
-    env: Placement
+    env: PatchEnv
 
 
 def world(
-    target,
+    model,
     x,
     y=0,
     *,
     eps=torch.inf,
     norm="l2",
     grid=GRID,
-    filters=(Plus(),),
+    distortions=(Plus(),),
     severities=(2,),
     draws=1,
     rules=None,
@@ -82,12 +82,12 @@ def world(
 ):
     x = torch.as_tensor(x, dtype=torch.float32)
     batch = batch_of(x, torch.as_tensor(y).expand(len(x)))
-    threat = threat_of(eps, norm, target.domain, n=len(x))
-    ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
-    chosen = variants(filters, target.domain, severities, draws)
+    threat = threat_of(eps, norm, model.domain, n=len(x))
+    ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
+    chosen = variants(distortions, model.domain, severities, draws)
     rng = Streams.of(seed, batch.ids).fold("test")
-    env = Placement(ledger.desk(), batch, threat, grid, chosen, rng, rules=rules or Rules(), slots=slots, prior=prior)
-    return World(target, ledger, env)
+    env = PatchEnv(ledger.oracle(), batch, threat, grid, chosen, rng, rules=rules or Rules(), slots=slots, prior=prior)
+    return World(model, ledger, env)
 
 
 def act(env, add=(), remove=(), family=0):

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 import brinell
 from _helpers import mlp, rows_of
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError, TargetError
+from brinell.core.errors import ModelError, RequestError
 from brinell.datasets._memory import ArrayDataset
 from brinell.store.run import Run
 from brinell.testing import linear_problem
@@ -179,9 +179,9 @@ def test_bytes_become_the_unit_interval(tmp_path, network):
 
 def test_a_target_and_a_domain_of_ones_own(tmp_path):
     problem = linear_problem("signal", "l2")
-    data = ArrayDataset(problem.batch.x, problem.batch.y, domain=problem.target.domain)
+    data = ArrayDataset(problem.batch.x, problem.batch.y, domain=problem.model.domain)
     largest = float(problem.margin.max()) * 1.05
-    result = brinell.audit(problem.target, data, norm="l2", eps=f"{largest}", attack="apgd-ce?steps=10", out=tmp_path / "run")
+    result = brinell.audit(problem.model, data, norm="l2", eps=f"{largest}", attack="apgd-ce?steps=10", out=tmp_path / "run")
     assert result.models[0].robust_accuracy[-1].k == 0
 
 
@@ -233,7 +233,7 @@ def test_resume(tmp_path, network):
     ],
 )
 def test_data_that_cannot_be_audited(tmp_path, network, x, y, message):
-    with pytest.raises((RequestError, TargetError), match=message):
+    with pytest.raises((RequestError, ModelError), match=message):
         brinell.audit(network, (x, y), out=tmp_path / "run", **QUICK)
 
 

@@ -88,7 +88,7 @@ def test_names(kind):
     [
         ("attack", "pdg", "there is no attack 'pdg', did you mean 'pgd'\\?; `brinell plugins` lists them"),
         ("attack", "xyzzyxyzzy", "there is no attack 'xyzzyxyzzy'; `brinell plugins` lists them"),
-        ("target", "digits_cnn", "there is no target 'digits_cnn', did you mean 'digits-cnn'"),
+        ("model", "digits_cnn", "there is no model 'digits_cnn', did you mean 'digits-cnn'"),
         ("dataset", "_files", "there is no dataset '_files'"),
         ("attack", "/nowhere.py:X", "there is no file /nowhere.py"),
         ("attack", "no.such.module:X", "module 'no.such.module' cannot be imported"),
@@ -151,7 +151,7 @@ def test_entry_points(monkeypatch):
         EntryPoint(name="pgd", value="other.package:PGD", group="brinell.attack"),
     ]
     monkeypatch.setattr(plugins, "_installed", lambda kind: entries if kind == "attack" else [])
-    assert "mine" in plugins.names("attack") and "mine" not in plugins.names("target")
+    assert "mine" in plugins.names("attack") and "mine" not in plugins.names("model")
     assert plugins.load("attack", "mine").__name__ == "FGSM"
     with pytest.raises(RequestError, match="two attack plugins are called 'pgd' .other.package:PGD, brinell.attacks.: uninstall"):
         plugins.load("attack", "pgd")
@@ -163,12 +163,12 @@ def test_nearest():
 
 
 def test_settings_name_the_file_of_a_plugin_that_they_hold(tmp_path):
-    """What is written down of a user's own filter changes with its file."""
-    file, example = tmp_path / "glare.py", Path(__file__).parent.parent / "examples" / "filters" / "glare.py"
+    """What is written down of a user's own distortion changes with its file."""
+    file, example = tmp_path / "glare.py", Path(__file__).parent.parent / "examples" / "distortions" / "glare.py"
     sources = []
     for text in (example.read_text(), example.read_text() + "# another\n"):
         file.write_text(text)
-        (found,) = plugins.written(plugins.build("attack", "rlab", {"filters": f"{file}:Glare"}))["filters"]
+        (found,) = plugins.written(plugins.build("attack", "rlab", {"distortions": f"{file}:Glare"}))["distortions"]
         assert found["plugin"] == "Glare"
         sources.append(found["source"])
     assert sources[0] != sources[1]

@@ -12,14 +12,14 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.core.contracts import Dataset
 from brinell.core.eot import Precision
 from brinell.core.errors import RequestError
-from brinell.core.model import Target
+from brinell.core.model import Model
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.cascade import DEFAULT
 from brinell.engine.engine import Progress
 from brinell.engine.plan import Request, make_plan, open_data
 from brinell.engine.toml import checked, make_request
 from brinell.engine.verify import VerifyResult, verify_run
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.report import html
 from brinell.runners import local
 from brinell.store.run import Run
@@ -70,7 +70,7 @@ def default_out(data: str, what: str) -> Path:
 
 
 def audit(
-    model: nn.Module | Target | str | list[str],
+    model: nn.Module | Model | str | list[str],
     data: Dataset | tuple[Any, Any] | str,
     *,
     norm: str = "linf",
@@ -91,7 +91,7 @@ def audit(
 
     Args:
         model: an `nn.Module` that takes inputs within the bounds of the data and answers logits (evaluation mode is set for
-            the time of the audit), a `Target`, or one or more specs such as `digits-cnn`.
+            the time of the audit), a `Model`, or one or more specs such as `digits-cnn`.
         data: `(x, y)`: inputs (n, *shape) in [0, 1] and labels (n,), arrays or tensors; a `Dataset`; a torch
             dataset of such pairs; or a spec.
         norm: distance in which eps is measured, `linf` or `l2`.
@@ -114,7 +114,7 @@ def audit(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    dataset, targets = open_dataset(data), in_memory(model, data, preprocessing)
+    dataset, models = open_dataset(data), in_memory(model, data, preprocessing)
     specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else (IN_MEMORY,)
     request = Request(
         data=data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}",
@@ -129,7 +129,7 @@ def audit(
         precision=precision,
         device=device,
     )
-    plan = make_plan(request, dataset=dataset, targets=targets)
+    plan = make_plan(request, dataset=dataset, models=models)
     folder = Path(out) if out is not None else default_out(request.data, norm)
     run = local.run(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
     html.write(run.path)
@@ -137,7 +137,7 @@ def audit(
 
 
 def benchmark(
-    model: nn.Module | Target | str,
+    model: nn.Module | Model | str,
     data: Dataset | tuple[Any, Any] | str,
     *,
     out: Path | str | None = None,
@@ -149,13 +149,13 @@ def benchmark(
     """Make the adversarial benchmark set of a classifier, as `brinell benchmark` does.
 
     Args:
-        model: an `nn.Module` that takes inputs within the bounds of the data and answers logits, a `Target`, or a spec.
+        model: an `nn.Module` that takes inputs within the bounds of the data and answers logits, a `Model`, or a spec.
         data: as for `audit`.
         out: the folder; none makes a fresh one under runs/.
         resume: go on with a folder that holds part of this set.
         preprocessing: as for `audit`.
         progress: told what goes on.
-        settings: the other fields of `studies.benchmark.request.BenchmarkRequest`, such as filters, policy, levels, samples, seed.
+        settings: the other fields of `studies.benchmark.request.BenchmarkRequest`, such as distortions, policy, levels, samples, seed.
 
     Returns:
         What `brinell benchmark --json` prints; `result.folder` holds the set.
@@ -163,14 +163,12 @@ def benchmark(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    dataset, targets = open_dataset(data), in_memory(model, data, preprocessing)
+    dataset, models = open_dataset(data), in_memory(model, data, preprocessing)
     named = {
         "data": data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}",
         "model": model if isinstance(model, str) else IN_MEMORY,
     }
-    plan = make_benchmark_plan(
-        checked(BenchmarkRequest, settings | named), dataset=dataset, target=targets[0] if targets else None
-    )
+    plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=models[0] if models else None)
     folder = Path(out) if out is not None else default_out(plan.request.data, "benchmark")
     command = "brinell.benchmark(...) from Python"
     made = benchmark_runner.make(plan, folder, progress or Silent(), command=command, resume=resume)
@@ -257,7 +255,7 @@ def epsilon(
     data: Dataset | tuple[Any, Any] | str,
     *,
     train: Dataset | tuple[Any, Any] | str | None = None,
-    model: nn.Module | Target | str | None = None,
+    model: nn.Module | Model | str | None = None,
     out: Path | str | None = None,
     progress: Watching | None = None,
     **settings: Any,
@@ -289,8 +287,8 @@ def epsilon(
     request = checked(EpsilonRequest, settings | named)
     folder = Path(out) if out is not None else default_out(name, "epsilon")
     check_free(folder)
-    targets = () if model is None else in_memory(model, data, None)
-    facts, arrays = measure(request, progress or Silent(), dataset=given, train=known, target=targets[0] if targets else None)
+    models = () if model is None else in_memory(model, data, None)
+    facts, arrays = measure(request, progress or Silent(), dataset=given, train=known, model=models[0] if models else None)
     save_folder(folder, facts, arrays)
     epsilon_page.write(folder)
     return summarise_epsilon(folder)
@@ -298,7 +296,7 @@ def epsilon(
 
 def verify(
     run: Path | str,
-    model: nn.Module | Target | None = None,
+    model: nn.Module | Model | None = None,
     data: Dataset | tuple[Any, Any] | None = None,
     *,
     preprocessing: Mapping[str, Any] | None = None,
@@ -321,15 +319,15 @@ def verify(
     if model is None and request.model == (IN_MEMORY,):
         raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
     dataset = None if data is None else open_dataset(data)
-    targets = () if model is None else in_memory(model, data or request.data, preprocessing)
-    return verify_run(folder, make_plan(request, dataset=dataset, targets=targets))
+    models = () if model is None else in_memory(model, data or request.data, preprocessing)
+    return verify_run(folder, make_plan(request, dataset=dataset, models=models))
 
 
-def in_memory(model: Any, data: Any, preprocessing: Mapping[str, Any] | None) -> tuple[Target, ...]:
-    """A model given in Python as a target; nothing for specs, which the plan opens."""
+def in_memory(model: Any, data: Any, preprocessing: Mapping[str, Any] | None) -> tuple[Model, ...]:
+    """A model given in Python as a model; nothing for specs, which the plan opens."""
     if isinstance(model, str | list):
         return ()
-    return (as_target(model, open_dataset(data) or open_data(data), preprocessing),)
+    return (as_model(model, open_dataset(data) or open_data(data), preprocessing),)
 
 
 def open_dataset(data: Dataset | tuple[Any, Any] | str) -> Dataset | None:
@@ -341,8 +339,8 @@ def open_dataset(data: Dataset | tuple[Any, Any] | str) -> Dataset | None:
     return data if isinstance(data, Dataset) else ArrayDataset(data)
 
 
-def as_target(model: nn.Module | Target, dataset: Dataset, preprocessing: Mapping[str, Any] | None) -> Target:
-    """A module wrapped as a target over the domain of the data."""
+def as_model(model: nn.Module | Model, dataset: Dataset, preprocessing: Mapping[str, Any] | None) -> Model:
+    """A module wrapped as a model over the domain of the data."""
     if not isinstance(model, nn.Module):
         return model
-    return TorchTarget(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)
+    return TorchModel(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)

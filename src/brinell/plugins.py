@@ -27,10 +27,10 @@ from brinell.core.imports import import_file
 FOLDERS = {
     "attack": "brinell.attacks",
     "distance": "brinell.distances",
-    "filter": "brinell.distortions",
+    "distortion": "brinell.distortions",
     "detector": "brinell.detectors",
     "dataset": "brinell.datasets",
-    "target": "brinell.models",
+    "model": "brinell.models",
 }
 """Kind to the package whose modules are its plugins."""
 

@@ -20,9 +20,9 @@ def unbeaten(steep=1.0, domain=IMAGE):
 
 def height(attack, norm, eps):
     """The largest rise over what was asked, as a share of the largest that the threat allows."""
-    x, target = Streams.of(3, torch.arange(4)).uniform(2, 8, 6) * 0.2 + 0.4, unbeaten()
-    fight(attack, target, x, [0] * 4, eps, norm)
-    rise = (target.calls[-1] - x).flatten(1) @ SLOPE
+    x, model = Streams.of(3, torch.arange(4)).uniform(2, 8, 6) * 0.2 + 0.4, unbeaten()
+    fight(attack, model, x, [0] * 4, eps, norm)
+    rise = (model.calls[-1] - x).flatten(1) @ SLOPE
     return rise / (eps * (SLOPE.norm() if norm == "l2" else SLOPE.abs().sum()))
 
 
@@ -50,9 +50,9 @@ def test_bandits_remember_what_they_saw(norm, eps, least):
     ids=str,
 )
 def test_changes_are_constant_on_tiles(domain, tile, sides):
-    target, x = unbeaten(domain=domain), torch.full((2, *domain.shape), 0.5)
-    fight(Bandits(steps=6, tile=tile), target, x, [0, 0], 0.1)
-    change = target.calls[-1] - x
+    model, x = unbeaten(domain=domain), torch.full((2, *domain.shape), 0.5)
+    fight(Bandits(steps=6, tile=tile), model, x, [0, 0], 0.1)
+    change = model.calls[-1] - x
     for axis, side in enumerate(sides, 2):
         starts = torch.arange(change.shape[axis]) // side * side
         torch.testing.assert_close(change, change.index_select(axis, starts))
@@ -60,9 +60,9 @@ def test_changes_are_constant_on_tiles(domain, tile, sides):
 
 
 def test_values_of_a_vector_share_nothing():
-    target = unbeaten(domain=Domain(kind="vector", shape=(96,)))
-    fight(Bandits(steps=6), target, torch.full((2, 96), 0.5), [0, 0], 0.1, "l2")
-    change = target.calls[-1] - 0.5
+    model = unbeaten(domain=Domain(kind="vector", shape=(96,)))
+    fight(Bandits(steps=6), model, torch.full((2, 96), 0.5), [0, 0], 0.1, "l2")
+    change = model.calls[-1] - 0.5
     assert (change[:, 1:] != change[:, :-1]).float().mean() > 0.9
 
 
@@ -71,9 +71,9 @@ def test_the_scale_of_logits_does_not_matter(attack):
     x = torch.full((3, 2, 8, 6), 0.5)
     calls = []
     for steep in (1.0, 64.0):
-        target = unbeaten(steep)
-        fight(attack, target, x, [0] * 3, 0.3, "l2")
-        calls.append(target.calls[-1])
+        model = unbeaten(steep)
+        fight(attack, model, x, [0] * 3, 0.3, "l2")
+        calls.append(model.calls[-1])
     torch.testing.assert_close(*calls, atol=1e-3, rtol=0)
 
 
@@ -90,7 +90,7 @@ def test_queries_by_hand():
 def test_fooled_samples_leave(attack):
     """A sample spends little after its first success: what was asked in the same breath, and no step more."""
     problem = linear_problem("image", "l2")
-    ledger = fight(attack, problem.target, problem.batch.x, problem.batch.y, 3 * problem.margin, "l2")
+    ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 3 * problem.margin, "l2")
     assert ledger.fooled.float().mean() > 0.8
     late = ledger.forwards - ledger.first_success
     assert (late[ledger.fooled] < 20).all() and len(set(ledger.forwards.tolist())) > 1
@@ -98,9 +98,9 @@ def test_fooled_samples_leave(attack):
 
 def test_nes_attacks_in_groups(monkeypatch):
     def run():
-        target = unbeaten()
-        fight(NES(steps=2, samples=4), target, torch.full((5, 2, 8, 6), 0.5), [0] * 5, 0.1)
-        return target
+        model = unbeaten()
+        fight(NES(steps=2, samples=4), model, torch.full((5, 2, 8, 6), 0.5), [0] * 5, 0.1)
+        return model
 
     whole = run()
     monkeypatch.setattr("brinell.attacks.nes.ROOM", 2 * 4 * 96)

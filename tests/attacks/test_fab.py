@@ -11,7 +11,7 @@ from brinell.attacks.fab import FAB
 from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.testing import LinearTarget, linear_problem
+from brinell.testing import LinearModel, linear_problem
 
 NORMS = ["linf", "l2", "l1"]
 SIX = Domain(kind="vector", shape=(6,))
@@ -20,9 +20,9 @@ SIX = Domain(kind="vector", shape=(6,))
 def on(problem, attack, norm, factor, n=None):
     """What the attack finds within `factor` times the exact margins; only that does the ledger remember."""
     batch = problem.batch
-    threat = threat_of(factor * problem.margin, norm, problem.target.domain)
-    ledger = Ledger(problem.target, batch, threat, minimal=True)
-    attack(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
+    threat = threat_of(factor * problem.margin, norm, problem.model.domain)
+    ledger = Ledger(problem.model, batch, threat, minimal=True)
+    attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
     return ledger
 
 
@@ -72,15 +72,15 @@ def fab_of_the_paper(function, x0, y, rivals, steps, norm, *, alpha_max=0.1, eta
 @pytest.mark.parametrize("targets", [0, 1])
 def test_goes_where_algorithm_1_goes(norm, seed, targets):
     module = mlp(6, 4, seed)
-    target = Recorder(module, SIX, classes=4)
+    model = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     ranked = module(x0[None])[0].argsort(descending=True).tolist()
     y, others = ranked[0], ranked[1:]
     # One sample, so that calls come in the order of the paper.
-    fight(FAB(steps=12, targets=targets), target, x0[None], [y], 1.0, norm, minimal=True)
+    fight(FAB(steps=12, targets=targets), model, x0[None], [y], 1.0, norm, minimal=True)
     expected = fab_of_the_paper(module.double(), x0.double(), y, others[: targets or None], 12, norm)
     # The clean input came first, for its ranking. What was tested and then linearised at the same point was shown twice.
-    shown = torch.cat(target.calls[1:] if targets else target.calls).double()
+    shown = torch.cat(model.calls[1:] if targets else model.calls).double()
     shown = shown[torch.cat([torch.tensor([True]), (shown[1:] != shown[:-1]).any(1)])]
     # Where a run comes to stand, at a kink of the boundary, rounding decides on which side, and so where it goes from there.
     still = (expected[1:] - expected[:-1]).abs().amax(1) < 1e-3
@@ -112,15 +112,15 @@ ALMOST = weighted((-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0]))
 )
 def test_the_first_step_by_hand(targets, function, first):
     """Untargeted to the nearest boundary, targeted to the most likely class; from the clean input both projections are one."""
-    target = Recorder(function, Domain(kind="vector", shape=(3,)), classes=3)
-    fight(FAB(steps=1, targets=targets), target, [[0.5] * 3], [0], 1.0, minimal=True)
-    torch.testing.assert_close(target.calls[-1], torch.tensor([first]), atol=1e-6, rtol=0)
+    model = Recorder(function, Domain(kind="vector", shape=(3,)), classes=3)
+    fight(FAB(steps=1, targets=targets), model, [[0.5] * 3], [0], 1.0, minimal=True)
+    torch.testing.assert_close(model.calls[-1], torch.tensor([first]), atol=1e-6, rtol=0)
 
 
 def test_targets_are_taken_in_the_order_of_their_logits():
-    target = Recorder(ALMOST, Domain(kind="vector", shape=(3,)), classes=3)
-    fight(FAB(steps=1, targets=2), target, [[0.5] * 3], [0], 1.0, minimal=True)
-    _, start_1, first, start_2, second = target.calls
+    model = Recorder(ALMOST, Domain(kind="vector", shape=(3,)), classes=3)
+    fight(FAB(steps=1, targets=2), model, [[0.5] * 3], [0], 1.0, minimal=True)
+    _, start_1, first, start_2, second = model.calls
     assert torch.equal(start_1, start_2)
     torch.testing.assert_close(torch.cat([first, second]), torch.tensor([[0.878, 0.5, 0.5], [0.717] * 3]))
 
@@ -148,27 +148,27 @@ def test_finds_the_nearest_of_many_boundaries(norm, targets):
     """Eight classes that compete: the nearest boundary is not always that of the second most likely class."""
     rng = torch.Generator().manual_seed(0)
     domain = Domain(kind="vector", shape=(40,), low=-50.0, high=50.0)
-    target = LinearTarget(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
+    model = LinearModel(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
     x = torch.randn(50, 40, generator=rng)
-    logits = target.predict(x)
+    logits = model.predict(x)
     batch = batch_of(x, logits.argmax(1))
-    margin = target.margin(x, batch.y, norm)
+    margin = model.margin(x, batch.y, norm)
     threat = threat_of(10 * margin, norm, domain)
-    ledger = Ledger(target, batch, threat, minimal=True)
-    FAB(steps=30, targets=targets)(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
+    ledger = Ledger(model, batch, threat, minimal=True)
+    FAB(steps=30, targets=targets)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
     assert (ledger.distance <= 1.02 * margin).all() and (ledger.distance >= 0.999 * margin).all()
     second = logits.topk(2, 1).indices[:, 1]
-    reached = target.predict(ledger.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
+    reached = model.predict(ledger.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
     assert norm == "l1" or (reached != second).any()
 
 
 def test_bounds_of_each_channel_are_kept():
     """The nearest way out without bounds is barred by them; what is left is exact."""
     domain = Domain(kind="signal", shape=(2, 1), low=(-1.0, 0.0), high=(0.01, 5.0))
-    target = Recorder(lambda x: torch.stack([torch.zeros(len(x)), x[:, 0, 0] + x[:, 1, 0] - 0.3], 1), domain)
-    ledger = fight(FAB(steps=20), target, [[[0.0], [0.0]]], [0], 1.0, minimal=True)
+    model = Recorder(lambda x: torch.stack([torch.zeros(len(x)), x[:, 0, 0] + x[:, 1, 0] - 0.3], 1), domain)
+    ledger = fight(FAB(steps=20), model, [[[0.0], [0.0]]], [0], 1.0, minimal=True)
     assert ledger.distance.item() == pytest.approx(0.29, rel=0.02) and ledger.distance.item() > 0.29
-    assert (torch.cat(target.calls)[:, 0] <= 0.01 + 1e-6).all()
+    assert (torch.cat(model.calls)[:, 0] <= 0.01 + 1e-6).all()
 
 
 # Costs and bookkeeping
@@ -188,11 +188,11 @@ def test_costs_at_most_what_it_says(targets, steps):
     for seed in range(4):
         module = mlp(6, 4, seed)
         x = torch.rand(20, 6, generator=torch.Generator().manual_seed(seed))
-        target = Recorder(module, SIX, classes=4)
-        ledger = fight(attack, target, x, module(x).argmax(1), 1.0, minimal=True)
+        model = Recorder(module, SIX, classes=4)
+        ledger = fight(attack, model, x, module(x).argmax(1), 1.0, minimal=True)
         forwards, backwards = attack.cost(4)
         assert (ledger.forwards <= forwards).all() and (ledger.backwards <= backwards).all()
-        assert target.seen == ledger.forwards.sum()
+        assert model.seen == ledger.forwards.sum()
         assert ledger.forwards.max() == forwards and ledger.backwards.max() == backwards
 
 
@@ -200,8 +200,8 @@ def test_costs_at_most_what_it_says(targets, steps):
 @pytest.mark.parametrize("targets", [0, 9])
 def test_two_forwards_and_a_gradient_an_iteration(targets, function):
     """Whether each point is adversarial or none."""
-    target = Never() if function is None else Recorder(function)
-    ledger = fight(FAB(steps=50, targets=targets), target, [[0.4, 0.4]], [0], 1.0, minimal=True)
+    model = Never() if function is None else Recorder(function)
+    ledger = fight(FAB(steps=50, targets=targets), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
     assert ledger.forwards.tolist() == [100] and ledger.backwards.tolist() == [50]
 
 
@@ -268,9 +268,9 @@ def test_starts_differ_by_seed_sample_target_and_restart():
 
     starts = []
     for seed in (0, 1):
-        target = Recorder(function, classes=3)
-        fight(FAB(steps=1, restarts=3, targets=2), target, [[0.5, 0.5]] * 2, [0, 0], 0.2, seed=seed, minimal=True)
-        runs = target.calls[1::2]
+        model = Recorder(function, classes=3)
+        fight(FAB(steps=1, restarts=3, targets=2), model, [[0.5, 0.5]] * 2, [0, 0], 0.2, seed=seed, minimal=True)
+        runs = model.calls[1::2]
         starts += [tuple(row.tolist()) for restart in (1, 2, 4, 5) for row in runs[restart]]
     assert len(set(starts)) == len(starts) == 16
 
@@ -278,9 +278,9 @@ def test_starts_differ_by_seed_sample_target_and_restart():
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("targets", [0, 9])
 def test_a_model_without_gradients_does_not_upset_it(norm, targets):
-    target = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = fight(FAB(steps=5, targets=targets), target, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
-    assert not ledger.fooled.any() and torch.isfinite(torch.cat(target.calls)).all()
+    model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+    ledger = fight(FAB(steps=5, targets=targets), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+    assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -12,7 +12,7 @@ from brinell.attacks.fmn import FMN, _cosine
 from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.testing import LinearTarget, linear_problem
+from brinell.testing import LinearModel, linear_problem
 
 NORMS = ["linf", "l2", "l1"]
 SIX = Domain(kind="vector", shape=(6,))
@@ -45,10 +45,10 @@ def fmn_of_the_paper(function, x0, y, steps, norm, alpha, gamma, projected):
 @pytest.mark.parametrize("seed", range(4))
 def test_goes_where_algorithm_1_goes(norm, seed):
     module = mlp(6, 4, seed)
-    target = Recorder(module, SIX, classes=4)
+    model = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     y = int(module(x0[None]).argmax())
-    fight(FMN(steps=25, gamma=0.05), target, x0[None], [y], 1.0, norm, minimal=True)
+    fight(FMN(steps=25, gamma=0.05), model, x0[None], [y], 1.0, norm, minimal=True)
     first = 10.0 if norm == "linf" else 1.0
     ball = threat_of(1.0, norm, SIX).distance
 
@@ -56,7 +56,7 @@ def test_goes_where_algorithm_1_goes(norm, seed):
         return ball.project(delta[None], torch.tensor([eps]))[0]
 
     expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.05, 0.001), projected)
-    torch.testing.assert_close(torch.cat(target.calls), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.cat(model.calls), expected, atol=1e-4, rtol=0)
 
 
 def test_schedules_by_hand():
@@ -65,9 +65,9 @@ def test_schedules_by_hand():
 
 def test_the_first_steps_by_hand():
     """The boundary is at 0.1: the ball reaches 1.05 times as far, then shrinks by gamma, then grows by it."""
-    target = Recorder(threshold(0.5))
-    fight(FMN(steps=1000, gamma=0.05), target, [[0.4, 0.4]], [0], 1.0, minimal=True)
-    shown = torch.cat(target.calls[:4])
+    model = Recorder(threshold(0.5))
+    fight(FMN(steps=1000, gamma=0.05), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
+    shown = torch.cat(model.calls[:4])
     expected = torch.tensor([[0.4, 0.4], [0.505, 0.4], [0.4 + 0.105 * 0.95, 0.4], [0.4 + 0.105 * 0.95 * 1.05, 0.4]])
     torch.testing.assert_close(shown, expected, atol=1e-5, rtol=0)
 
@@ -75,8 +75,8 @@ def test_the_first_steps_by_hand():
 def on(problem, attack, norm, factor):
     """What the attack finds within `factor` times the exact margins; only that does the ledger remember."""
     batch = problem.batch
-    ledger = Ledger(problem.target, batch, threat_of(factor * problem.margin, norm, problem.target.domain), minimal=True)
-    attack(ledger.desk(), batch, threat_of(factor * problem.margin, norm, problem.target.domain), Streams.of(0, batch.ids))
+    ledger = Ledger(problem.model, batch, threat_of(factor * problem.margin, norm, problem.model.domain), minimal=True)
+    attack(ledger.oracle(), batch, threat_of(factor * problem.margin, norm, problem.model.domain), Streams.of(0, batch.ids))
     return ledger
 
 
@@ -96,12 +96,12 @@ def test_bounds_the_distance_from_above_among_many_boundaries(norm):
     """Eight classes that compete: gradients follow the leading rival, which need not be the nearest; never below the exact."""
     rng = torch.Generator().manual_seed(0)
     domain = Domain(kind="vector", shape=(40,), low=-50.0, high=50.0)
-    target = LinearTarget(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
+    model = LinearModel(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
     x = torch.randn(50, 40, generator=rng)
-    batch = batch_of(x, target.predict(x).argmax(1))
-    margin = target.margin(x, batch.y, norm)
-    ledger = Ledger(target, batch, threat_of(10 * margin, norm, domain), minimal=True)
-    FMN()(ledger.desk(), batch, threat_of(10 * margin, norm, domain), Streams.of(0, batch.ids))
+    batch = batch_of(x, model.predict(x).argmax(1))
+    margin = model.margin(x, batch.y, norm)
+    ledger = Ledger(model, batch, threat_of(10 * margin, norm, domain), minimal=True)
+    FMN()(ledger.oracle(), batch, threat_of(10 * margin, norm, domain), Streams.of(0, batch.ids))
     share = ledger.distance / margin
     assert (share >= 0.999).all() and share.median() < 1.01 and share.max() < 2
 
@@ -114,8 +114,8 @@ def test_other_bounds_are_another_unit(norm):
     y = module(x).argmax(1)
     one = fight(FMN(steps=30), Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
     wide = Domain(kind="vector", shape=(6,), high=255.0)
-    target = Recorder(lambda x: module(x / 255), wide, classes=4)
-    two = fight(FMN(steps=30), target, 255 * x, y, 255.0, norm, minimal=True)
+    model = Recorder(lambda x: module(x / 255), wide, classes=4)
+    two = fight(FMN(steps=30), model, 255 * x, y, 255.0, norm, minimal=True)
     torch.testing.assert_close(two.distance / 255, one.distance, rtol=0.02, atol=1e-5)
 
 
@@ -134,9 +134,9 @@ def test_query_budgets(queries):
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_model_without_gradients_does_not_upset_it(norm):
-    target = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = fight(FMN(steps=5), target, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
-    assert not ledger.fooled.any() and torch.isfinite(torch.cat(target.calls)).all()
+    model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+    ledger = fight(FMN(steps=5), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+    assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,18 @@ from brinell.testing.linear import linear_problem
 def test_it_comes_near_the_exact_margin(kind, norm):
     """On a plane the nearest point lies along the normal, which estimates of some hundred labels find to within a few percent."""
     problem = linear_problem(kind, norm, n=8)
-    problem.target.access = Access.LABELS
+    problem.model.access = Access.LABELS
     attack = HopSkipJump(steps=10, samples=200)
-    ledger = fight(attack, problem.target, problem.batch.x, problem.batch.y, 10.0, norm)
+    ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, norm)
     ratio = ledger.distance / problem.margin
     assert (ratio >= 1 - 1e-4).all() and ratio.max() < (1.05 if norm == "l2" else 1.3)
 
 
 def test_one_bisection_by_hand():
     """One value decides, and the boundary is at 0.5: after the first bisection the input lies just beyond, on the segment."""
-    target = Recorder(threshold(0.5))
-    ledger = fight(HopSkipJump(steps=1, samples=1), target, [[0.2, 0.4]], [0], 10.0, "l2", queries=40)
-    calls = torch.cat(target.calls)
+    model = Recorder(threshold(0.5))
+    ledger = fight(HopSkipJump(steps=1, samples=1), model, [[0.2, 0.4]], [0], 10.0, "l2", queries=40)
+    calls = torch.cat(model.calls)
     start = int((calls[:, 0] > 0.5).nonzero()[0, 0])
     segment = calls[start : start + 2]
     middle = (torch.tensor([0.2, 0.4]) + segment[0]) / 2
@@ -37,16 +37,16 @@ def test_one_bisection_by_hand():
 
 def test_no_start_no_walk():
     """A model that never errs costs the tries and nothing else."""
-    target = Recorder(lambda x: torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1))
-    ledger = fight(HopSkipJump(starts=9), target, [[0.2, 0.4], [0.3, 0.3]], [0, 0], 1.0, "l2")
+    model = Recorder(lambda x: torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1))
+    ledger = fight(HopSkipJump(starts=9), model, [[0.2, 0.4], [0.3, 0.3]], [0, 0], 1.0, "l2")
     assert ledger.forwards.tolist() == [9, 9] and not ledger.fooled.any()
 
 
 def test_noise_comes_in_coarser_and_coarser_squares():
     domain = Domain(kind="image", shape=(2, 6, 5), low=(-1.0, 0.0), high=(1.0, 4.0))
-    target = Recorder(lambda x: torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1), domain)
-    fight(HopSkipJump(starts=3), target, torch.full((2, 2, 6, 5), 0.5), [0, 0], 1.0, "l2")
-    fine, middle, coarse = target.calls
+    model = Recorder(lambda x: torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1), domain)
+    fight(HopSkipJump(starts=3), model, torch.full((2, 2, 6, 5), 0.5), [0, 0], 1.0, "l2")
+    fine, middle, coarse = model.calls
     assert len(fine[0, 0].unique()) == 30 and len(middle[0, 0].unique()) == 9 and len(coarse[0, 0].unique()) == 4
     assert fine[:, 0].min() < -0.5 and fine[:, 1].max() > 3 and (middle[:, :, 0, 0] == middle[:, :, 1, 1]).all()
 
@@ -57,27 +57,27 @@ def test_costs_by_hand():
     assert attack.cost(10) == (5 + 24 + (10 + 14 + 17) + 3 * (30 + 24), 0)
     problem = linear_problem("signal", "l2", n=6)
     for queries in (1, 7, 33, 60):
-        ledger = fight(attack, problem.target, problem.batch.x, problem.batch.y, 10.0, "l2", queries=queries)
+        ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2", queries=queries)
         assert (ledger.forwards <= queries).all() and ledger.forwards.max() == queries
-    assert fight(attack, problem.target, problem.batch.x, problem.batch.y, 10.0, "l2").forwards.max() <= attack.cost(5)[0]
+    assert fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2").forwards.max() <= attack.cost(5)[0]
 
 
 def test_a_sample_does_the_same_alone():
     problem = linear_problem("video", "l2", n=5)
     attack = HopSkipJump(steps=3, samples=20)
-    whole = fight(attack, problem.target, problem.batch.x, problem.batch.y, 10.0, "l2")
-    alone = fight(attack, problem.target, problem.batch.x[:1], problem.batch.y[:1], 10.0, "l2")
+    whole = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2")
+    alone = fight(attack, problem.model, problem.batch.x[:1], problem.batch.y[:1], 10.0, "l2")
     torch.testing.assert_close(whole.distance[:1], alone.distance, atol=1e-4, rtol=1e-3)
     assert whole.distance.isfinite().all()
 
 
 def test_bounds_are_kept():
     domain = Domain(kind="signal", shape=(2, 20), low=(0.25, 0.0), high=(0.8, 0.55))
-    target = Recorder(lambda x: torch.stack([x.flatten(1).sum(1), 40 - x.flatten(1).sum(1) - 22], 1), domain)
+    model = Recorder(lambda x: torch.stack([x.flatten(1).sum(1), 40 - x.flatten(1).sum(1) - 22], 1), domain)
     x = domain.clamp(Streams.of(0, torch.arange(3)).uniform(2, 20) * 0.2 + 0.35)
-    ledger = fight(HopSkipJump(steps=2, samples=20), target, x, target.function(x).argmax(1), 10.0, "l2")
+    ledger = fight(HopSkipJump(steps=2, samples=20), model, x, model.function(x).argmax(1), 10.0, "l2")
     low, high = domain.bounds()
-    calls = torch.cat(target.calls)
+    calls = torch.cat(model.calls)
     assert (calls >= low).all() and (calls <= high).all() and ledger.fooled.any()
 
 

@@ -18,7 +18,7 @@ from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.testing import linear_problem
 
 THREE = Domain(kind="vector", shape=(3,))
@@ -36,9 +36,9 @@ def sloped(x):
 
 @pytest.mark.parametrize("loss", ["ce", "margin", "dlr"])
 def test_fgsm_is_one_step(loss):
-    target = Recorder(sloped, THREE)
-    ledger = fight(FGSM(loss=loss), target, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
-    shown, stepped = target.calls
+    model = Recorder(sloped, THREE)
+    ledger = fight(FGSM(loss=loss), model, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
+    shown, stepped = model.calls
     assert shown.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
     # The sign of the gradient; the third value has none and stays; the second sample meets its upper bound.
     torch.testing.assert_close(stepped, torch.tensor([[0.6, 0.4, 0.5], [1.0, 0.4, 0.5]]))
@@ -46,9 +46,9 @@ def test_fgsm_is_one_step(loss):
 
 
 def test_fgsm_in_l2_follows_the_gradient():
-    target = Recorder(sloped, THREE)
-    fight(FGSM(), target, [[0.5, 0.5, 0.5]], [0], 0.1, "l2")
-    torch.testing.assert_close(target.calls[1], torch.tensor([[0.56, 0.42, 0.5]]))
+    model = Recorder(sloped, THREE)
+    fight(FGSM(), model, [[0.5, 0.5, 0.5]], [0], 0.1, "l2")
+    torch.testing.assert_close(model.calls[1], torch.tensor([[0.56, 0.42, 0.5]]))
 
 
 def test_fgsm_climbs_away_from_the_label():
@@ -56,20 +56,20 @@ def test_fgsm_climbs_away_from_the_label():
         z = x.flatten(1) @ SLOPE
         return torch.stack([5 + z, -z - 5], 1)
 
-    target = Recorder(falling, THREE)
-    fight(FGSM(), target, [[0.5, 0.5, 0.5]], [0], 0.1)
-    torch.testing.assert_close(target.calls[1], torch.tensor([[0.4, 0.6, 0.5]]))
+    model = Recorder(falling, THREE)
+    fight(FGSM(), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    torch.testing.assert_close(model.calls[1], torch.tensor([[0.4, 0.6, 0.5]]))
 
 
 def test_fgsm_has_one_eps_per_sample():
-    target = Recorder(sloped, THREE)
-    fight(FGSM(), target, [[0.5, 0.5, 0.5]] * 2, [0, 0], [0.1, 0.02])
-    torch.testing.assert_close(target.calls[1], torch.tensor([[0.6, 0.4, 0.5], [0.52, 0.48, 0.5]]))
+    model = Recorder(sloped, THREE)
+    fight(FGSM(), model, [[0.5, 0.5, 0.5]] * 2, [0, 0], [0.1, 0.02])
+    torch.testing.assert_close(model.calls[1], torch.tensor([[0.6, 0.4, 0.5], [0.52, 0.48, 0.5]]))
 
 
 def test_fgsm_goes_on_with_the_others_where_one_is_fooled_already():
-    target = Recorder(threshold(0.5))
-    ledger = fight(FGSM(), target, [[0.6, 0.2], [0.45, 0.8]], [0, 0], 0.1)
+    model = Recorder(threshold(0.5))
+    ledger = fight(FGSM(), model, [[0.6, 0.2], [0.45, 0.8]], [0, 0], 0.1)
     assert ledger.fooled.tolist() == [True, True] and ledger.forwards.tolist() == [1, 2]
 
 
@@ -77,22 +77,22 @@ def test_fgsm_goes_on_with_the_others_where_one_is_fooled_already():
 
 
 def test_bim_steps_by_hand():
-    target = Recorder(sloped, THREE)
-    fight(PGD(steps=3, step_size=0.6, random_start=False), target, [[0.5, 0.5, 0.5]], [0], 0.1)
+    model = Recorder(sloped, THREE)
+    fight(PGD(steps=3, step_size=0.6, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1)
     expected = [[0.5, 0.5, 0.5], [0.56, 0.44, 0.5], [0.6, 0.4, 0.5], [0.6, 0.4, 0.5]]
-    torch.testing.assert_close(torch.cat(target.calls), torch.tensor(expected))
+    torch.testing.assert_close(torch.cat(model.calls), torch.tensor(expected))
 
 
 def test_pgd_steps_are_two_and_a_half_eps_in_all():
-    target = Recorder(sloped, THREE)
-    fight(PGD(steps=10, random_start=False), target, [[0.5, 0.5, 0.5]], [0], 0.1)
-    assert target.calls[1][0, 0] - 0.5 == pytest.approx(0.025)
+    model = Recorder(sloped, THREE)
+    fight(PGD(steps=10, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    assert model.calls[1][0, 0] - 0.5 == pytest.approx(0.025)
 
 
 def test_bim_draws_nothing():
     targets = [Recorder(sloped, THREE) for _ in range(2)]
-    for seed, target in enumerate(targets):
-        fight(PGD(steps=4, random_start=False), target, [[0.5, 0.5, 0.5]], [0], 0.1, seed=seed)
+    for seed, model in enumerate(targets):
+        fight(PGD(steps=4, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1, seed=seed)
     assert torch.equal(torch.cat(targets[0].calls), torch.cat(targets[1].calls))
 
 
@@ -101,11 +101,11 @@ def test_bim_draws_nothing():
 def test_random_starts_differ_by_seed_sample_and_restart(attack, norm):
     starts = []
     for seed in (0, 1):
-        target = Recorder(sloped, THREE)
+        model = Recorder(sloped, THREE)
         twice = type(attack)(steps=2, restarts=2)
-        fight(twice, target, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
+        fight(twice, model, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
         calls_a_run = 3
-        starts += [*target.calls[0], *target.calls[calls_a_run]]
+        starts += [*model.calls[0], *model.calls[calls_a_run]]
     assert len({tuple(start.tolist()) for start in starts}) == len(starts) == 8
     sizes = torch.stack(starts) - 0.5
     sizes = sizes.abs().amax(1) if norm == "linf" else sizes.norm(dim=1)
@@ -117,11 +117,11 @@ def test_random_starts_differ_by_seed_sample_and_restart(attack, norm):
 @pytest.mark.parametrize("attack", [PGD(steps=4, step_size=0.25, random_start=False), APGD(steps=1, random_start=False), FGSM()])
 def test_the_last_iterate_is_judged(attack):
     """The boundary lies so near to the rim of the ball that only the last point crosses it."""
-    target = Recorder(threshold(0.4999))
-    ledger = fight(attack, target, [[0.4, 0.5]], [0], 0.1)
+    model = Recorder(threshold(0.4999))
+    ledger = fight(attack, model, [[0.4, 0.5]], [0], 0.1)
     assert ledger.fooled.all()
     assert ledger.first_success.tolist() == ledger.forwards.tolist()
-    assert (threshold(0.4999)(torch.cat(target.calls[:-1])).argmax(1) == 0).all()
+    assert (threshold(0.4999)(torch.cat(model.calls[:-1])).argmax(1) == 0).all()
 
 
 # APGD
@@ -184,11 +184,11 @@ def test_apgd_in_linf_goes_where_algorithm_1_goes(seed):
         return module(x) + torch.tensor([12.0, 0.0, 0.0])
 
     x0 = torch.rand(1, 12, generator=torch.Generator().manual_seed(seed))
-    target = Recorder(function, Domain(kind="vector", shape=(12,)), classes=3)
+    model = Recorder(function, Domain(kind="vector", shape=(12,)), classes=3)
     y = torch.tensor([0])
-    ledger = fight(APGD(steps=100, random_start=False), target, x0, y, 0.2)
+    ledger = fight(APGD(steps=100, random_start=False), model, x0, y, 0.2)
     assert not ledger.fooled.any()
-    torch.testing.assert_close(torch.cat(target.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0)
+    torch.testing.assert_close(torch.cat(model.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0)
 
 
 def test_apgd_halves_where_at_most_three_quarters_of_the_steps_rose():
@@ -206,9 +206,9 @@ def test_apgd_halves_where_at_most_three_quarters_of_the_steps_rose():
 
 def run_linear(attack, kind, norm, factor, **problem):
     problem = linear_problem(kind, norm, **problem)
-    threat = Threat(distance=plugins.build("distance", norm, {}), eps=factor * problem.margin, domain=problem.target.domain)
-    ledger = Ledger(problem.target, problem.batch, threat, access=attack.access)
-    attack(ledger.desk(), problem.batch, threat, Streams.of(problem_seed(problem), problem.batch.ids))
+    threat = Threat(distance=plugins.build("distance", norm, {}), eps=factor * problem.margin, domain=problem.model.domain)
+    ledger = Ledger(problem.model, problem.batch, threat, access=attack.access)
+    attack(ledger.oracle(), problem.batch, threat, Streams.of(problem_seed(problem), problem.batch.ids))
     return ledger
 
 
@@ -236,13 +236,13 @@ def test_the_margins_are_exact(kind, norm, seed, classes):
     """The straight step along the dual direction wins just above the margin and does not just below it."""
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
     distance, x, y = plugins.build("distance", norm, {}), problem.batch.x, problem.batch.y
-    rival = problem.target.weight[1 - y] - problem.target.weight[y]
+    rival = problem.model.weight[1 - y] - problem.model.weight[y]
     step = distance.ascent(rival.reshape(x.shape))
     for factor, wins in ((0.999, False), (1.001, True)):
         moved = x + step * (factor * problem.margin).reshape(-1, *[1] * (x.ndim - 1))
-        assert ((problem.target.predict(moved).argmax(1) != y) == wins).all()
-        assert problem.target.domain.excess(moved) <= 0
-    assert (problem.target.predict(x).argmax(1) == y).all()
+        assert ((problem.model.predict(moved).argmax(1) != y) == wins).all()
+        assert problem.model.domain.excess(moved) <= 0
+    assert (problem.model.predict(x).argmax(1) == y).all()
 
 
 # Survivors only
@@ -262,11 +262,11 @@ def test_a_fooled_sample_is_never_shown_again(attack, batch_size):
     """Samples are told apart by their second value, which no attack can move far; their distances to the boundary differ."""
     n = 12
     x = torch.stack([torch.linspace(0.3, 0.49, n), torch.linspace(0.05, 0.95, n)], 1)
-    target = Recorder(threshold(0.5))
-    ledger = fight(attack, target, x, [0] * n, 0.03, batch_size=batch_size)
+    model = Recorder(threshold(0.5))
+    ledger = fight(attack, model, x, [0] * n, 0.03, batch_size=batch_size)
     fooled = set()
     shown = np.zeros(n, dtype=int)
-    for call in target.calls:
+    for call in model.calls:
         ids = (call[:, 1:2] - x[:, 1]).abs().argmin(1).tolist()
         assert not fooled & set(ids), "a fooled sample was shown to the model again"
         fooled |= {one for one, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
@@ -294,8 +294,8 @@ def test_clean_inputs_are_left_alone(attack):
     batch = Batch(ids=torch.arange(5), x=x.clone(), y=y.clone())
     domain = Domain(kind="vector", shape=(6,))
     threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((5,), 0.2), domain=domain)
-    ledger = Ledger(TorchTarget(module, domain), batch, threat)
-    attack(ledger.desk(), batch, threat, Streams.of(0, batch.ids))
+    ledger = Ledger(TorchModel(module, domain), batch, threat)
+    attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
     assert torch.equal(batch.x, x) and torch.equal(batch.y, y) and (threat.eps == 0.2).all()
 
 

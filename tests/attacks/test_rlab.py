@@ -84,44 +84,50 @@ REFUSED = [
     ("patch=2x", "'2x' are no sides: write one for all axes"),
     ("patch=1&stride=1x1", "patch .1,. with stride .1, 1. does not fit"),
     ("stride=1x1", "stride is 1x1: between 1 and `patch`"),
-    ("filters={file}:Cut", r"filter Cut made \(1, 1\) .* it must keep shape and type"),
-    ("filters={file}:Loud", "filter Loud left the bounds by .*; end it with .clamp"),
-    ("filters={file}:Nan", "filter Nan answered NaN or infinity"),
-    ("filters={file}:Dice", "filter Dice gave two answers to the same input and streams; draw from the streams it is given"),
-    ("filters={file}:Films", "filter Films distorts video, and the data is of kind vector: leave it out"),
-    ("filters=gaussian-noise+{file}:Cut", "filter Cut made"),
-    ("filters={file}:Nothing", "Nothing in .* is no dataclass: write @dataclass"),
-    ("filters={file}:Bare", "Bare is no filter: it must have access, domains and draws"),
-    ("filters={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
-    ("filters=gaussian-nois", "there is no filter 'gaussian-nois', did you mean 'gaussian-noise'?"),
-    ("filters=gradient-sign", "it needs gradients, and the model gives scores only"),
-    ("filters=gaussian-noise+gradient-sign", "it needs gradients, and the model gives scores only"),
-    ("filters=", "'' names no filters: write NAME\\+NAME"),
-    ("filters=fog++fog", "names no filters: write NAME\\+NAME"),
-    ("filters=dead-pixel(value=0.5", "names no filters: write NAME\\+NAME, and options as NAME"),
-    ("filters=dead-pixel(value)", "names no filters: .* options as NAME"),
-    ("filters=dead-pixel(wert=0.5)", "filter dead-pixel has no option .wert.; it has: value"),
+    ("distortions={file}:Cut", r"distortion Cut made \(1, 1\) .* it must keep shape and type"),
+    ("distortions={file}:Loud", "distortion Loud left the bounds by .*; end it with .clamp"),
+    ("distortions={file}:Nan", "distortion Nan answered NaN or infinity"),
+    (
+        "distortions={file}:Dice",
+        "distortion Dice gave two answers to the same input and streams; draw from the streams it is given",
+    ),
+    ("distortions={file}:Films", "distortion Films distorts video, and the data is of kind vector: leave it out"),
+    ("distortions=gaussian-noise+{file}:Cut", "distortion Cut made"),
+    ("distortions={file}:Nothing", "Nothing in .* is no dataclass: write @dataclass"),
+    ("distortions={file}:Bare", "Bare is no distortion: it must have access, domains and draws"),
+    ("distortions={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
+    ("distortions=gaussian-nois", "there is no distortion 'gaussian-nois', did you mean 'gaussian-noise'?"),
+    ("distortions=gradient-sign", "it needs gradients, and the model gives scores only"),
+    ("distortions=gaussian-noise+gradient-sign", "it needs gradients, and the model gives scores only"),
+    ("distortions=", "'' names no distortions: write NAME\\+NAME"),
+    ("distortions=fog++fog", "names no distortions: write NAME\\+NAME"),
+    ("distortions=dead-pixel(value=0.5", "names no distortions: write NAME\\+NAME, and options as NAME"),
+    ("distortions=dead-pixel(value)", "names no distortions: .* options as NAME"),
+    ("distortions=dead-pixel(wert=0.5)", "distortion dead-pixel has no option .wert.; it has: value"),
     ("coarse=-1", "coarse -1: at least 1, 1, 0, 0 and 0"),
     ("forget=-1", "temperature and forget at least 0"),
     ("severities=6", r"severities are \(6,\)"),
     ("severities=1+x", "option severities of attack rlab is 'x'"),
     ("policy=nowhere.safetensors", "there is no policy 'nowhere.safetensors': name greedy, random, default or a file"),
     ("policy={file}", "is no policy: name a file that `brinell train-agent` wrote"),
-    ("policy={folder}/mixed.safetensors", "chooses among 10 pairs of filter and severity, and there are 5: name the filters"),
+    (
+        "policy={folder}/mixed.safetensors",
+        "chooses among 10 pairs of distortion and severity, and there are 5: name the distortions",
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Data and a model as a user has them, filters of the user's own, and policies."""
+    """Data and a model as a user has them, distortions of the user's own, and policies."""
     folder = workspace(tmp_path_factory.mktemp("rlab"), n=8)
-    (folder / "filters.py").write_text(FILTERS)
+    (folder / "distortions.py").write_text(FILTERS)
     for name, families in (("mixed", 11), ("single", 6), ("any", 1)):
         Agent(prior=Prior(1), network=PatchNetwork(families, width=8)).save(folder / f"{name}.safetensors")
     return folder
 
 
-def target(access=Access.SCORES):
+def model(access=Access.SCORES):
     recorder = Recorder(threshold(0.5), Domain(kind="vector", shape=(2,)))
     recorder.access = access
     return recorder
@@ -132,11 +138,11 @@ X, Y = np.full((4, 2), 0.4, dtype=np.float32), np.zeros(4, dtype=np.int64)
 
 @pytest.mark.parametrize(("options", "line"), REFUSED, ids=[options for options, _ in REFUSED])
 def test_refused_before_the_model_sees_anything(folder, options, line):
-    model = target()
-    options = options.format(file=folder / "filters.py", folder=folder)
+    asked = model()
+    options = options.format(file=folder / "distortions.py", folder=folder)
     with pytest.raises(BrinellError, match=line) as error:
-        plan_of(model, X, Y, attack=(f"rlab?{options}",), norm="l2")
-    assert not model.calls and "\n" not in str(error.value) and error.value.exit_code == 2
+        plan_of(asked, X, Y, attack=(f"rlab?{options}",), norm="l2")
+    assert not asked.calls and "\n" not in str(error.value) and error.value.exit_code == 2
 
 
 def test_patches_in_space_and_time():
@@ -152,15 +158,15 @@ def test_patches_in_space_and_time():
 
 
 def test_a_model_that_answers_labels_only_is_refused():
-    model = target(Access.LABELS)
+    asked = model(Access.LABELS)
     with pytest.raises(RequestError, match="rlab: it needs scores, and the model gives labels only"):
-        plan_of(model, X, Y, attack=("rlab",), norm="l2")
-    assert not model.calls
+        plan_of(asked, X, Y, attack=("rlab",), norm="l2")
+    assert not asked.calls
 
 
-@pytest.mark.parametrize("options", ["patch=9", "filters={file}:Loud", "policy=nowhere"])
+@pytest.mark.parametrize("options", ["patch=9", "distortions={file}:Loud", "policy=nowhere"])
 def test_the_command_line_says_one_line_and_exits_with_2(folder, tmp_path, capsys, options):
-    attack = f"rlab?{options.format(file=folder / 'filters.py')}"
+    attack = f"rlab?{options.format(file=folder / 'distortions.py')}"
     model = f"torch:{folder / 'model.py'}:parabola"
     out = tmp_path / "run"
     words = ["audit", "--data", f"npz:{folder / 'data.npz'}", "--model", model, "--norm", "l2", "--eps", "0.5"]
@@ -171,25 +177,25 @@ def test_the_command_line_says_one_line_and_exits_with_2(folder, tmp_path, capsy
 
 @pytest.mark.parametrize("policy", ["single", "any"])
 def test_a_policy_for_as_many_choices_or_none_serves(folder, policy):
-    plan_of(target(), X, Y, attack=(f"rlab?policy={folder}/{policy}.safetensors",), norm="l2")
+    plan_of(model(), X, Y, attack=(f"rlab?policy={folder}/{policy}.safetensors",), norm="l2")
 
 
 def test_filters_in_words():
-    attack = plugins.build("attack", "rlab", {"filters": "gaussian-noise+dead-pixel(value=0.5)", "severities": "1+2"})
-    assert attack.filters == (GaussianNoise(), DeadPixel(value=0.5)) and attack.severities == (1, 2)
-    assert plugins.build("attack", "rlab", {"filters": "dead-pixel(value=0.25)"}).filters == (DeadPixel(value=0.25),)
+    attack = plugins.build("attack", "rlab", {"distortions": "gaussian-noise+dead-pixel(value=0.5)", "severities": "1+2"})
+    assert attack.distortions == (GaussianNoise(), DeadPixel(value=0.5)) and attack.severities == (1, 2)
+    assert plugins.build("attack", "rlab", {"distortions": "dead-pixel(value=0.25)"}).distortions == (DeadPixel(value=0.25),)
     assert plugins.build("attack", "rlab", {"severities": "3"}).severities == (3,)
 
 
 def test_settings_of_filters_are_written_down(folder):
     """They decide what is found, so that they stand in the manifest and in the keys of parts; so does the text of a file."""
-    file = folder / "filters.py"
-    one = plugins.written(plugins.build("attack", "rlab", {"filters": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
-    assert [each["plugin"] for each in one["filters"]] == ["DeadPixel", "Darker"]
-    assert one["filters"][0]["value"] == 0.5 and one["filters"][1]["share"] == 0.1
+    file = folder / "distortions.py"
+    one = plugins.written(plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
+    assert [each["plugin"] for each in one["distortions"]] == ["DeadPixel", "Darker"]
+    assert one["distortions"][0]["value"] == 0.5 and one["distortions"][1]["share"] == 0.1
     file.write_text(FILTERS + "\n# another text\n")
-    other = plugins.written(plugins.build("attack", "rlab", {"filters": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
-    assert other["filters"][1].pop("source") != one["filters"][1].pop("source") and other == one
+    other = plugins.written(plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
+    assert other["distortions"][1].pop("source") != one["distortions"][1].pop("source") and other == one
 
 
 def test_a_filter_of_ones_own_is_used(folder, tmp_path):
@@ -199,9 +205,9 @@ def test_a_filter_of_ones_own_is_used(folder, tmp_path):
     """
     model = Recorder(lambda x: threshold(0.5)(1 - x), Domain(kind="vector", shape=(2,)))
     x = np.full((4, 2), 0.8, dtype=np.float32)
-    for filters, fooled in ((f"{folder / 'filters.py'}:Darker", 4), ("gaussian-noise", 0)):
+    for distortions, fooled in ((f"{folder / 'distortions.py'}:Darker", 4), ("gaussian-noise", 0)):
         severity = 5 if fooled else 1
-        attack = f"rlab?filters={filters}&severities={severity}&steps=40&patch=1&draws=1"
+        attack = f"rlab?distortions={distortions}&severities={severity}&steps=40&patch=1&draws=1"
         run = audited(tmp_path / str(fooled), model, x, Y, attack=(attack,), norm="l2", eps="1")
         records = run.records()
         assert int((records.outcome == "fooled").sum()) == fooled
@@ -225,16 +231,14 @@ def test_the_first_answer_of_a_policy_is_that_all_is_alike(folder, tmp_path):
     draw = torch.Generator().manual_seed(0)
     x = (0.3 + 0.15 * torch.rand(6, 2, generator=draw)).numpy()
     attack = f"rlab?policy={folder}/any.safetensors&steps=60&draws=64&severities=5&patch=1"
-    run = audited(
-        tmp_path / "run", target(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1"
-    )
+    run = audited(tmp_path / "run", model(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1")
     assert int((run.records().outcome == "fooled").sum()) == 6
 
 
 def test_gradient_sign_is_a_filter_for_white_boxes():
     """Patch 1 of two decides, upwards: the sign is known from one gradient of each sample, which the ledger counts."""
     model = Recorder(lambda x: threshold(0.5)(x.flip(1)), Domain(kind="vector", shape=(2,)))
-    attack = plugins.build("attack", "rlab", {"filters": "gradient-sign", "patch": "1", "clean_up": "false", "steps": "40"})
+    attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "clean_up": "false", "steps": "40"})
     assert attack.access == Access.GRADIENTS and attack.cost(2) == (42, 1)
     assert plugins.build("attack", "rlab", {}).access == Access.SCORES
     ledger = fight(attack, model, np.full((3, 2), 0.45, dtype=np.float32), np.zeros(3, dtype=np.int64), 1.0, "l2")
@@ -257,7 +261,7 @@ def test_coarse_and_stale_questions_are_counted_and_bounded(settings):
 @pytest.mark.parametrize("queries", [1, 2, 3])
 def test_a_gradient_is_paid_from_the_budget(queries):
     model = Recorder(threshold(0.9), Domain(kind="vector", shape=(2,)))
-    attack = plugins.build("attack", "rlab", {"filters": "gradient-sign", "patch": "1", "severities": "1"})
+    attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "severities": "1"})
     ledger = fight(attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries)
     assert ledger.forwards.tolist() == [queries] * 2 and ledger.backwards.tolist() == [1, 1] and model.seen == 2 * queries
 
@@ -268,6 +272,6 @@ def test_sets_and_lessons_are_made_from_scores(folder):
     from brinell.studies.benchmark.request import BenchmarkRequest, make_plan
 
     with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
-        coach(Coaching(data=words[1], model=words[3], attack="rlab?filters=gradient-sign"), folder / "no", print)
+        coach(Coaching(data=words[1], model=words[3], attack="rlab?distortions=gradient-sign"), folder / "no", print)
     with pytest.raises(RequestError, match="a benchmark set is made from scores alone: leave out"):
-        make_plan(BenchmarkRequest(data=words[1], model=words[3], filters="gradient-sign"))
+        make_plan(BenchmarkRequest(data=words[1], model=words[3], distortions="gradient-sign"))

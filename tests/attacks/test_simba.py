@@ -31,10 +31,10 @@ def unbeaten(domain):
 
 def asked(domain, norm, eps, steps, **settings):
     """Clean inputs, and (steps + 1, n, *shape) of what was asked about."""
-    x, target = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4, unbeaten(domain)
-    ledger = fight(SimBA(steps=steps, **settings), target, x, [0] * 3, eps, norm)
+    x, model = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4, unbeaten(domain)
+    ledger = fight(SimBA(steps=steps, **settings), model, x, [0] * 3, eps, norm)
     assert ledger.forwards.tolist() == [steps + 1] * 3
-    return x, torch.stack(target.calls)
+    return x, torch.stack(model.calls)
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
@@ -83,9 +83,9 @@ def test_low_frequencies_come_first():
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_steps_that_change_nothing_are_left_out(norm):
     """Black inputs, where every second step runs into the bound."""
-    target = unbeaten(IMAGE)
-    fight(SimBA(steps=45), target, torch.zeros(2, 2, 5, 4), [0, 0], 0.2 if norm == "linf" else 5.0, norm)
-    for sample in torch.stack(target.calls).flatten(2).unbind(1):
+    model = unbeaten(IMAGE)
+    fight(SimBA(steps=45), model, torch.zeros(2, 2, 5, 4), [0, 0], 0.2 if norm == "linf" else 5.0, norm)
+    for sample in torch.stack(model.calls).flatten(2).unbind(1):
         best = sample[0]
         for call in sample[1:]:
             assert not torch.equal(call, best)

@@ -30,10 +30,10 @@ def slope(domain):
 def asked(domain, eps, steps, x=None, **settings):
     """Clean inputs, and (steps + 1, n, *shape) of what was asked about, of a linear model that is never fooled."""
     x = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4 if x is None else x
-    target = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain)
-    ledger = fight(SparseRS(steps=steps, **settings), target, x, [0] * len(x), eps, "l0")
+    model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain)
+    ledger = fight(SparseRS(steps=steps, **settings), model, x, [0] * len(x), eps, "l0")
     assert ledger.forwards.tolist() == [steps + 1] * len(x)
-    return x, torch.stack(target.calls)
+    return x, torch.stack(model.calls)
 
 
 def places(domain, change):
@@ -121,9 +121,9 @@ def test_any_budget_is_kept(eps, form, which):
 
 
 def test_too_small_a_budget_asks_nothing():
-    target = Recorder(lambda x: x.flatten(1)[:, :2], IMAGE)
-    ledger = fight(SparseRS(steps=5), target, torch.full((3, 3, 9, 8), 0.5), [0, 0, 0], torch.tensor([2.0, 2.9, 0.0]), "l0")
-    assert ledger.forwards.tolist() == [0, 0, 0] and not target.calls
+    model = Recorder(lambda x: x.flatten(1)[:, :2], IMAGE)
+    ledger = fight(SparseRS(steps=5), model, torch.full((3, 3, 9, 8), 0.5), [0, 0, 0], torch.tensor([2.0, 2.9, 0.0]), "l0")
+    assert ledger.forwards.tolist() == [0, 0, 0] and not model.calls
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
@@ -174,9 +174,9 @@ def test_the_best_values_of_a_linear_model_are_found():
 def test_exactly_as_many_values_as_needed():
     """One value at a place, so the exact margin can be reached, and by one value less nothing can."""
     problem = linear_problem("vector", "l0")
-    found = fight(SparseRS(steps=1000), problem.target, problem.batch.x, problem.batch.y, problem.margin, "l0")
+    found = fight(SparseRS(steps=1000), problem.model, problem.batch.x, problem.batch.y, problem.margin, "l0")
     assert found.fooled.all()
-    short = fight(SparseRS(steps=300), problem.target, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
+    short = fight(SparseRS(steps=300), problem.model, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
     assert not short.fooled.any()
 
 

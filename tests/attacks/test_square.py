@@ -40,10 +40,10 @@ def unbeaten(classes=2):
 def asked(domain, norm, eps, *, n=3, steps=30, seed=0, **settings):
     """Clean inputs (n, *shape), and (steps + 1, n, *shape) of what the attack asked about, the start first."""
     x = Streams.of(9, torch.arange(n)).uniform(*domain.shape) * 0.4 + 0.3
-    target = Recorder(unbeaten(), domain)
-    ledger = fight(Square(steps=steps, **settings), target, x, [0] * n, eps, norm, seed=seed)
+    model = Recorder(unbeaten(), domain)
+    ledger = fight(Square(steps=steps, **settings), model, x, [0] * n, eps, norm, seed=seed)
     assert ledger.forwards.tolist() == [steps + 1] * n and not ledger.backwards.any()
-    return x, torch.stack(target.calls)
+    return x, torch.stack(model.calls)
 
 
 def accepted(calls):
@@ -202,9 +202,9 @@ def test_an_update_changes_one_window_by_two_eps(domain, p_init, side):
 def test_an_accepted_window_is_full():
     """A window on a model that likes one colour ends in that colour everywhere: nothing is left out at the borders."""
     domain = Domain(kind="image", shape=(1, 5, 5))
-    target = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e4), x.flatten(1).sum(1)], 1), domain)
-    fight(Square(steps=400), target, torch.full((2, 1, 5, 5), 0.5), [0, 0], 0.1)
-    best = torch.stack(target.calls).flatten(2).sum(2).amax(0)
+    model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e4), x.flatten(1).sum(1)], 1), domain)
+    fight(Square(steps=400), model, torch.full((2, 1, 5, 5), 0.5), [0, 0], 0.1)
+    best = torch.stack(model.calls).flatten(2).sum(2).amax(0)
     torch.testing.assert_close(best, torch.full((2,), 25 * 0.6))
 
 
@@ -234,9 +234,9 @@ def test_mass_moves_from_one_window_to_another(norm):
 def test_l2_spends_what_the_box_cuts_off():
     """Black images, where half of all changes are cut off: the budget is spent all the same."""
     domain = Domain(kind="image", shape=(1, 20, 20))
-    target = Recorder(unbeaten(), domain)
-    fight(Square(steps=60), target, torch.zeros(8, 1, 20, 20), [0] * 8, 1.0, "l2")
-    start, later = target.calls[0].flatten(1).norm(dim=1), target.calls[-1].flatten(1).norm(dim=1)
+    model = Recorder(unbeaten(), domain)
+    fight(Square(steps=60), model, torch.zeros(8, 1, 20, 20), [0] * 8, 1.0, "l2")
+    start, later = model.calls[0].flatten(1).norm(dim=1), model.calls[-1].flatten(1).norm(dim=1)
     assert (start > 0.9).all() and (later > 0.9).all() and (later <= 1 + 1e-5).all()
 
 
@@ -273,9 +273,9 @@ def test_bounds_of_each_channel_and_value():
         low, high = domain.bounds()
         for norm in ("linf", "l2", "l1"):
             x = domain.clamp(torch.full((3, *domain.shape), 0.5))
-            target = Recorder(unbeaten(), domain)
-            fight(Square(steps=40), target, x, [0] * 3, 0.5, norm)
-            calls = torch.cat(target.calls)
+            model = Recorder(unbeaten(), domain)
+            fight(Square(steps=40), model, x, [0] * 3, 0.5, norm)
+            calls = torch.cat(model.calls)
             assert (calls >= low - 1e-6).all() and (calls <= high + 1e-6).all()
 
 
@@ -321,35 +321,35 @@ def test_it_beats_a_model_whose_gradients_are_masked(norm, eps):
 
 
 def test_a_fooled_sample_leaves_at_once():
-    target = Recorder(threshold(0.5))
-    ledger = fight(Square(steps=20), target, [[0.45, 0.5], [0.1, 0.5]], [0, 0], 0.1)
+    model = Recorder(threshold(0.5))
+    ledger = fight(Square(steps=20), model, [[0.45, 0.5], [0.1, 0.5]], [0, 0], 0.1)
     assert ledger.fooled.tolist() == [True, False]
     assert ledger.forwards[0] == ledger.first_success[0] < 21 and ledger.forwards[1] == 21
 
 
 def test_restarts_differ_and_add_up():
-    target = Recorder(unbeaten(), IMAGE)
-    ledger = fight(Square(steps=4, restarts=2), target, torch.full((2, 3, 12, 12), 0.5), [0, 0], 0.1)
-    assert ledger.forwards.tolist() == [10, 10] and not torch.equal(target.calls[0], target.calls[5])
+    model = Recorder(unbeaten(), IMAGE)
+    ledger = fight(Square(steps=4, restarts=2), model, torch.full((2, 3, 12, 12), 0.5), [0, 0], 0.1)
+    assert ledger.forwards.tolist() == [10, 10] and not torch.equal(model.calls[0], model.calls[5])
     assert Square(steps=4, restarts=2).cost(10) == (10, 0) and Square().cost(10) == (5001, 0)
 
 
 def test_much_data_is_searched_in_groups(monkeypatch):
     whole = asked(IMAGE, "linf", 0.1, n=5, steps=12)[1]
     monkeypatch.setattr("brinell.attacks.square.ROOM", 2 * 3 * 12 * 12)
-    target = Recorder(unbeaten(), IMAGE)
+    model = Recorder(unbeaten(), IMAGE)
     x = Streams.of(9, torch.arange(5)).uniform(3, 12, 12) * 0.4 + 0.3
-    fight(Square(steps=12), target, x, [0] * 5, 0.1)
-    assert [len(call) for call in target.calls] == [2] * 26 + [1] * 13
-    torch.testing.assert_close(torch.stack(target.calls[:13]), whole[:, :2])
+    fight(Square(steps=12), model, x, [0] * 5, 0.1)
+    assert [len(call) for call in model.calls] == [2] * 26 + [1] * 13
+    torch.testing.assert_close(torch.stack(model.calls[:13]), whole[:, :2])
 
 
 def test_memory_order_does_not_matter():
     plain = asked(IMAGE, "l2", 1.0, steps=12)[1]
-    target = Recorder(unbeaten(), IMAGE)
+    model = Recorder(unbeaten(), IMAGE)
     x = (Streams.of(9, torch.arange(3)).uniform(3, 12, 12) * 0.4 + 0.3).contiguous(memory_format=torch.channels_last)
-    fight(Square(steps=12), target, x, [0] * 3, 1.0, "l2")
-    torch.testing.assert_close(torch.stack(target.calls), plain)
+    fight(Square(steps=12), model, x, [0] * 3, 1.0, "l2")
+    torch.testing.assert_close(torch.stack(model.calls), plain)
 
 
 @pytest.mark.parametrize("settings", [{"steps": 0}, {"restarts": 0}, {"p_init": 0.0}, {"p_init": 1.5}, {"loss": "dlr"}])
@@ -382,15 +382,15 @@ def test_deals_are_the_same_in_any_company():
 @pytest.mark.slow
 def test_an_undefended_network_falls_to_few_queries(root, shared):
     """At Linf 0.05 the published mean of undefended CIFAR-10 networks is 73 queries."""
-    target, x, y = opened(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 16)
-    ledger = fight(Square(steps=500), target, x, y, 0.05)
+    model, x, y = opened(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 16)
+    ledger = fight(Square(steps=500), model, x, y, 0.05)
     assert ledger.fooled.all() and ledger.first_success.float().mean() < 150
 
 
 @pytest.mark.slow
 def test_it_finds_what_pgd_does_not_on_a_masked_network(root, shared):
     """`cnn4_pgd` of MNIST at 0.3 hides its gradients a little: 185 of the first 200 survive PGD, 178 Square as well."""
-    target, x, y = opened(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 100)
-    white_box = fight(PGD(steps=40), target, x, y, 0.3)
-    black_box = fight(Square(steps=1500), target, x, y, 0.3)
+    model, x, y = opened(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 100)
+    white_box = fight(PGD(steps=40), model, x, y, 0.3)
+    black_box = fight(Square(steps=1500), model, x, y, 0.3)
     assert (black_box.fooled & ~white_box.fooled).any() and black_box.fooled.sum() >= white_box.fooled.sum()

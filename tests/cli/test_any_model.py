@@ -95,7 +95,7 @@ def test_labels_alone(work, tmp_path, capsys):
 
 def test_a_benchmark_set_of_a_table(work, tmp_path):
     data, model, out = (*words(work, "")[2:3], *words(work, "")[8:9], tmp_path / "set")
-    told = ["--filters", "gaussian-noise+salt-and-pepper", "--steps", "40", "--levels", "1,1.5", "--samples", "8"]
+    told = ["--distortions", "gaussian-noise+salt-and-pepper", "--steps", "40", "--levels", "1,1.5", "--samples", "8"]
     assert cli(["benchmark", "--data", data, "--model", model, *told, "--out", str(out)]) == 0
     scored = tmp_path / "scored"
     assert cli(["audit", "--data", f"bench:{out}", "--model", model, "--eps", "0", "--out", str(scored)]) == 0

@@ -116,7 +116,7 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
         (["audit", "{work}/nowhere.toml"], "there is no file .*nowhere.toml"),
         (["audit", "{work}/bad.toml"], "bad.toml is no TOML"),
         (["audit", "{work}/unknown.toml"], "there is no setting 'modle', did you mean 'model'"),
-        (["audit", "--model", "digits-cmm"], "there is no target 'digits-cmm', did you mean 'digits-cnn'"),
+        (["audit", "--model", "digits-cmm"], "there is no model 'digits-cmm', did you mean 'digits-cnn'"),
         (["audit", "--data", "digitz"], "there is no dataset 'digitz', did you mean 'digits'"),
         (["audit", "--model", "torch:{work}/syntax.py:model"], "syntax.py failed on import with SyntaxError"),
         (["audit", "--model", "torch:{work}/raises.py:model"], "raises.py failed on import with ModuleNotFoundError"),

@@ -54,8 +54,8 @@ def test_records_to_the_page(recipe, root, tmp_path, capsys):
     model, _ = trained(recipe, root, data, tmp_path, epochs=8)
     held = f"wfdb:{tmp_path}/d?without=a"
     words = ("--data", held, "--model", model, "--eps", "0.5,20", "--samples", "8", "--out", str(tmp_path / "run"))
-    filters = "baseline-wander+mains-hum+muscle-noise+electrode-pop+dropout+gain"
-    rlab = f"rlab?filters={filters}&steps=40&draws=2&severities=5"
+    distortions = "baseline-wander+mains-hum+muscle-noise+electrode-pop+dropout+gain"
+    rlab = f"rlab?distortions={distortions}&steps=40&draws=2&severities=5"
     result, left_out = audit(capsys, *words, "--attack", rlab, "--attack", "apgd?steps=20")
     assert result["clean_accuracy"]["value"] >= 0.9 and result["robust_accuracy"][-1]["value"] == 0
     assert left_out == [(None, "record c has no annotations (c.atr): left out")]
@@ -107,7 +107,7 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     assert recipe.score(net, x, labels, 2).accuracy > 0.95
     swapped = torch.cat([x[:, :1], x[:, 1:].roll(4, 0)], 1)  # recordings take turns, and in each N and S do
     assert recipe.score(net, swapped, labels, 2).accuracy < 0.05, "it is the rhythm that tells"
-    rlab = "rlab?filters=electrode-pop+muscle-noise&steps=30&draws=2&severities=5"
+    rlab = "rlab?distortions=electrode-pop+muscle-noise&steps=30&draws=2&severities=5"
     words = ("--data", data, "--model", f"{model}&args=classes=2", "--eps", "1,100", "--samples", "8")
     attacks = [word for attack in ("pgd?steps=10", "square?steps=50", rlab) for word in ("--attack", f"{attack}&alone=true")]
     result, _ = audit(capsys, *words, "--out", str(tmp_path / "run"), *attacks)
@@ -138,7 +138,7 @@ def test_real_beats_of_patients_kept_apart(recipe, root, shared, tmp_path, capsy
     assert found.accuracy > 0.6 and found.balanced > 1.5 / 5
     words = ("--data", data["test_ds2"], "--model", model, "--eps", "100", "--samples", "18", "--out", str(tmp_path / "run"))
     result, _ = audit(
-        capsys, *words, "--attack", "rlab?filters=electrode-pop+muscle-noise&steps=100&draws=2&severities=5&clean_up=false"
+        capsys, *words, "--attack", "rlab?distortions=electrode-pop+muscle-noise&steps=100&draws=2&severities=5&clean_up=false"
     )
     assert result["robust_accuracy"][0]["k"] == 0 and result["n"] == 18, "beats that may be distorted freely all fall"
 

@@ -29,7 +29,7 @@ def spec(folder: Path, *options: str) -> tuple[str, ...]:
 def test_a_folder_of_videos_is_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _videos.folder(tmp_path / "data")
     out = str(tmp_path / "run")
-    attacks = ("--attack", "apgd?steps=5", "--attack", "rlab?steps=30&patch=4x10x14&filters=frame-drop+gaussian-noise")
+    attacks = ("--attack", "apgd?steps=5", "--attack", "rlab?steps=30&patch=4x10x14&distortions=frame-drop+gaussian-noise")
     answer = told(capsys, "audit", *spec(tmp_path), *attacks, "--norm", "l2", "--eps", "0:40:3", "--out", out)
     assert (answer["n"], answer["clean_accuracy"]["value"]) == (6, 1) and answer["robust_accuracy"][-1]["value"] < 1
     assert told(capsys, "verify", out)["passed"]
@@ -64,7 +64,7 @@ def test_agents_and_benchmark_sets_leave_them_out(tmp_path: Path, capsys: pytest
     made = str(tmp_path / "set")
     assert cli(["train-agent", *spec(tmp_path), "--out", str(tmp_path / "agent.safetensors")]) == 2
     assert "2 correctly classified inputs are too few to train on" in capsys.readouterr().err, "all that can be read"
-    sets = ("--filters", "frame-drop", "--patch", "4x10x14", "--steps", "20", "--refine", "0", "--levels", "1")
+    sets = ("--distortions", "frame-drop", "--patch", "4x10x14", "--steps", "20", "--refine", "0", "--levels", "1")
     assert told(capsys, "benchmark", *spec(tmp_path), *sets, "--out", made)["samples"] == 2
 
 
@@ -83,7 +83,7 @@ def test_the_example_network_on_gestures(root: Path, shared: Path, tmp_path: Pat
     said = subprocess.run([*train, "--epochs", "2", "--threads", "1"], capture_output=True, text=True, check=True).stdout
     assert "112 clips to train on, 48 held out" in said
     model = f"torch:{root / 'examples' / 'models' / 'video.py'}:r2plus1d?weights={out / 'weights.safetensors'}"
-    attack = "rlab?filters=frame-drop+compression-blocks&steps=20"
+    attack = "rlab?distortions=frame-drop+compression-blocks&steps=20"
     words = ("--model", model, "--attack", attack, "--norm", "l2", "--eps", "60", "--samples", "4")
     answer = told(capsys, "audit", "--data", f"npz:{out / 'test.npz'}", *words, "--out", str(tmp_path / "run"))
     assert answer["n"] == 4 and [c["name"] for c in answer["per_class"]]

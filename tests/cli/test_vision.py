@@ -50,9 +50,9 @@ def labelled(folder: Path, weights: Path) -> Domain:
 
     write()
     data = ImageFolder(path=str(folder))()
-    target = Timm(path=NAME, weights=str(weights), classes=CLASSES)(data.domain)
+    model = Timm(path=NAME, weights=str(weights), classes=CLASSES)(data.domain)
     with torch.no_grad():
-        for row, label in zip(rows, target.predict(data.load(range(len(rows)))).argmax(1).tolist(), strict=True):
+        for row, label in zip(rows, model.predict(data.load(range(len(rows)))).argmax(1).tolist(), strict=True):
             row["label"] = label
     rows[0]["label"] = (int(rows[0]["label"]) + 1) % CLASSES
     write()

@@ -6,7 +6,7 @@ import pytest
 
 from brinell import plugins
 from brinell.core.domain import Domain
-from brinell.testing import check_attack, check_dataset, check_distance, check_filter, check_target
+from brinell.testing import check_attack, check_dataset, check_distance, check_distortion, check_model
 
 # Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
 SHORTER = {
@@ -55,9 +55,9 @@ def test_distance(name):
     assert distance.name == name
 
 
-@pytest.mark.parametrize("name", plugins.names("filter"))
+@pytest.mark.parametrize("name", plugins.names("distortion"))
 def test_filter(name):
-    check_filter(plugins.load("filter", name))
+    check_distortion(plugins.load("distortion", name))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_filter(name):
     ],
 )
 def test_filter_with_other_settings(name, settings):
-    check_filter(plugins.load("filter", name), **settings)
+    check_distortion(plugins.load("distortion", name), **settings)
 
 
 def _opens_without_path(kind):
@@ -83,9 +83,9 @@ def test_dataset(name, split):
     check_dataset(plugins.build("dataset", name, {"split": split})())
 
 
-@pytest.mark.parametrize("name", _opens_without_path("target"))
+@pytest.mark.parametrize("name", _opens_without_path("model"))
 def test_target(name):
-    check_target(plugins.build("target", name, {})(Domain(kind="image", shape=(1, 8, 8), levels=17)))
+    check_model(plugins.build("model", name, {})(Domain(kind="image", shape=(1, 8, 8), levels=17)))
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)])
@@ -103,6 +103,6 @@ def test_the_discovered_are_the_shipped():
     # A folder that is no longer found would empty the tests above without failing any.
     assert {"apgd", "fgsm", "pgd"} <= set(plugins.names("attack"))
     assert {"linf", "l2", "l1", "l0"} <= set(plugins.names("distance"))
-    assert {"gaussian-noise", "signed-patch"} <= set(plugins.names("filter"))
+    assert {"gaussian-noise", "signed-patch"} <= set(plugins.names("distortion"))
     assert {"digits", "npz"} <= set(plugins.names("dataset"))
-    assert {"digits-cnn", "torch"} <= set(plugins.names("target"))
+    assert {"digits-cnn", "torch"} <= set(plugins.names("model"))

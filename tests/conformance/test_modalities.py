@@ -10,7 +10,7 @@ from _helpers import distance, fight
 from brinell import plugins
 from brinell.core.domain import KINDS, Domain
 from brinell.core.streams import Streams
-from brinell.testing.linear import LinearTarget, linear_problem
+from brinell.testing.linear import LinearModel, linear_problem
 
 SHORT = {
     "rlab": {"steps": 3, "draws": 1, "clean_up": False},
@@ -50,11 +50,11 @@ def test_bounds_of_each_channel_are_bounds(name):
     for kind in KINDS:
         for norm in sorted(attack.distances):
             problem = linear_problem(kind, norm, n=4)
-            domain, target = problem.target.domain, problem.target
+            domain, model = problem.model.domain, problem.model
             channels = domain.shape[0]
-            each = LinearTarget(target.weight, target.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
+            each = LinearModel(model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
             eps = 1.5 * problem.margin
-            one, other = (fight(attack, model, problem.batch.x, problem.batch.y, eps, norm) for model in (target, each))
+            one, other = (fight(attack, one, problem.batch.x, problem.batch.y, eps, norm) for one in (model, each))
             assert torch.equal(one.fooled, other.fooled) and torch.equal(one.forwards, other.forwards), (kind, norm)
             assert torch.allclose(one.closest, other.closest, atol=1e-5), (kind, norm)
 
@@ -69,10 +69,10 @@ def test_inputs_with_nothing_to_spare(name):
                 domain, size = Domain(kind=kind, shape=shape, low=-2.0, high=6.0), math.prod(shape)
                 x = -2 + 8 * Streams.of(1, torch.arange(5)).uniform(*shape)
                 weight = Streams.of(0, torch.arange(1)).fold(str(shape)).normal(3, size)[0]
-                target = LinearTarget(weight, -2 * weight.sum(1), domain)
+                model = LinearModel(weight, -2 * weight.sum(1), domain)
                 low, high = domain.bounds()
                 eps = float(distance(norm).size((high - low).expand(1, *shape)))
-                ledger = fight(attack, target, x, target.predict(x).argmax(1), eps, norm, batch_size=4)
+                ledger = fight(attack, model, x, model.predict(x).argmax(1), eps, norm, batch_size=4)
                 assert domain.excess(ledger.closest) <= domain.slack, (kind, shape, norm)
                 found += int(ledger.fooled.sum())
     assert found

@@ -12,7 +12,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.testing import check_dataset, check_distance, check_target, linear_problem
+from brinell.testing import check_dataset, check_distance, check_model, linear_problem
 
 LINF = type(plugins.build("distance", "linf", {}))
 L2 = type(plugins.build("distance", "l2", {}))
@@ -254,7 +254,7 @@ def test_dataset(violator):
 
 
 class Net:
-    """An honest target: a small network with a batch norm in evaluation mode."""
+    """An honest model: a small network with a batch norm in evaluation mode."""
 
     name = "planted"
     classes = 3
@@ -342,11 +342,11 @@ TARGETS = {
 
 
 def test_honest_targets_pass():
-    check_target(Net())
-    check_target(linear_problem("image", "l2").target)
+    check_model(Net())
+    check_model(linear_problem("image", "l2").model)
 
 
 @pytest.mark.parametrize("violator", TARGETS, ids=lambda violator: violator.__name__)
 def test_target(violator):
-    with pytest.raises(ContractError, match=f"target planted ({TARGETS[violator]})"):
-        check_target(violator())
+    with pytest.raises(ContractError, match=f"model planted ({TARGETS[violator]})"):
+        check_model(violator())

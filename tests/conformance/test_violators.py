@@ -14,7 +14,7 @@ import torch
 from brinell.core.errors import ContractError
 from brinell.core.losses import margin
 from brinell.core.model import Access
-from brinell.testing import LinearTarget, check_attack
+from brinell.testing import LinearModel, check_attack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Honest:
 
     def __call__(self, ledger, batch, threat, rng):
         x, _ = self.step(ledger, batch, threat)
-        if ledger.standing(batch.ids).any():
+        if ledger.active(batch.ids).any():
             ledger.scores(batch.ids, x)
 
     def step(self, ledger, batch, threat):
@@ -50,7 +50,7 @@ class Noise(Honest):
 
     def __call__(self, ledger, batch, threat, rng):
         for draw in range(10):
-            stands = ledger.standing(batch.ids)
+            stands = ledger.active(batch.ids)
             if not stands.any():
                 return
             batch, threat, rng = batch.select(stands), threat.select(stands), rng.select(stands)
@@ -63,8 +63,8 @@ def test_the_honest_ones_pass(honest):
     check_attack(honest)
 
 
-def ledger_behind(desk):
-    return desk.scores.__closure__[0].cell_contents
+def ledger_behind(oracle):
+    return oracle.scores.__closure__[0].cell_contents
 
 
 class NoOp(Honest):
@@ -184,13 +184,13 @@ class ChangesTheWeights(Honest):
     def __call__(self, ledger, batch, threat, rng):
         super().__call__(ledger, batch, threat, rng)
         for thing in gc.get_objects():
-            if type(thing) is LinearTarget:
+            if type(thing) is LinearModel:
                 thing.weight.mul_(2)
 
 
 class CallsAroundTheLedger(Honest):
     def __call__(self, ledger, batch, threat, rng):
-        ledger_behind(ledger)._target.predict(batch.x)
+        ledger_behind(ledger)._model.predict(batch.x)
         super().__call__(ledger, batch, threat, rng)
 
 

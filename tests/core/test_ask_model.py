@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from _helpers import Recorder
-from brinell.core.errors import RequestError, TargetError
+from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import ask
 
 X = torch.zeros(3, 2)
@@ -18,9 +18,7 @@ def failing(error):
 
 
 def test_the_models_own_error_in_one_line():
-    with pytest.raises(
-        TargetError, match=r"^model recorder failed on a batch of 3 inputs \(RuntimeError: out of memory, 2 GiB\)"
-    ):
+    with pytest.raises(ModelError, match=r"^model recorder failed on a batch of 3 inputs \(RuntimeError: out of memory, 2 GiB\)"):
         ask(failing(RuntimeError("out of\n memory, 2 GiB")), X)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from _helpers import Recorder, batch_of, threat_of
 from brinell.core.eot import Looks
-from brinell.core.errors import ContractError, TargetError
+from brinell.core.errors import ContractError, ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
 
@@ -33,9 +33,9 @@ def mean_of(taken, value):
 
 
 def test_a_model_that_draws_for_each_row_is_shown_copies_in_full_batches():
-    target, taken = slopes(torch.rand(60).tolist(), rows=True)
-    mean = Looks(target, 20, batch_size=12).mean(X)
-    assert [len(x) for x in target.calls] == [6, 12, 12, 12, 12, 6]
+    model, taken = slopes(torch.rand(60).tolist(), rows=True)
+    mean = Looks(model, 20, batch_size=12).mean(X)
+    assert [len(x) for x in model.calls] == [6, 12, 12, 12, 12, 6]
     for row in range(3):
         assert sum(x == pytest.approx(X[row, 0].item()) for x, _ in taken) == 20
         assert mean[row, 1].item() == pytest.approx(mean_of(taken, X[row, 0].item()) * X[row, 0].item(), rel=1e-5)
@@ -43,16 +43,16 @@ def test_a_model_that_draws_for_each_row_is_shown_copies_in_full_batches():
 
 def test_a_model_that_draws_for_each_call_is_given_a_call_for_each_look():
     """Slopes 1, 5, 9 and so on; the two copies of the first call are answered alike, and nothing is copied after it."""
-    target, _ = slopes([1.0, 5.0, 9.0, 13.0], rows=False)
-    mean = Looks(target, 5, batch_size=12).mean(X)
-    assert [len(x) for x in target.calls] == [6, 3, 3, 3]
+    model, _ = slopes([1.0, 5.0, 9.0, 13.0], rows=False)
+    mean = Looks(model, 5, batch_size=12).mean(X)
+    assert [len(x) for x in model.calls] == [6, 3, 3, 3]
     torch.testing.assert_close(mean[:, 1], X[:, 0] * (1 + 1 + 5 + 9 + 13) / 5)
 
 
 def test_no_room_for_copies():
-    target, _ = slopes([1.0, 5.0, 9.0], rows=False)
-    every = Looks(target, 3, batch_size=5).every(X)
-    assert [len(x) for x in target.calls] == [3, 3, 3]
+    model, _ = slopes([1.0, 5.0, 9.0], rows=False)
+    every = Looks(model, 3, batch_size=5).every(X)
+    assert [len(x) for x in model.calls] == [3, 3, 3]
     torch.testing.assert_close(every[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0])
 
 
@@ -62,43 +62,43 @@ def test_one_look_is_the_models_own_answer():
 
 
 def test_answers_of_another_shape():
-    with pytest.raises(TargetError, match=r"model recorder answered \(6, 1\) to 6 inputs, not \(6, 2\)"):
+    with pytest.raises(ModelError, match=r"model recorder answered \(6, 1\) to 6 inputs, not \(6, 2\)"):
         Looks(Recorder(lambda x: x[:, :1]), 3).mean(X)
 
 
 # The ledger
 
 
-def ledger_of(target, looks, n=3, **options):
+def ledger_of(model, looks, n=3, **options):
     batch = batch_of(X[:n], [0] * n)
-    return Ledger(target, batch, threat_of(0.5, n=n), looks=looks, **options), batch
+    return Ledger(model, batch, threat_of(0.5, n=n), looks=looks, **options), batch
 
 
 @pytest.mark.parametrize("rows", [True, False])
 @pytest.mark.parametrize("batch_size", [2, 3, 8, 100])
 def test_logits_loss_and_gradient_are_means(rows, batch_size):
     """The lead is slope times x0 and negative: loss and gradient of a row are the mean of the slopes that it drew."""
-    target, taken = slopes((-torch.rand(30)).tolist(), rows=rows)
-    ledger, batch = ledger_of(target, 6, batch_size=batch_size)
-    answer = ledger.desk().gradient(batch.ids, batch.x, margin)
+    model, taken = slopes((-torch.rand(30)).tolist(), rows=rows)
+    ledger, batch = ledger_of(model, 6, batch_size=batch_size)
+    answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
     slope = torch.tensor([mean_of(taken, x) for x in X[:, 0].tolist()], dtype=torch.float32)
     torch.testing.assert_close(answer.logits[:, 1], slope * X[:, 0])
     torch.testing.assert_close(answer.loss, slope * X[:, 0])
     torch.testing.assert_close(answer.grad, torch.stack([slope, torch.zeros(3)], 1))
     torch.testing.assert_close(ledger.best_margin, slope * X[:, 0])
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 6, 6] and target.seen == 18
+    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 6, 6] and model.seen == 18
 
 
 def test_differences_are_means_and_extra_tensors_go_with_their_copies():
-    target, taken = slopes((-torch.rand(24)).tolist(), rows=True)
-    ledger, batch = ledger_of(target, 4)
-    answer = ledger.desk().differences(batch.ids, batch.x, torch.ones(3, 1, dtype=torch.int64))
+    model, taken = slopes((-torch.rand(24)).tolist(), rows=True)
+    ledger, batch = ledger_of(model, 4)
+    answer = ledger.oracle().differences(batch.ids, batch.x, torch.ones(3, 1, dtype=torch.int64))
     slope = torch.tensor([mean_of(taken, x) for x in X[:, 0].tolist()], dtype=torch.float32)
     torch.testing.assert_close(answer.lead[:, 0], slope * X[:, 0])
     torch.testing.assert_close(answer.grad[:, 0, 0], slope)
     taken.clear()
     weights = torch.tensor([1.0, 10.0, 100.0])
-    answer = ledger.desk().gradient(batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights)
+    answer = ledger.oracle().gradient(batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights)
     slope = torch.tensor([mean_of(taken, x) for x in X[:, 0].tolist()], dtype=torch.float32)
     torch.testing.assert_close(answer.grad[:, 0], weights * slope)
 
@@ -108,9 +108,9 @@ def test_one_lucky_answer_is_no_success(ask):
     """The lead is 1, then -1, -1: one look is fooled, the mean of three is not; where it is 1, 1, -1 the mean is."""
     extra = (margin,) if ask == "gradient" else ()
     for values, looks, success in [([10, -10, -10], 1, 1), ([10, -10, -10], 3, 0), ([10, 10, -10], 3, 3)]:
-        target, _ = slopes([float(value) for value in values], rows=True)
-        ledger, batch = ledger_of(target, looks, n=1)
-        getattr(ledger.desk(), ask)(batch.ids, batch.x, *extra)
+        model, _ = slopes([float(value) for value in values], rows=True)
+        ledger, batch = ledger_of(model, looks, n=1)
+        getattr(ledger.oracle(), ask)(batch.ids, batch.x, *extra)
         assert ledger.first_success.tolist() == [success]
         assert ledger.best_margin.item() == pytest.approx(np.mean(values[:looks]) * 0.2)
 
@@ -140,29 +140,29 @@ queries = st.lists(
 @settings(max_examples=40)
 @given(queries, st.integers(1, 5), st.integers(1, 9))
 def test_the_count_is_the_models_own(queries, looks, batch_size):
-    target, shown, back = counting()
+    model, shown, back = counting()
     passes = []
-    ledger, batch = ledger_of(target, looks, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
+    ledger, batch = ledger_of(model, looks, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
     for kind, ids in queries:
         x = X[ids]
         extra = (margin,) if kind == "gradient" else ()
-        getattr(ledger.desk(), kind)(torch.tensor(ids), x, *extra)
+        getattr(ledger.oracle(), kind)(torch.tensor(ids), x, *extra)
     assert ledger.forwards.tolist() == [shown.get(round(value, 4), 0) for value in X[:, 0].tolist()]
-    assert sum(f for f, _ in passes) == target.seen
+    assert sum(f for f, _ in passes) == model.seen
     assert int(ledger.backwards.sum()) == sum(back) == sum(b for _, b in passes)
-    assert max(len(x) for x in target.calls) <= batch_size
+    assert max(len(x) for x in model.calls) <= batch_size
 
 
 def test_a_budget_counts_evaluations():
-    target, _, _ = counting()
-    ledger, batch = ledger_of(target, 3, queries=7)
-    desk = ledger.desk()
+    model, _, _ = counting()
+    ledger, batch = ledger_of(model, 3, queries=7)
+    oracle = ledger.oracle()
     with pytest.raises(ContractError, match="budget of 7 queries is spent"):
-        desk.scores(torch.tensor([0, 0, 0]), X[[0, 0, 0]])
-    assert target.seen == 0
-    desk.scores(torch.tensor([0, 0, 1]), X[[0, 0, 1]])
+        oracle.scores(torch.tensor([0, 0, 0]), X[[0, 0, 0]])
+    assert model.seen == 0
+    oracle.scores(torch.tensor([0, 0, 1]), X[[0, 0, 1]])
     assert ledger.forwards.tolist() == [6, 3, 0]
-    assert desk.standing(batch.ids).tolist() == [False, True, True]
+    assert oracle.active(batch.ids).tolist() == [False, True, True]
     with pytest.raises(ContractError, match="budget of 7 queries is spent"):
-        desk.gradient(batch.ids, X, margin)
-    assert target.seen == 9
+        oracle.gradient(batch.ids, X, margin)
+    assert model.seen == 9

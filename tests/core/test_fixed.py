@@ -18,8 +18,8 @@ from brinell.core.losses import margin
 from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, extent
-from brinell.models._torch_model import TorchTarget
-from brinell.testing.linear import LinearTarget, linear_problem
+from brinell.models._torch_model import TorchModel
+from brinell.testing.linear import LinearModel, linear_problem
 
 AGE, SEX, INCOME = Column("age", 0.0, 100.0), Column("sex", fixed=True, values=("f", "m")), Column("income", -1e4, 9e4)
 DOMAIN = Domain(kind="vector", shape=(3,), low=(0.0, 0.0, 0.0), high=(1.0, 5000.0, 1.0), columns=(AGE, SEX, INCOME))
@@ -68,9 +68,9 @@ def test_a_module_is_asked_in_the_units_of_the_table():
             return x[:, :2]
 
     x = torch.tensor([[0.5, 3.0, 0.25]])
-    TorchTarget(Sees(), DOMAIN, 2).predict(x)
+    TorchModel(Sees(), DOMAIN, 2).predict(x)
     assert seen[-1].tolist() == [[50.0, 3.0, 15000.0]]
-    TorchTarget(Sees(), DOMAIN, 2, preprocessing={"mean": [50.0, 3.0, 0.0], "std": 10.0, "axis": -1}).predict(x)
+    TorchModel(Sees(), DOMAIN, 2, preprocessing={"mean": [50.0, 3.0, 0.0], "std": 10.0, "axis": -1}).predict(x)
     assert seen[-1].tolist() == [[0.0, 0.0, 1500.0]]
 
 
@@ -108,20 +108,20 @@ def first_minus_third(x):
 
 
 def of_two(eps=0.5, norm="linf", **settings):
-    target = Recorder(first_minus_third, DOMAIN)
+    model = Recorder(first_minus_third, DOMAIN)
     batch = batch_of([[0.6, 7.0, 0.4], [0.9, 4000.0, 0.1]], [0, 0])
-    return target, batch, Ledger(target, batch, threat_of(eps, norm, DOMAIN, n=2), **settings)
+    return model, batch, Ledger(model, batch, threat_of(eps, norm, DOMAIN, n=2), **settings)
 
 
 def test_the_model_sees_the_clean_value_beside_what_is_proposed():
-    target, batch, ledger = of_two()
+    model, batch, ledger = of_two()
     assert ledger.batch.x.tolist() == [pytest.approx([0.6, 0.4]), pytest.approx([0.9, 0.1])]
     assert ledger.threat.domain == DOMAIN.free
     ids = torch.tensor([1, 0, 1])
     proposed = torch.tensor([[0.5, 0.3], [0.3, 0.7], [0.4, 0.6]])
-    scores = ledger.desk().scores(ids, proposed)
+    scores = ledger.oracle().scores(ids, proposed)
     whole = torch.tensor([[0.5, 4000.0, 0.3], [0.3, 7.0, 0.7], [0.4, 4000.0, 0.6]])
-    assert torch.equal(target.calls[-1], whole) and torch.equal(scores, first_minus_third(whole))
+    assert torch.equal(model.calls[-1], whole) and torch.equal(scores, first_minus_third(whole))
     assert ledger.forwards.tolist() == [1, 2]
     assert ledger.fooled.tolist() == [True, False]
     assert ledger.closest[0].tolist() == pytest.approx([0.3, 7.0, 0.7]), "the find is a whole input"
@@ -130,10 +130,10 @@ def test_the_model_sees_the_clean_value_beside_what_is_proposed():
 
 def test_gradients_are_those_of_what_may_change():
     ledger = of_two()[2]
-    desk, ids = ledger.desk(), torch.arange(2)
-    answer = desk.gradient(ids, ledger.batch.x, margin)
+    oracle, ids = ledger.oracle(), torch.arange(2)
+    answer = oracle.gradient(ids, ledger.batch.x, margin)
     assert answer.grad.tolist() == [[-200.0, 200.0]] * 2
-    answer = desk.differences(ids, ledger.batch.x, torch.ones(2, 1, dtype=torch.int64))
+    answer = oracle.differences(ids, ledger.batch.x, torch.ones(2, 1, dtype=torch.int64))
     assert answer.grad.tolist() == [[[-200.0, 200.0]]] * 2
 
 
@@ -146,26 +146,26 @@ def test_a_signal_is_judged_with_its_fixed_channel():
         z = x[:, 1, 0] - x[:, 0].sum(1)
         return torch.stack([z, -z], 1)
 
-    target = Recorder(answer, domain)
-    ledger = Ledger(target, batch, threat_of(0.5, "linf", domain, n=2))
+    model = Recorder(answer, domain)
+    ledger = Ledger(model, batch, threat_of(0.5, "linf", domain, n=2))
     assert torch.equal(ledger.batch.x, x[:, :1]) and ledger.threat.domain == domain.free
-    desk, ids = ledger.desk(), torch.tensor([1, 0])
-    desk.scores(ids, x[[1, 0], :1] + 0.25)
-    assert torch.equal(target.calls[-1][:, 1], x[[1, 0], 1]) and ledger.fooled.tolist() == [True, False]
+    oracle, ids = ledger.oracle(), torch.tensor([1, 0])
+    oracle.scores(ids, x[[1, 0], :1] + 0.25)
+    assert torch.equal(model.calls[-1][:, 1], x[[1, 0], 1]) and ledger.fooled.tolist() == [True, False]
     assert torch.equal(ledger.closest[0], torch.tensor([[0.35, 0.45], [0.5, 0.5]]))
-    assert desk.gradient(ids, x[:, :1], margin).grad.tolist() == [[[2.0, 2.0]]] * 2
-    assert desk.differences(ids, x[:, :1], torch.ones(2, 1, dtype=torch.int64)).grad.tolist() == [[[[2.0, 2.0]]]] * 2
+    assert oracle.gradient(ids, x[:, :1], margin).grad.tolist() == [[[2.0, 2.0]]] * 2
+    assert oracle.differences(ids, x[:, :1], torch.ones(2, 1, dtype=torch.int64)).grad.tolist() == [[[[2.0, 2.0]]]] * 2
     with pytest.raises(ContractError, match=r"inputs of shape \(2, 2, 2\)"):
-        desk.scores(ids, x)
+        oracle.scores(ids, x)
 
 
 def test_whole_inputs_and_clean_ones_that_were_written_into_are_refused():
     _, batch, ledger = of_two()
     with pytest.raises(ContractError, match=r"inputs of shape \(2, 3\)"):
-        ledger.desk().scores(torch.arange(2), batch.x)
+        ledger.oracle().scores(torch.arange(2), batch.x)
     ledger.batch.x.zero_()
     with pytest.raises(ContractError, match="wrote into the clean inputs"):
-        ledger.desk().scores(torch.arange(2), ledger.batch.x.clone())
+        ledger.oracle().scores(torch.arange(2), ledger.batch.x.clone())
 
 
 # Every attack
@@ -193,21 +193,18 @@ def test_no_attack_changes_what_is_fixed_nor_wastes_its_budget_there(name):
     attack = plugins.build("attack", name, FAST.get(name, {}))
     for norm in sorted(attack.distances):
         problem = linear_problem("vector", norm, n=8)
-        width = problem.target.domain.shape[0]
+        width = problem.model.domain.shape[0]
         columns = tuple(Column(str(at), fixed=at % FIXED == 0) for at in range(width))
-        domain = replace(problem.target.domain, columns=columns)
-        target = LinearTarget(problem.target.weight, problem.target.bias, domain)
+        domain = replace(problem.model.domain, columns=columns)
+        model = LinearModel(problem.model.weight, problem.model.bias, domain)
         free = torch.tensor([at for at in range(width) if at % FIXED])
         for factor in (0.95, 1.05):
             eps = torch.cat(
-                [
-                    factor * _margin_in(target, problem.batch.x[row : row + 1], problem.batch.y[row], free, norm)
-                    for row in range(8)
-                ]
+                [factor * _margin_in(model, problem.batch.x[row : row + 1], problem.batch.y[row], free, norm) for row in range(8)]
             )
             threat = Threat(distance=distance(norm), eps=eps, domain=domain)
-            ledger = Ledger(target, problem.batch, threat, access=attack.access, minimal=attack.family == "minimal", batch_size=5)
-            attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, problem.batch.ids))
+            ledger = Ledger(model, problem.batch, threat, access=attack.access, minimal=attack.family == "minimal", batch_size=5)
+            attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, problem.batch.ids))
             assert torch.equal(ledger.closest[:, ::FIXED], problem.batch.x[:, ::FIXED])
             if factor < 1:
                 assert not ledger.fooled.any()
@@ -218,7 +215,7 @@ def test_no_attack_changes_what_is_fixed_nor_wastes_its_budget_there(name):
 @pytest.mark.parametrize("name", plugins.names("attack"))
 def test_no_attack_changes_a_fixed_channel_of_a_signal(name):
     """Beside a trace that decides nothing below the threshold, a channel that decides all: only what may change is changed."""
-    longer = {"nes": {"steps": 20, "samples": 20}, "rlab": FAST["rlab"] | {"steps": 100, "filters": "signed-patch"}}
+    longer = {"nes": {"steps": 20, "samples": 20}, "rlab": FAST["rlab"] | {"steps": 100, "distortions": "signed-patch"}}
     attack = plugins.build("attack", name, (FAST | longer).get(name, {}))
     length = 24
     domain = Domain(kind="signal", shape=(2, length), low=(-1.0, 0.0), high=(1.0, 4.0), columns=(LEAD, PACE))
@@ -233,26 +230,26 @@ def test_no_attack_changes_a_fixed_channel_of_a_signal(name):
         def forward(self, x):
             return answer(x)
 
-    target = TorchTarget(Model(), domain, 2)
+    model = TorchModel(Model(), domain, 2)
     x = torch.stack([torch.full((3, length), 0.1), torch.tensor([[1.0], [1.0], [1.5]]).expand(3, length)], 1)
-    batch = Batch(ids=torch.arange(3), x=x, y=target.predict(x).argmax(1))
+    batch = Batch(ids=torch.arange(3), x=x, y=model.predict(x).argmax(1))
     sizes = {"linf": 0.3, "l2": 1.5, "l1": 6.0, "l0": 20.0}
     for norm in sorted(attack.distances & sizes.keys()):
         eps = sizes[norm]
         threat = Threat(distance=distance(norm), eps=torch.full((3,), eps), domain=domain)
-        ledger = Ledger(target, batch, threat, access=attack.access, minimal=attack.family == "minimal", queries=4000)
-        attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
+        ledger = Ledger(model, batch, threat, access=attack.access, minimal=attack.family == "minimal", queries=4000)
+        attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
         assert torch.equal(ledger.closest[:, 1], x[:, 1])
         assert not ledger.fooled[2], "what the fixed channel decides stands"
         assert ledger.fooled[:2].all() and not torch.equal(ledger.closest[0, 0], x[0, 0])
 
 
-def _margin_in(target, x, y, free, norm):
+def _margin_in(model, x, y, free, norm):
     """(1,): the exact margin of a linear model in the columns that are free, the others being what they are in this sample."""
     rest = x.clone()
     rest[:, free] = 0
-    bias = target.bias + rest[0] @ target.weight.T
-    part = LinearTarget(target.weight[:, free], bias, Domain(kind="vector", shape=(len(free),)))
+    bias = model.bias + rest[0] @ model.weight.T
+    part = LinearModel(model.weight[:, free], bias, Domain(kind="vector", shape=(len(free),)))
     return part.margin(x[:, free], y[None], norm)
 
 

@@ -6,21 +6,21 @@ from hypothesis import strategies as st
 
 from _helpers import VECTOR, Recorder, batch_of, distance, mlp, threat_of, threshold
 from brinell.core.domain import Domain
-from brinell.core.errors import ContractError, TargetError
-from brinell.core.ledger import ROUNDING, Desk, Ledger
+from brinell.core.errors import ContractError, ModelError
+from brinell.core.ledger import ROUNDING, Ledger, Oracle
 from brinell.core.losses import cross_entropy, dlr, margin
 from brinell.core.model import Access
 from brinell.core.threat import Threat
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 SIX = Domain(kind="vector", shape=(6,))
 
 
 def ledger_of(n=4, eps=0.2, at=0.5, x0=0.4, **settings):
     """`n` samples at 0.4 in front of a threshold at 0.5: class 0, and 0.1 away from class 1."""
-    target = Recorder(threshold(at))
+    model = Recorder(threshold(at))
     batch = batch_of(np.full((n, 2), x0), [0] * n)
-    return Ledger(target, batch, threat_of(eps, n=n), **settings), batch, target
+    return Ledger(model, batch, threat_of(eps, n=n), **settings), batch, model
 
 
 def at(values):
@@ -33,14 +33,14 @@ def at(values):
 
 
 def test_counts_forwards_and_backwards():
-    ledger, batch, target = ledger_of()
-    desk = ledger.desk()
-    desk.scores(batch.ids, batch.x)
-    desk.labels(batch.ids[1:], batch.x[1:])
-    desk.gradient(batch.ids[2:], batch.x[2:], margin)
+    ledger, batch, model = ledger_of()
+    oracle = ledger.oracle()
+    oracle.scores(batch.ids, batch.x)
+    oracle.labels(batch.ids[1:], batch.x[1:])
+    oracle.gradient(batch.ids[2:], batch.x[2:], margin)
     assert ledger.forwards.tolist() == [1, 2, 3, 3]
     assert ledger.backwards.tolist() == [0, 0, 1, 1]
-    assert target.seen == 9
+    assert model.seen == 9
 
 
 queries = st.lists(
@@ -52,33 +52,33 @@ queries = st.lists(
 
 @given(queries, st.integers(1, 9))
 def test_counts_what_the_model_saw_whatever_was_asked(queries, batch_size):
-    ledger, batch, target = ledger_of(6, batch_size=batch_size)
-    desk, forwards, backwards, passes = ledger.desk(), np.zeros(6), np.zeros(6), []
+    ledger, batch, model = ledger_of(6, batch_size=batch_size)
+    oracle, forwards, backwards, passes = ledger.oracle(), np.zeros(6), np.zeros(6), []
     ledger._on_pass = lambda f, b: passes.append((f, b))
     for kind, ids in queries:
         ids = torch.tensor(ids)
         x = batch.x[ids]
-        desk.gradient(ids, x, margin) if kind == "gradient" else getattr(desk, kind)(ids, x)
+        oracle.gradient(ids, x, margin) if kind == "gradient" else getattr(oracle, kind)(ids, x)
         np.add.at(forwards, ids.numpy(), 1)
         np.add.at(backwards, ids.numpy(), kind == "gradient")
     assert ledger.forwards.tolist() == forwards.tolist()
     assert ledger.backwards.tolist() == backwards.tolist()
-    assert target.seen == forwards.sum() == sum(f for f, _ in passes)
+    assert model.seen == forwards.sum() == sum(f for f, _ in passes)
     assert backwards.sum() == sum(b for _, b in passes)
-    assert max(len(x) for x in target.calls) <= batch_size
+    assert max(len(x) for x in model.calls) <= batch_size
 
 
 def test_cuts_queries_into_batches_of_the_model():
-    ledger, batch, target = ledger_of(10, batch_size=4)
-    ledger.desk().scores(batch.ids, batch.x)
-    assert [len(x) for x in target.calls] == [4, 4, 2]
+    ledger, batch, model = ledger_of(10, batch_size=4)
+    ledger.oracle().scores(batch.ids, batch.x)
+    assert [len(x) for x in model.calls] == [4, 4, 2]
 
 
 def test_the_desk_is_functions_and_the_number_of_classes():
-    desk = ledger_of()[0].desk()
-    assert {"scores", "labels", "gradient", "standing", "classes"} <= set(Desk.__dataclass_fields__)
-    assert all(callable(getattr(desk, name)) != (name == "classes") for name in Desk.__dataclass_fields__)
-    assert desk.classes == 2
+    oracle = ledger_of()[0].oracle()
+    assert {"scores", "labels", "gradient", "active", "classes"} <= set(Oracle.__dataclass_fields__)
+    assert all(callable(getattr(oracle, name)) != (name == "classes") for name in Oracle.__dataclass_fields__)
+    assert oracle.classes == 2
 
 
 # Success
@@ -86,7 +86,7 @@ def test_the_desk_is_functions_and_the_number_of_classes():
 
 def test_a_success_is_a_wrong_class_within_the_threat():
     ledger, batch, _ = ledger_of()
-    ledger.desk().scores(batch.ids, at([0.45, 0.55, 0.6, 0.4]))
+    ledger.oracle().scores(batch.ids, at([0.45, 0.55, 0.6, 0.4]))
     assert ledger.fooled.tolist() == [False, True, True, False]
     assert ledger.first_success.tolist() == [0, 1, 1, 0]
     torch.testing.assert_close(ledger.distance, torch.tensor([torch.inf, 0.15, 0.2, torch.inf]))
@@ -96,9 +96,9 @@ def test_a_success_is_a_wrong_class_within_the_threat():
 
 def test_first_success_and_closest_are_remembered_apart():
     ledger, batch, _ = ledger_of(1, minimal=True)
-    desk = ledger.desk()
+    oracle = ledger.oracle()
     for value in (0.45, 0.58, 0.52, 0.56, 0.44):
-        desk.labels(batch.ids, at([value]))
+        oracle.labels(batch.ids, at([value]))
     assert ledger.first_success.tolist() == [2]
     torch.testing.assert_close(ledger.distance, torch.tensor([0.12]))
     torch.testing.assert_close(ledger.closest, at([0.52]))
@@ -107,63 +107,63 @@ def test_first_success_and_closest_are_remembered_apart():
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
 def test_repeated_ids_in_one_query_across_micro_batches(batch_size):
     """Sample 0 is asked about five times: wrong at its third and fifth row, the fifth one closer."""
-    ledger, _, target = ledger_of(2, batch_size=batch_size)
+    ledger, _, model = ledger_of(2, batch_size=batch_size)
     ids = torch.tensor([0, 1, 0, 0, 1, 0, 0])
-    ledger.desk().scores(ids, at([0.41, 0.6, 0.42, 0.59, 0.55, 0.43, 0.51]))
+    ledger.oracle().scores(ids, at([0.41, 0.6, 0.42, 0.59, 0.55, 0.43, 0.51]))
     assert ledger.forwards.tolist() == [5, 2]
     assert ledger.first_success.tolist() == [3, 1]
     torch.testing.assert_close(ledger.distance, torch.tensor([0.11, 0.15]))
     torch.testing.assert_close(ledger.closest, at([0.51, 0.55]))
-    assert target.seen == 7
+    assert model.seen == 7
 
 
 def test_queries_to_success_count_on_from_earlier_queries():
     ledger, batch, _ = ledger_of(2)
-    ledger.desk().scores(batch.ids, batch.x)
-    ledger.desk().scores(torch.tensor([1, 1, 0]), at([0.41, 0.55, 0.55]))
+    ledger.oracle().scores(batch.ids, batch.x)
+    ledger.oracle().scores(torch.tensor([1, 1, 0]), at([0.41, 0.55, 0.55]))
     assert ledger.first_success.tolist() == [2, 3]
 
 
 def test_standing_is_not_fooled_and_not_spent():
     ledger, batch, _ = ledger_of(3, queries=2)
-    desk = ledger.desk()
-    desk.scores(torch.tensor([0, 0, 1]), at([0.41, 0.42, 0.55]))
-    assert desk.standing(batch.ids).tolist() == [False, False, True]
+    oracle = ledger.oracle()
+    oracle.scores(torch.tensor([0, 0, 1]), at([0.41, 0.42, 0.55]))
+    assert oracle.active(batch.ids).tolist() == [False, False, True]
     assert ledger.affordable(batch.ids).tolist() == [False, True, True]
 
 
 def test_a_minimal_attack_goes_on_with_the_fooled():
     ledger, batch, _ = ledger_of(2, minimal=True, queries=2)
-    desk = ledger.desk()
-    desk.scores(batch.ids, at([0.55, 0.41]))
-    assert desk.standing(batch.ids).tolist() == [True, True]
-    desk.scores(batch.ids[:1], at([0.52]))
-    assert desk.standing(batch.ids).tolist() == [False, True]
+    oracle = ledger.oracle()
+    oracle.scores(batch.ids, at([0.55, 0.41]))
+    assert oracle.active(batch.ids).tolist() == [True, True]
+    oracle.scores(batch.ids[:1], at([0.52]))
+    assert oracle.active(batch.ids).tolist() == [False, True]
 
 
 def test_a_minimal_attack_may_look_beyond_eps_but_is_not_credited():
     ledger, batch, _ = ledger_of(1, eps=0.05, minimal=True)
-    ledger.desk().scores(batch.ids, at([0.9]))
+    ledger.oracle().scores(batch.ids, at([0.9]))
     assert not ledger.fooled.any() and ledger.distance.isinf().all()
 
 
 @pytest.mark.parametrize(("lead", "counts"), [(0.5 * ROUNDING, False), (2 * ROUNDING, True), (0.0, False)])
 def test_a_lead_within_rounding_is_no_success(lead, counts):
     """Logits 1 and 1 + lead: the wrong class is ahead by that share of the largest logit."""
-    target = Recorder(lambda x: torch.tensor([1.0, 1.0 + lead]).expand(len(x), 2))
+    model = Recorder(lambda x: torch.tensor([1.0, 1.0 + lead]).expand(len(x), 2))
     batch = batch_of([[0.4, 0.4]], [0])
-    ledger = Ledger(target, batch, threat_of(0.2))
-    ledger.desk().scores(batch.ids, batch.x)
+    ledger = Ledger(model, batch, threat_of(0.2))
+    ledger.oracle().scores(batch.ids, batch.x)
     assert ledger.fooled.tolist() == [counts]
 
 
 def test_each_sample_has_its_own_eps():
-    target = Recorder(threshold(0.5))
+    model = Recorder(threshold(0.5))
     batch = batch_of(np.full((2, 2), 0.4), [0, 0])
-    ledger = Ledger(target, batch, threat_of([0.05, 0.2]))
+    ledger = Ledger(model, batch, threat_of([0.05, 0.2]))
     with pytest.raises(ContractError, match="left the budget: 0.1 beyond eps in linf"):
-        ledger.desk().scores(batch.ids, at([0.55, 0.55]))
-    ledger.desk().scores(torch.tensor([1, 0]), at([0.55, 0.45]))
+        ledger.oracle().scores(batch.ids, at([0.55, 0.55]))
+    ledger.oracle().scores(torch.tensor([1, 0]), at([0.55, 0.45]))
     assert ledger.fooled.tolist() == [False, True]
 
 
@@ -175,96 +175,96 @@ def test_each_sample_has_its_own_eps():
     [(Access.LABELS, ["scores", "gradient"]), (Access.SCORES, ["gradient"]), (Access.GRADIENTS, [])],
 )
 def test_access(access, refused):
-    ledger, batch, target = ledger_of(access=access)
+    ledger, batch, model = ledger_of(access=access)
     asked = {
-        "labels": lambda: ledger.desk().labels(batch.ids, batch.x),
-        "scores": lambda: ledger.desk().scores(batch.ids, batch.x),
-        "gradient": lambda: ledger.desk().gradient(batch.ids, batch.x, margin),
+        "labels": lambda: ledger.oracle().labels(batch.ids, batch.x),
+        "scores": lambda: ledger.oracle().scores(batch.ids, batch.x),
+        "gradient": lambda: ledger.oracle().gradient(batch.ids, batch.x, margin),
     }
     for name, ask in asked.items():
-        before = target.seen
+        before = model.seen
         if name in refused:
             with pytest.raises(ContractError, match=f"has access to {access.name.lower()} only"):
                 ask()
-            assert target.seen == before
+            assert model.seen == before
         else:
             ask()
-            assert target.seen == before + 4
+            assert model.seen == before + 4
 
 
 def test_access_of_the_target_limits_the_attack():
-    ledger, batch, target = ledger_of()
-    target.access = Access.LABELS
-    ledger = Ledger(target, batch, threat_of(0.2, n=4), access=Access.GRADIENTS)
+    ledger, batch, model = ledger_of()
+    model.access = Access.LABELS
+    ledger = Ledger(model, batch, threat_of(0.2, n=4), access=Access.GRADIENTS)
     with pytest.raises(ContractError, match="asked for scores and has access to labels only"):
-        ledger.desk().scores(batch.ids, batch.x)
+        ledger.oracle().scores(batch.ids, batch.x)
 
 
 def test_query_budget_per_sample():
-    ledger, batch, target = ledger_of(3, queries=2)
-    desk = ledger.desk()
-    desk.scores(batch.ids, batch.x)
-    desk.scores(batch.ids[:1], batch.x[:1])
+    ledger, batch, model = ledger_of(3, queries=2)
+    oracle = ledger.oracle()
+    oracle.scores(batch.ids, batch.x)
+    oracle.scores(batch.ids[:1], batch.x[:1])
     with pytest.raises(ContractError, match="budget of 2 queries is spent"):
-        desk.scores(batch.ids, batch.x)
-    assert target.seen == 4, "the model saw a query that was refused"
-    desk.gradient(batch.ids[1:], batch.x[1:], margin)
+        oracle.scores(batch.ids, batch.x)
+    assert model.seen == 4, "the model saw a query that was refused"
+    oracle.gradient(batch.ids[1:], batch.x[1:], margin)
     assert ledger.forwards.tolist() == [2, 2, 2]
 
 
 def test_query_budget_counts_repeats_within_a_query():
-    ledger, batch, target = ledger_of(3, queries=2)
+    ledger, batch, model = ledger_of(3, queries=2)
     with pytest.raises(ContractError, match="budget of 2 queries is spent"):
-        ledger.desk().scores(torch.tensor([0, 1, 1, 1]), batch.x[[0, 1, 1, 1]])
-    assert target.seen == 0
-    ledger.desk().scores(torch.tensor([0, 1, 1]), batch.x[[0, 1, 1]])
+        ledger.oracle().scores(torch.tensor([0, 1, 1, 1]), batch.x[[0, 1, 1, 1]])
+    assert model.seen == 0
+    ledger.oracle().scores(torch.tensor([0, 1, 1]), batch.x[[0, 1, 1]])
     assert ledger.forwards.tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize("x", [1.1, -0.1, torch.nan, torch.inf])
 def test_out_of_bounds(x):
-    ledger, batch, target = ledger_of(eps=5.0)
+    ledger, batch, model = ledger_of(eps=5.0)
     inputs = batch.x.clone()
     inputs[2, 1] = x
     with pytest.raises(ContractError, match="left the bounds of the data"):
-        ledger.desk().scores(batch.ids, inputs)
-    assert target.seen == 0
+        ledger.oracle().scores(batch.ids, inputs)
+    assert model.seen == 0
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_over_budget(norm):
-    target = Recorder(threshold(0.5))
+    model = Recorder(threshold(0.5))
     batch = batch_of([[0.4, 0.4]], [0])
-    ledger = Ledger(target, batch, threat_of(0.2, norm))
+    ledger = Ledger(model, batch, threat_of(0.2, norm))
     step = torch.tensor([[0.2, 0.0]])
-    ledger.desk().scores(batch.ids, batch.x + step)
+    ledger.oracle().scores(batch.ids, batch.x + step)
     with pytest.raises(ContractError, match=f"left the budget: 0.0001 beyond eps in {norm}"):
-        ledger.desk().scores(batch.ids, batch.x + 1.0005 * step)
+        ledger.oracle().scores(batch.ids, batch.x + 1.0005 * step)
 
 
 def test_queries_that_do_not_fit_together():
     ledger, batch, _ = ledger_of()
     for ids, x in [(batch.ids[:2], batch.x), (batch.ids[:0], batch.x[:0]), (batch.ids, batch.x[:, :1])]:
         with pytest.raises(ContractError, match="came with inputs of shape"):
-            ledger.desk().scores(ids, x)
+            ledger.oracle().scores(ids, x)
 
 
 @pytest.mark.parametrize("ask", ["scores", "gradient"])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_answers_that_are_no_numbers(ask, value):
-    target = Recorder(lambda x: torch.where(x[:, :1] > 0.45, value, 1.0) * x)
+    model = Recorder(lambda x: torch.where(x[:, :1] > 0.45, value, 1.0) * x)
     batch = batch_of(np.full((2, 2), 0.4), [0, 0])
-    ledger = Ledger(target, batch, threat_of(0.2, n=2))
+    ledger = Ledger(model, batch, threat_of(0.2, n=2))
     extra = (margin,) if ask == "gradient" else ()
-    with pytest.raises(TargetError, match="NaN or infinity"):
-        getattr(ledger.desk(), ask)(batch.ids, at([0.4, 0.5]), *extra)
+    with pytest.raises(ModelError, match="NaN or infinity"):
+        getattr(ledger.oracle(), ask)(batch.ids, at([0.4, 0.5]), *extra)
 
 
 def test_answers_of_another_shape():
-    target = Recorder(lambda x: x[:, :1])
-    ledger = Ledger(target, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
-    with pytest.raises(TargetError, match=r"answered \(1, 1\) to 1 inputs, not \(1, 2\)"):
-        ledger.desk().scores(torch.tensor([0]), at([0.4]))
+    model = Recorder(lambda x: x[:, :1])
+    ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
+    with pytest.raises(ModelError, match=r"answered \(1, 1\) to 1 inputs, not \(1, 2\)"):
+        ledger.oracle().scores(torch.tensor([0]), at([0.4]))
 
 
 # What the attack may hold
@@ -276,8 +276,8 @@ def test_gradients_are_autograds(loss, batch_size):
     module = mlp()
     x = torch.rand(7, 6, generator=torch.Generator().manual_seed(0))
     y = torch.arange(7) % 3
-    ledger = Ledger(TorchTarget(module, SIX), batch_of(x, y), threat_of(0.1, domain=SIX, n=7), batch_size=batch_size)
-    answer = ledger.desk().gradient(torch.arange(7), x, loss)
+    ledger = Ledger(TorchModel(module, SIX), batch_of(x, y), threat_of(0.1, domain=SIX, n=7), batch_size=batch_size)
+    answer = ledger.oracle().gradient(torch.arange(7), x, loss)
     leaf = x.clone().requires_grad_()
     value = loss(module(leaf), y)
     (grad,) = torch.autograd.grad(value.sum(), leaf)
@@ -291,7 +291,7 @@ def test_gradients_are_autograds(loss, batch_size):
 def test_extra_tensors_are_cut_with_the_batches():
     ledger, batch, _ = ledger_of(5, batch_size=2)
     weights = torch.arange(5.0)
-    answer = ledger.desk().gradient(batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights)
+    answer = ledger.oracle().gradient(batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights)
     torch.testing.assert_close(answer.grad[:, 0], 20 * weights)
 
 
@@ -299,7 +299,7 @@ def test_no_gradient_leaks_through_scores_or_labels():
     ledger, batch, _ = ledger_of()
     x = batch.x.clone().requires_grad_()
     with torch.enable_grad():
-        scores, labels = ledger.desk().scores(batch.ids, x), ledger.desk().labels(batch.ids, x)
+        scores, labels = ledger.oracle().scores(batch.ids, x), ledger.oracle().labels(batch.ids, x)
     assert not scores.requires_grad and scores.grad_fn is None and not labels.requires_grad
     assert torch.is_grad_enabled()
 
@@ -307,13 +307,13 @@ def test_no_gradient_leaks_through_scores_or_labels():
 def test_gradients_need_no_gradient_mode():
     ledger, batch, _ = ledger_of()
     with torch.no_grad():
-        assert ledger.desk().gradient(batch.ids, batch.x, margin).grad.abs().sum() > 0
+        assert ledger.oracle().gradient(batch.ids, batch.x, margin).grad.abs().sum() > 0
 
 
 def test_a_model_that_ignores_its_input_has_gradient_zero():
-    target = Recorder(lambda x: torch.tensor([[1.0, 0.0]]).repeat(len(x), 1))
-    ledger = Ledger(target, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
-    assert ledger.desk().gradient(torch.tensor([0]), at([0.4]), margin).grad.tolist() == [[0.0, 0.0]]
+    model = Recorder(lambda x: torch.tensor([[1.0, 0.0]]).repeat(len(x), 1))
+    ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
+    assert ledger.oracle().gradient(torch.tensor([0]), at([0.4]), margin).grad.tolist() == [[0.0, 0.0]]
 
 
 # Writing into what one was given
@@ -327,12 +327,12 @@ def test_an_attack_cannot_move_the_bar():
     mine.eps.fill_(1.0)
     batch.y.fill_(1)
     with pytest.raises(ContractError, match="left the budget"):
-        ledger.desk().scores(batch.ids, at([0.95, 0.95]))
-    ledger.desk().scores(batch.ids, batch.x)
+        ledger.oracle().scores(batch.ids, at([0.95, 0.95]))
+    ledger.oracle().scores(batch.ids, batch.x)
     assert not ledger.fooled.any()
     batch.x.add_(0.1)
     with pytest.raises(ContractError, match="wrote into the clean inputs"):
-        ledger.desk().scores(batch.ids, at([0.6, 0.6]))
+        ledger.oracle().scores(batch.ids, at([0.6, 0.6]))
     assert threat.eps.tolist() == pytest.approx([0.2, 0.2])
 
 
@@ -344,7 +344,7 @@ def test_a_loss_that_writes_into_the_logits_changes_no_verdict():
         return value
 
     ledger, batch, _ = ledger_of()
-    answer = ledger.desk().gradient(batch.ids, batch.x, lying)
+    answer = ledger.oracle().gradient(batch.ids, batch.x, lying)
     assert not ledger.fooled.any()
     assert (answer.logits[:, 0] > answer.logits[:, 1]).all()
 
@@ -354,16 +354,16 @@ def test_writing_into_the_ids_is_noticed():
     batch = batch_of([[0.4, 0.4], [0.6, 0.4]], [0, 1])
     ledger = Ledger(Recorder(threshold(0.5)), batch, threat_of(0.05, n=2))
     ids = torch.tensor([0])
-    ledger.desk().scores(ids, batch.x[:1])
+    ledger.oracle().scores(ids, batch.x[:1])
     ids += 1
-    ledger.desk().scores(ids, batch.x[1:])
+    ledger.oracle().scores(ids, batch.x[1:])
     assert ledger.forwards.tolist() == [1, 1] and not ledger.fooled.any()
 
 
 def test_what_was_found_does_not_change_with_the_attacks_tensors():
     ledger, batch, _ = ledger_of(1)
     x = at([0.55])
-    ledger.desk().scores(batch.ids, x)
+    ledger.oracle().scores(batch.ids, x)
     x.fill_(0.0)
     torch.testing.assert_close(ledger.closest, at([0.55]))
 
@@ -376,7 +376,7 @@ def test_batch_size_changes_nothing(batch_size, rows, seed):
     found = []
     for size in (1000, batch_size):
         ledger, _, _ = ledger_of(6, batch_size=size, eps=0.2)
-        scores = ledger.desk().scores(ids, x)
+        scores = ledger.oracle().scores(ids, x)
         found.append([scores, ledger.forwards, ledger.first_success, ledger.distance, ledger.closest])
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)

@@ -9,10 +9,10 @@ from torch import nn
 from _helpers import Recorder, batch_of, mlp, threat_of
 from brinell.core.domain import Domain
 from brinell.core.eot import NEAR
-from brinell.core.errors import ContractError, TargetError
+from brinell.core.errors import ContractError, ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 SIX = Domain(kind="vector", shape=(6,))
 
@@ -32,18 +32,18 @@ def two_faced(low, exact):
 def ledger_of(low, exact, **options):
     """One sample for each pair of leads; its second value says which it is."""
     names = [round(0.1 * i, 2) for i in range(len(low))]
-    target = two_faced(dict(zip(names, low, strict=True)), dict(zip(names, exact, strict=True)))
+    model = two_faced(dict(zip(names, low, strict=True)), dict(zip(names, exact, strict=True)))
     batch = batch_of([[0.5, name] for name in names], [0] * len(names))
-    return Ledger(target, batch, threat_of(0.2, n=len(names)), precision="bf16", **options), batch, target
+    return Ledger(model, batch, threat_of(0.2, n=len(names)), precision="bf16", **options), batch, model
 
 
 def test_only_a_float32_answer_is_a_success():
     """Said in bf16 and denied, denied and true after all, said and true, far from it: three are asked about again."""
-    ledger, batch, target = ledger_of([0.01, -0.01, 0.02, -0.5], [-0.001, 0.002, 0.3, 0.9])
-    answer = ledger.desk().gradient(batch.ids, batch.x, margin)
+    ledger, batch, model = ledger_of([0.01, -0.01, 0.02, -0.5], [-0.001, 0.002, 0.3, 0.9])
+    answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.fooled.tolist() == [False, True, True, False]
     assert ledger.first_success.tolist() == [0, 2, 2, 0]
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [2, 2, 2, 1] and target.seen == 7
+    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [2, 2, 2, 1] and model.seen == 7
     leads = torch.tensor([-0.001, 0.002, 0.3, -0.5])
     torch.testing.assert_close(ledger.best_margin, leads)
     torch.testing.assert_close(answer.loss, leads)
@@ -53,21 +53,21 @@ def test_only_a_float32_answer_is_a_success():
 
 def test_the_band_is_a_share_of_the_largest_logit():
     ledger, batch, _ = ledger_of([-0.9 * NEAR, -1.1 * NEAR], [0.1, 0.1])
-    ledger.desk().gradient(batch.ids, batch.x, margin)
+    ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.forwards.tolist() == [2, 1] and ledger.fooled.tolist() == [True, False]
 
 
 def test_scores_and_labels_are_float32_and_asked_once():
     ledger, batch, _ = ledger_of([0.5, -0.5], [-0.5, 0.5])
-    scores = ledger.desk().scores(batch.ids, batch.x)
+    scores = ledger.oracle().scores(batch.ids, batch.x)
     torch.testing.assert_close(scores[:, 1], torch.tensor([0.5, 1.5]))
-    assert ledger.desk().labels(batch.ids, batch.x).tolist() == [0, 1]
+    assert ledger.oracle().labels(batch.ids, batch.x).tolist() == [0, 1]
     assert ledger.forwards.tolist() == [2, 2] and ledger.first_success.tolist() == [0, 1]
 
 
 def test_differences_are_float32_and_asked_once():
     ledger, batch, _ = ledger_of([0.01, -0.5], [-0.001, 0.9])
-    answer = ledger.desk().differences(batch.ids, batch.x, torch.ones(2, 1, dtype=torch.int64))
+    answer = ledger.oracle().differences(batch.ids, batch.x, torch.ones(2, 1, dtype=torch.int64))
     torch.testing.assert_close(answer.lead[:, 0], torch.tensor([-0.001, 0.9]))
     assert ledger.fooled.tolist() == [False, True] and answer.grad[:, 0, 0].tolist() == [2, 2]
     assert ledger.forwards.tolist() == ledger.backwards.tolist() == [1, 1]
@@ -79,12 +79,12 @@ def test_rows_count_as_if_asked_one_by_one(ids, batch_size):
     """Samples 0 and 1 are asked about again each time, 2 and 3 never; 1 succeeds at its first answer in float32."""
     passes = []
     leads = [0.01, -0.01, -0.5, -0.6], [-0.001, 0.002, 0.3, 0.9]
-    ledger, batch, target = ledger_of(*leads, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
-    ledger.desk().gradient(torch.tensor(ids), batch.x[ids], margin)
+    ledger, batch, model = ledger_of(*leads, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
+    ledger.oracle().gradient(torch.tensor(ids), batch.x[ids], margin)
     counts = [ids.count(sample) for sample in range(4)]
     assert ledger.forwards.tolist() == ledger.backwards.tolist() == [2 * counts[0], 2 * counts[1], counts[2], counts[3]]
     assert ledger.first_success.tolist() == [0, 2 * (counts[1] > 0), 0, 0]
-    assert target.seen == int(ledger.forwards.sum()) == sum(f for f, _ in passes)
+    assert model.seen == int(ledger.forwards.sum()) == sum(f for f, _ in passes)
     assert sum(b for _, b in passes) == int(ledger.backwards.sum())
 
 
@@ -94,27 +94,27 @@ def test_one_sample_at_three_points(batch_size):
     ledger, _, _ = ledger_of([0.01, -0.5, 0.01], [-0.001, 0.9, 0.3], batch_size=batch_size)
     x = torch.tensor([[0.5, 0.0], [0.5, 0.1], [0.5, 0.2]])
     weights = torch.tensor([1.0, 10.0, 100.0])
-    answer = ledger.desk().gradient(torch.zeros(3, dtype=torch.int64), x, lambda z, y, w: w * margin(z, y), weights)
+    answer = ledger.oracle().gradient(torch.zeros(3, dtype=torch.int64), x, lambda z, y, w: w * margin(z, y), weights)
     assert ledger.first_success.tolist() == [5, 0, 0] and ledger.forwards.tolist() == [5, 0, 0]
     torch.testing.assert_close(answer.loss, weights * torch.tensor([-0.001, -0.5, 0.3]))
     torch.testing.assert_close(answer.grad[:, 0], weights * torch.tensor([2.0, 1.0, 2.0]))
 
 
 def test_several_looks_are_asked_about_again_by_as_many():
-    ledger, batch, target = ledger_of([0.01, -0.5], [0.3, 0.9], looks=3)
-    ledger.desk().gradient(batch.ids, batch.x, margin)
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 3] and target.seen == 9
+    ledger, batch, model = ledger_of([0.01, -0.5], [0.3, 0.9], looks=3)
+    ledger.oracle().gradient(batch.ids, batch.x, margin)
+    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 3] and model.seen == 9
     assert ledger.first_success.tolist() == [6, 0]
 
 
 def test_a_budget_has_room_for_the_second_question():
-    ledger, batch, target = ledger_of([0.01, -0.5], [-0.001, 0.9], queries=3)
-    desk = ledger.desk()
-    desk.gradient(batch.ids, batch.x, margin)
-    assert desk.standing(batch.ids).tolist() == [False, True]
+    ledger, batch, model = ledger_of([0.01, -0.5], [-0.001, 0.9], queries=3)
+    oracle = ledger.oracle()
+    oracle.gradient(batch.ids, batch.x, margin)
+    assert oracle.active(batch.ids).tolist() == [False, True]
     with pytest.raises(ContractError, match="budget of 3 queries is spent"):
-        desk.gradient(batch.ids, batch.x, margin)
-    assert target.seen == 3
+        oracle.gradient(batch.ids, batch.x, margin)
+    assert model.seen == 3
 
 
 # Real modules
@@ -130,13 +130,13 @@ def test_a_module_runs_in_bf16_for_gradients_alone_and_the_loss_is_float32():
 
     x = torch.rand(7, 6, generator=torch.Generator().manual_seed(0))
     y = module(x).argmax(1)
-    target, threat = TorchTarget(module, SIX, 3), threat_of(0.1, domain=SIX, n=7)
+    model, threat = TorchModel(module, SIX, 3), threat_of(0.1, domain=SIX, n=7)
     answers = []
     for precision in ("float32", "bf16"):
-        ledger = Ledger(target, batch_of(x, y), threat, precision=precision)
+        ledger = Ledger(model, batch_of(x, y), threat, precision=precision)
         seen.clear()
-        answers.append(ledger.desk().gradient(torch.arange(7), x, loss))
-        ledger.desk().scores(torch.arange(7), x)
+        answers.append(ledger.oracle().gradient(torch.arange(7), x, loss))
+        ledger.oracle().scores(torch.arange(7), x)
         low = [dtype == torch.bfloat16 for dtype in seen]
         assert low == ([True, *[False] * (len(low) - 1)] if precision == "bf16" else [False, False])
         assert not ledger.fooled.any()
@@ -161,7 +161,7 @@ class Stubborn(nn.Module):
 
 def test_a_module_that_cannot_do_with_bf16_is_told_so():
     ledger = Ledger(
-        TorchTarget(Stubborn(), SIX, 3), batch_of(torch.rand(2, 6), [0, 0]), threat_of(0.1, domain=SIX, n=2), precision="bf16"
+        TorchModel(Stubborn(), SIX, 3), batch_of(torch.rand(2, 6), [0, 0]), threat_of(0.1, domain=SIX, n=2), precision="bf16"
     )
-    with pytest.raises(TargetError, match="^in bf16: model model failed .* needs precision float32"):
-        ledger.desk().gradient(torch.arange(2), ledger.closest, margin)
+    with pytest.raises(ModelError, match="^in bf16: model model failed .* needs precision float32"):
+        ledger.oracle().gradient(torch.arange(2), ledger.closest, margin)

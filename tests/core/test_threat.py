@@ -56,9 +56,9 @@ def test_what_is_projected_may_be_asked(norm, bounds, share, seed):
     x0 = domain.clamp(low + (high - low) * torch.rand(4, 3, 5, 5, generator=rng) * 1.1)
     x = x0 + (high - low) * torch.randn(4, 3, 5, 5, generator=rng)
     threat = threat_of(share * (high - low), norm, domain=domain, n=4)
-    target = Recorder(lambda x: x.flatten(1)[:, :2], domain=domain)
+    model = Recorder(lambda x: x.flatten(1)[:, :2], domain=domain)
     batch = Batch(ids=torch.arange(4), x=x0, y=torch.zeros(4, dtype=torch.int64))
-    Ledger(target, batch, threat).desk().scores(batch.ids, threat.project(x, x0))
+    Ledger(model, batch, threat).oracle().scores(batch.ids, threat.project(x, x0))
 
 
 def test_select():

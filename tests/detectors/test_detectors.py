@@ -10,13 +10,13 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.detectors._background import most_frequent
 from brinell.detectors.feature_squeezing import median, reduce_bits
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
 
 
-def target(module=None, domain=IMAGE):
-    return TorchTarget(module or nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), domain)
+def model(module=None, domain=IMAGE):
+    return TorchModel(module or nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), domain)
 
 
 def strokes(n=50):
@@ -32,7 +32,7 @@ def test_contract(name):
     assert isinstance(detector, Detector)
     x, labels = strokes()
     x += 0.01 * torch.rand(x.shape, generator=torch.Generator().manual_seed(0)) * (x > 0)
-    suspicion = detector.fit(x.clamp(0, 1), labels, target())
+    suspicion = detector.fit(x.clamp(0, 1), labels, model())
     leaf = x[:5].clamp(0, 1).clone().requires_grad_()
     score = suspicion(leaf)
     assert score.shape == (5,) and torch.isfinite(score).all()
@@ -43,7 +43,7 @@ def test_contract(name):
 
 
 def test_background_counts_what_lies_near():
-    suspicion = plugins.build("detector", "background", {}).fit(*strokes(), target())
+    suspicion = plugins.build("detector", "background", {}).fit(*strokes(), model())
     x = torch.zeros(3, 1, 4, 4)
     x[1, 0, 0, :3] = 0.3
     x[2, 0, 0, :3] = 0.7  # far enough away to be a stroke
@@ -56,7 +56,7 @@ def test_background_counts_what_lies_near():
 def test_no_background():
     x = torch.rand(50, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     with pytest.raises(RequestError, match="no background"):
-        plugins.build("detector", "background", {}).fit(x, torch.zeros(50, dtype=torch.int64), target())
+        plugins.build("detector", "background", {}).fit(x, torch.zeros(50, dtype=torch.int64), model())
 
 
 def test_the_most_frequent_value_of_each_channel():
@@ -96,7 +96,7 @@ class Cut(nn.Module):
 def test_squeezing_sees_an_answer_that_hangs_on_fine_levels():
     x, _ = strokes()
     labels = (x[:, 0, 0, 0] > 0.3).long()
-    suspicion = plugins.build("detector", "feature-squeezing", {"window": 1}).fit(x, labels, target(Cut()))
+    suspicion = plugins.build("detector", "feature-squeezing", {"window": 1}).fit(x, labels, model(Cut()))
     changed = x.clone()
     changed[:, 0, 0, 0] = 0.4  # one bit makes 0 of it
     assert suspicion(x).max() < 0.01 and suspicion(changed).min() > 1.9
@@ -108,17 +108,17 @@ def test_mahalanobis_by_hand():
     rng = torch.Generator().manual_seed(0)
     labels = torch.arange(4000) % 2
     x = torch.randn(4000, 2, generator=rng) * torch.tensor([0.5, 0.1]) + torch.stack([2.0 * labels - 1, 0.0 * labels], 1)
-    suspicion = plugins.build("detector", "mahalanobis", {"shrinkage": 1e-4}).fit(x, labels, target(nn.Linear(2, 2), domain))
+    suspicion = plugins.build("detector", "mahalanobis", {"shrinkage": 1e-4}).fit(x, labels, model(nn.Linear(2, 2), domain))
     score = suspicion(torch.tensor([[1.0, 0.0], [-1.5, 0.0], [1.0, 0.3]]))
     torch.testing.assert_close(score, torch.tensor([0.0, 1.0, 3.0]), atol=0.12, rtol=0.05)
 
 
 def test_features_are_what_the_last_linear_layer_is_given():
     module = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.ReLU(), nn.Linear(5, 3))
-    one = target(module)
+    one = model(module)
     x = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(one.features(x), module[:3](x))
-    torch.testing.assert_close(target(Cut()).features(x), Cut()(x))
+    torch.testing.assert_close(model(Cut()).features(x), Cut()(x))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.testing.linear import LinearTarget
+from brinell.testing.linear import LinearModel
 
 NORMS = ["linf", "l2", "l1"]
 
@@ -79,18 +79,18 @@ def test_l0_allows_no_value_more():
     assert threat.tolerance().tolist() == [0.0]
     batch = batch_of([[0.5, 0.5, 0.5, 0.5]], [0])
     ledger = Ledger(Recorder(lambda x: x[:, :2], threat.domain), batch, threat)
-    ledger.desk().scores(batch.ids, torch.tensor([[0.1, 0.5, 0.9, 0.5]]))
+    ledger.oracle().scores(batch.ids, torch.tensor([[0.1, 0.5, 0.9, 0.5]]))
     with pytest.raises(ContractError, match="left the budget"):
-        ledger.desk().scores(batch.ids, torch.tensor([[0.1, 0.5, 0.9, 0.50001]]))
+        ledger.oracle().scores(batch.ids, torch.tensor([[0.1, 0.5, 0.9, 0.50001]]))
 
 
 def test_l0_margin_of_a_linear_model_is_that_of_all_subsets():
     """Seven values, every subset of them, each value at either end of its range."""
     weight = Streams.of(1, torch.arange(3)).normal(7)
-    target = LinearTarget(weight, torch.zeros(3), Domain(kind="vector", shape=(7,), low=-1.0, high=2.0))
+    model = LinearModel(weight, torch.zeros(3), Domain(kind="vector", shape=(7,), low=-1.0, high=2.0))
     x = Streams.of(2, torch.arange(12)).uniform(7)
-    y = target.predict(x).argmax(1)
-    for row, margin in enumerate(target.margin(x, y, "l0").tolist()):
+    y = model.predict(x).argmax(1)
+    for row, margin in enumerate(model.margin(x, y, "l0").tolist()):
         fewest = float("inf")
         for ends in itertools.product((None, -1.0, 2.0), repeat=7):
             moved = torch.tensor([value if end is None else end for value, end in zip(x[row].tolist(), ends, strict=True)])

@@ -19,7 +19,7 @@ from brinell.core.threat import Relative, Threat, extent, size, tolerance
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import Embedding
 from brinell.engine.verify import verify_run
-from brinell.testing.linear import LinearTarget, linear_problem
+from brinell.testing.linear import LinearModel, linear_problem
 
 SHAPE = (6,)
 VECTOR = Domain(kind="vector", shape=SHAPE)
@@ -62,14 +62,14 @@ def test_no_file_is_l2():
 def test_a_scaled_copy_of_the_input_scales_the_budget(tmp_path, attack, by):
     """Linear models: nothing falls below `by` times the exact L2 margin, all a twentieth above, as in L2."""
     problem = linear_problem("image", "l2")
-    one = scaled(tmp_path / "scaled.safetensors", by, problem.target.domain)
+    one = scaled(tmp_path / "scaled.safetensors", by, problem.model.domain)
     for factor in (0.95, 1.05):
         eps = factor * problem.margin
         batch = problem.batch
-        threat = Threat(distance=one, eps=by * eps, domain=problem.target.domain)
-        ledger = Ledger(problem.target, batch, threat)
-        plugins.build("attack", attack, {})(ledger.desk(), batch, threat, Streams.of(0, batch.ids).fold("test"))
-        plain = fight(plugins.build("attack", attack, {}), problem.target, batch.x, batch.y, eps, "l2")
+        threat = Threat(distance=one, eps=by * eps, domain=problem.model.domain)
+        ledger = Ledger(problem.model, batch, threat)
+        plugins.build("attack", attack, {})(ledger.oracle(), batch, threat, Streams.of(0, batch.ids).fold("test"))
+        plain = fight(plugins.build("attack", attack, {}), problem.model, batch.x, batch.y, eps, "l2")
         assert ledger.fooled.tolist() == plain.fooled.tolist() == [factor > 1] * len(batch)
         if factor > 1:
             torch.testing.assert_close(
@@ -114,13 +114,13 @@ def test_the_ledger_judges_by_the_embedding(tmp_path):
     """A step of 0.3 in the first value is 0 or 1.2 away, by whether the embedding sees it."""
     blind = written(tmp_path / "blind.safetensors", [["linear", 2, 1, False]], {"0.weight": torch.tensor([[0.0, 4.0]])},
                     domain=Domain(kind="vector", shape=(2,)))  # fmt: skip
-    target = LinearTarget(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]), torch.tensor([0.6, -0.6]), Domain(kind="vector", shape=(2,)))
+    model = LinearModel(torch.tensor([[-1.0, 0.0], [1.0, 0.0]]), torch.tensor([0.6, -0.6]), Domain(kind="vector", shape=(2,)))
     batch = batch_of([[0.4, 0.5]], [0])
-    ledger = Ledger(target, batch, Threat(distance=blind, eps=torch.tensor([0.1]), domain=target.domain))
-    assert ledger.desk().labels(batch.ids, torch.tensor([[0.7, 0.5]])).item() == 1
+    ledger = Ledger(model, batch, Threat(distance=blind, eps=torch.tensor([0.1]), domain=model.domain))
+    assert ledger.oracle().labels(batch.ids, torch.tensor([[0.7, 0.5]])).item() == 1
     assert ledger.fooled.all() and ledger.distance.item() == 0
     with pytest.raises(ContractError, match=r"1\.1 beyond eps in embedding"):
-        ledger.desk().labels(batch.ids, torch.tensor([[0.4, 0.8]]))
+        ledger.oracle().labels(batch.ids, torch.tensor([[0.4, 0.8]]))
 
 
 def test_relative_distances_are_told_apart():
@@ -132,11 +132,11 @@ def test_relative_distances_are_told_apart():
 def test_audit_and_verify(tmp_path, curved):
     """A whole run: attack, smallest budget, records with pixel norms beside, another look; other attacks left out."""
     weight = Streams.of(1, torch.arange(1)).normal(3, 6)[0]
-    target = LinearTarget(weight, -weight.sum(1) / 2, VECTOR)
+    model = LinearModel(weight, -weight.sum(1) / 2, VECTOR)
     x = 0.3 + 0.4 * Streams.of(2, torch.arange(20)).uniform(6)
-    y = target.predict(x).argmax(1)
+    y = model.predict(x).argmax(1)
     ask = {"norm": f"embedding:{curved.path}", "eps": "0:0.8:5", "attack": ("pgd?steps=10", "apgd-ce", "fab")}
-    run = audited(tmp_path / "run", target, x, y, **ask)
+    run = audited(tmp_path / "run", model, x, y, **ask)
     records = run.records()
     assert set(records.distance.tolist()) == {"embedding"}
     fooled = records.outcome == "fooled"
@@ -153,11 +153,11 @@ def test_audit_and_verify(tmp_path, curved):
         "skipped",
         "misclassified",
     }
-    plan = plan_of(target, x, y, **ask)
+    plan = plan_of(model, x, y, **ask)
     assert verify_run(run, plan).passed
     moved = written(curved.path, [["linear", 6, 3]], scale=2.0)
     assert moved.digest() != curved.digest()
-    assert not verify_run(run, plan_of(target, x, y, **ask)).passed
+    assert not verify_run(run, plan_of(model, x, y, **ask)).passed
 
 
 @pytest.mark.parametrize(
@@ -186,6 +186,6 @@ def test_bad_files_are_named(tmp_path, norm, what):
     save_file(state, tmp_path / "odd.safetensors", {"brinell": json.dumps(facts)})
     written(tmp_path / "misfit.safetensors", [["linear", 2, 3]], state, domain=domain)
     assert good.embed(torch.zeros(1, 6)).shape == (1, 2)
-    target = LinearTarget(torch.eye(2), torch.zeros(2), domain)
+    model = LinearModel(torch.eye(2), torch.zeros(2), domain)
     with pytest.raises(RequestError, match=what):
-        plan_of(target, [[0.4, 0.6]], [1], norm=norm.format(tmp=tmp_path), eps="0.1")
+        plan_of(model, [[0.4, 0.6]], [1], norm=norm.format(tmp=tmp_path), eps="0.1")

@@ -17,9 +17,9 @@ def _audit(tmp_path, second):
     # Margins from 0.01 to 0.4 in the first value alone: some break at once, some later, the last never within 0.3.
     x = torch.full((8, 1, 4, 4), 0.5)
     x[:, 0, 0, 0] = 0.5 - torch.linspace(0.01, 0.4, 8)
-    target = Recorder(threshold(0.5), DOMAIN)
+    model = Recorder(threshold(0.5), DOMAIN)
     return audited(
-        tmp_path / "run", target, x, torch.zeros(8, dtype=torch.long), eps="0.3", norm="l2", attack=("simba?steps=60", second)
+        tmp_path / "run", model, x, torch.zeros(8, dtype=torch.long), eps="0.3", norm="l2", attack=("simba?steps=60", second)
     )
 
 

@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.record import BROKEN, Outcome
 from brinell.engine.cascade import CASCADES
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.report import html
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.31, 0.9]], dtype=np.float32)
@@ -25,9 +25,9 @@ Y = np.zeros(4, dtype=int)
 
 def closed(access=Access.SCORES):
     """The threshold model without its gradients."""
-    target = Recorder(lambda x: threshold(0.5)(x).detach())
-    target.access = access
-    return target
+    model = Recorder(lambda x: threshold(0.5)(x).detach())
+    model.access = access
+    return model
 
 
 # A model without gradients
@@ -75,9 +75,9 @@ def test_a_stage_that_waits_for_another_does_not_spare_everything(tmp_path):
 
 
 def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
-    """No target of the command line hides its gradients yet, so one that does stands in for it."""
+    """No model of the command line hides its gradients yet, so one that does stands in for it."""
     work = workspace(tmp_path)
-    monkeypatch.setattr(TorchTarget, "access", Access.SCORES)
+    monkeypatch.setattr(TorchModel, "access", Access.SCORES)
     words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", "0.1"]
     assert cli([*words, "--attack", "pgd", "--out", str(tmp_path / "run")]) == 2
     out, err = capsys.readouterr()
@@ -93,10 +93,10 @@ def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("cascade", CASCADES)
 def test_every_cascade_runs_on_few_classes(tmp_path, cascade, classes):
-    target = TorchTarget(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
+    model = TorchModel(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
     x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
-    y = target.predict(x).argmax(1)
-    run = audited(tmp_path / "run", target, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
+    y = model.predict(x).argmax(1)
+    run = audited(tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
     records = run.records()
     assert run.manifest["state"] == "finished" and not (records.outcome == Outcome.FAILED).any()
     found = records.outcome == Outcome.FOOLED

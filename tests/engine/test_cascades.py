@@ -122,8 +122,8 @@ def rippled(ripple):
 def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_path, ripple):
     """Means of about 0.445: a change of 0.05 crosses the plane at most samples, and without gradients it is not seen how."""
     x = 0.42 + 0.05 * torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    target = Recorder(rippled(ripple), Domain(kind="image", shape=(1, 8, 8)))
-    run = audited(tmp_path / "run", target, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",))
+    model = Recorder(rippled(ripple), Domain(kind="image", shape=(1, 8, 8)))
+    run = audited(tmp_path / "run", model, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",))
     records = run.records()
     full = [stage["name"] for stage in run.manifest["stages"] if stage["turn"]["masked"]]
     assert len(full) == 4
@@ -134,9 +134,9 @@ def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_pat
 
 @pytest.mark.parametrize(("access", "norm", "runs"), [(3, "linf", False), (2, "linf", True), (3, "l1", True)])
 def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path, access, norm, runs):
-    target = Recorder(threshold(0.5))
-    target.access = Access(access)
+    model = Recorder(threshold(0.5))
+    model.access = Access(access)
     attacks = ("apgd-ce?steps=2", "square?steps=2", "square?steps=5&when=masked")
-    run = audited(tmp_path / "run", target, X, Y, eps="0.001", norm=norm, attack=attacks)
+    run = audited(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
     records = run.records()
     assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs

@@ -10,7 +10,7 @@ from _helpers import VECTOR, Recorder, audited, batch_of, carry_out, distance, m
 from brinell.core import losses
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
-from brinell.core.errors import TargetError
+from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
@@ -20,19 +20,19 @@ from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
 from brinell.engine import probes as looks
 from brinell.engine.checks import MASKING, check_answers, look, looked_for
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 from brinell.models.torch import TorchModule
 
 MEASURED = [Code.RANDOM, Code.INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.UNCONSTRAINED]
 
 
-def looked(target, x, y, eps=0.1, norm="linf", **more):
+def looked(model, x, y, eps=0.1, norm="linf", **more):
     """The looks at the inputs that the model is right about."""
     with torch.no_grad():
-        right = torch.cat([target.predict(part) for part in x.split(32)]).argmax(1) == y
+        right = torch.cat([model.predict(part) for part in x.split(32)]).argmax(1) == y
     batch = batch_of(x[right], y[right])
-    return look(target, batch, distance(norm), eps, Streams.of(0, batch.ids), **more)
+    return look(model, batch, distance(norm), eps, Streams.of(0, batch.ids), **more)
 
 
 def failed(seen):
@@ -49,19 +49,19 @@ def digits():
 # Known answers
 
 
-def desk_of(function, x, *, classes=2):
-    """A desk, its ledger, the batch, and logits and gradients of the margin, all inputs of class 0."""
-    target = Recorder(function, VECTOR, classes)
+def oracle_of(function, x, *, classes=2):
+    """A oracle, its ledger, the batch, and logits and gradients of the margin, all inputs of class 0."""
+    model = Recorder(function, VECTOR, classes)
     batch = batch_of(x, [0] * len(x))
-    ledger = Ledger(target, batch, Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=VECTOR))
-    answer = ledger.desk().gradient(batch.ids, batch.x, losses.margin)
+    ledger = Ledger(model, batch, Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=VECTOR))
+    answer = ledger.oracle().gradient(batch.ids, batch.x, losses.margin)
     return ledger, batch, answer
 
 
 def misled_on(function, x, eps=0.2):
-    ledger, batch, answer = desk_of(function, x)
+    ledger, batch, answer = oracle_of(function, x)
     failed, visible = looks.misled(
-        ledger.desk(),
+        ledger.oracle(),
         batch,
         answer.logits,
         answer.grad,
@@ -127,14 +127,14 @@ def test_what_is_too_small_to_be_seen_is_not_judged():
 
 def test_the_attack_without_a_budget_by_hand():
     """0.25, 0.45 and 0.65 pass the boundary at 0.5: three looks, and a gradient before all but the first."""
-    ledger, batch, answer = desk_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
-    assert looks.unbroken(ledger.desk(), batch, answer.grad, VECTOR).tolist() == [False, False]
+    ledger, batch, answer = oracle_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
+    assert looks.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [False, False]
     assert ledger.forwards.tolist() == [1 + 3 + 2, 1 + 1] and ledger.backwards.tolist() == [1 + 2, 1]
 
 
 def test_nothing_breaks_a_model_whose_boundary_is_out_of_bounds():
-    ledger, batch, answer = desk_of(threshold(1.5), [[0.05, 0.5], [0.9, 0.5]])
-    assert looks.unbroken(ledger.desk(), batch, answer.grad, VECTOR).tolist() == [True, True]
+    ledger, batch, answer = oracle_of(threshold(1.5), [[0.05, 0.5], [0.9, 0.5]])
+    assert looks.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [True, True]
     # At the bound nothing can move, and nothing more is asked.
     assert ledger.forwards.tolist() == [1 + 2 * 6 - 1 + 1, 1 + 1 + 1]
 
@@ -170,9 +170,9 @@ PLANTED = {
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("name", PLANTED)
 def test_each_broken_defence_raises_its_check(digits, name, norm):
-    target, x, y = digits
+    model, x, y = digits
     defence, codes = PLANTED[name]
-    seen = looked(TorchTarget(defence(target.module), target.domain, 10), x, y, {"linf": 0.1, "l2": 0.4}[norm], norm)
+    seen = looked(TorchModel(defence(model.module), model.domain, 10), x, y, {"linf": 0.1, "l2": 0.4}[norm], norm)
     assert failed(seen) >= codes and codes & MASKING == codes
     if Code.RANDOM not in codes:
         extra = failed(seen) - codes
@@ -180,9 +180,9 @@ def test_each_broken_defence_raises_its_check(digits, name, norm):
 
 
 def test_probabilities_are_refused(digits):
-    target, x, _ = digits
-    soft = TorchTarget(Softmax(target.module), target.domain, 10)
-    with pytest.raises(TargetError, match="answers probabilities"):
+    model, x, _ = digits
+    soft = TorchModel(Softmax(model.module), model.domain, 10)
+    with pytest.raises(ModelError, match="answers probabilities"):
         check_answers(soft.predict(x).detach(), soft)
 
 
@@ -194,14 +194,14 @@ def test_the_built_in_network_raises_none(digits, norm):
 
 
 def test_switching_gradients_on_is_no_gradient_inside(digits):
-    target, x, y = digits
-    assert not failed(looked(TorchTarget(Purifying(target.module, "never"), target.domain, 10), x, y))
+    model, x, y = digits
+    assert not failed(looked(TorchModel(Purifying(model.module, "never"), model.domain, 10), x, y))
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e-2, 3.0])
 def test_the_scale_of_the_logits_does_not_matter(digits, factor):
-    target, x, y = digits
-    assert not failed(looked(TorchTarget(Scaled(target.module, factor), target.domain, 10), x, y))
+    model, x, y = digits
+    assert not failed(looked(TorchModel(Scaled(model.module, factor), model.domain, 10), x, y))
 
 
 NETWORKS = [
@@ -226,8 +226,8 @@ def network(root, shared, folder, factory, weights, n):
     else:
         data, at = Npz(path=str(shared / folder / f"{folder}_test.npz"))(), range(n)
     file = root / "examples" / "models" / f"{folder}.py"
-    target = TorchModule(path=f"{file}:{factory}", weights=str(shared / f"{weights}.safetensors"))(data.domain)
-    return target, data.load(at), torch.from_numpy(data.labels()[at.start : at.stop : at.step]).long()
+    model = TorchModule(path=f"{file}:{factory}", weights=str(shared / f"{weights}.safetensors"))(data.domain)
+    return model, data.load(at), torch.from_numpy(data.labels()[at.start : at.stop : at.step]).long()
 
 
 @pytest.mark.parametrize(("folder", "factory", "weights", "budgets"), NETWORKS)
@@ -243,22 +243,22 @@ def test_a_photograph_network_raises_none(root, shared):
 
 @pytest.mark.parametrize("name", ["shattered gradient", "noise for a gradient", "quantised input", "saturated logits"])
 def test_defences_on_a_robust_network(root, shared, name):
-    target, x, y = network(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 64)
+    model, x, y = network(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 64)
     defence, codes = PLANTED[name]
-    assert failed(looked(TorchTarget(defence(target.module), target.domain, 10), x, y, 0.3)) & codes
+    assert failed(looked(TorchModel(defence(model.module), model.domain, 10), x, y, 0.3)) & codes
 
 
 # What looks cost, and what they need
 
 
 def test_looks_are_counted_and_few(digits):
-    target, x, y = digits
+    model, x, y = digits
     for defence, most in (
         (Around, (14, 8)),
         (lambda net: Lying(net, "opposite"), (29, 15)),
         (lambda net: Lying(net, "zeros"), (3, 2)),
     ):
-        recorder = Recorder(TorchTarget(defence(target.module), target.domain, 10).predict, target.domain, 10)
+        recorder = Recorder(TorchModel(defence(model.module), model.domain, 10).predict, model.domain, 10)
         batch = batch_of(x, y)
         seen = look(recorder, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=16)
         assert seen.forwards == recorder.seen <= most[0] * 64 and seen.backwards <= most[1] * 64
@@ -271,8 +271,8 @@ def test_a_model_that_falls_at_once_costs_little(digits):
 
 
 def test_looks_do_not_depend_on_time_or_batch_size(digits):
-    target, x, y = digits
-    subject = TorchTarget(Ripples(target.module), target.domain, 10)
+    model, x, y = digits
+    subject = TorchModel(Ripples(model.module), model.domain, 10)
     one, again, small = (looked(subject, x, y, batch_size=size) for size in (128, 128, 10))
     assert one == again
     assert [f.passed for f in small.findings] == [f.passed for f in one.findings]
@@ -281,14 +281,14 @@ def test_looks_do_not_depend_on_time_or_batch_size(digits):
 
 @pytest.mark.parametrize("access", [Access.SCORES, Access.LABELS])
 def test_without_gradients_the_looks_that_can_be_made_are(digits, access):
-    target, x, y = digits
+    model, x, y = digits
 
     class Closed:
-        name, domain, classes = "closed", target.domain, 10
+        name, domain, classes = "closed", model.domain, 10
 
         def predict(self, x):
             with torch.no_grad():
-                return target.predict(x)
+                return model.predict(x)
 
     closed = Closed()
     closed.access = access
@@ -301,29 +301,29 @@ def test_without_gradients_the_looks_that_can_be_made_are(digits, access):
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(("kind", "shape"), [("vector", (6,)), ("signal", (2, 3)), ("image", (1, 2, 3))])
 def test_every_kind_of_input_and_number_of_classes(kind, shape, classes):
-    target = TorchTarget(mlp(6, classes), Domain(kind=kind, shape=shape, low=-1.0, high=2.0), classes)
+    model = TorchModel(mlp(6, classes), Domain(kind=kind, shape=shape, low=-1.0, high=2.0), classes)
     x = torch.rand(40, *shape, generator=torch.Generator().manual_seed(0))
-    y = target.predict(x).argmax(1).detach()
-    seen = looked(target, x, y)
+    y = model.predict(x).argmax(1).detach()
+    seen = looked(model, x, y)
     assert not failed(seen) - {Code.UNCONSTRAINED} and len(seen.findings) == len(looked_for())
 
 
 def test_a_model_that_fails_off_its_data_is_not_judged(digits):
-    target, x, y = digits
+    model, x, y = digits
 
     class Fragile(Around):
         def forward(self, z):
             known = torch.cdist(z.flatten(1), x.flatten(1)).amin(1) < 1e-6
             return self.net(z) + torch.where(known, 0.0, float("nan"))[:, None]
 
-    seen = {f.code: f for f in looked(TorchTarget(Fragile(target.module), target.domain, 10), x, y).findings}
+    seen = {f.code: f for f in looked(TorchModel(Fragile(model.module), model.domain, 10), x, y).findings}
     assert seen[Code.MISLEADING].passed is None and "NaN" in seen[Code.MISLEADING].text
     assert seen[Code.UNCONSTRAINED].passed is None and seen[Code.ZERO].passed
 
 
 def test_one_sample_and_no_budget(digits):
-    target, x, y = digits
-    seen = looked(target, x[:1], y[:1], eps=float("inf"))
+    model, x, y = digits
+    seen = looked(model, x[:1], y[:1], eps=float("inf"))
     assert not failed(seen)
     assert {f.code for f in seen.findings if f.passed is None} == {Code.ONE_HOT}
 
@@ -356,12 +356,12 @@ def test_a_run_that_goes_on_keeps_what_it_saw(tmp_path):
     x, y = vectors()
     domain = Domain(kind="vector", shape=(6,))
     settings = {"attack": ("fgsm",), "eps": "0.01"}
-    run = audited(tmp_path / "run", TorchTarget(Coin(), domain, 3), x, y, **settings)
+    run = audited(tmp_path / "run", TorchModel(Coin(), domain, 3), x, y, **settings)
     before = run.manifest["checks"], run.manifest["looks"]
     figure = before[0]["model"][0]["figure"]
     assert figure > 0.001 and {w["code"] for w in run.manifest["warnings"]} >= {"random-answers"}
     calls = Coin.calls
-    again = audited(tmp_path / "run", TorchTarget(Coin(), domain, 3), x, y, resume=True, **settings)
+    again = audited(tmp_path / "run", TorchModel(Coin(), domain, 3), x, y, resume=True, **settings)
     assert (again.manifest["checks"], again.manifest["looks"]) == before
     assert Coin.calls <= calls + 1, "looked again"
     assert again.manifest["warnings"] == run.manifest["warnings"]
@@ -371,11 +371,11 @@ def test_looks_are_spread_over_the_data(tmp_path):
     """200 samples, sorted by class: the looks are made on both."""
     x = np.stack([np.linspace(0.05, 0.45, 100), np.full(100, 0.5)], 1)
     x = np.concatenate([x, 1 - x])
-    target = Recorder(threshold(0.5))
-    plan = plan_of(target, x, np.repeat([0, 1], 100), attack=("fgsm",), eps="0.1")
+    model = Recorder(threshold(0.5))
+    plan = plan_of(model, x, np.repeat([0, 1], 100), attack=("fgsm",), eps="0.1")
     run = carry_out(plan, tmp_path / "run")
     assert run.manifest["looks"]["recorder"]["forwards"] >= 64 * 7
-    first = target.calls[2]  # after the two batches of the first check
+    first = model.calls[2]  # after the two batches of the first check
     assert len(first) == 64 and (first[:, 0] > 0.5).sum() == 32
 
 

@@ -24,10 +24,10 @@ class Elsewhere(Recorder):
     access, remote = Access.SCORES, True
 
 
-def setting_of(target, attack):
+def setting_of(model, attack):
     return Setting(
-        model="net",
-        target=target,
+        name="net",
+        model=model,
         stage=Stage(name="mine", plugin="mine", attack=attack),
         distance=distance("linf"),
         domain=VECTOR,
@@ -63,18 +63,18 @@ class Remembering:
     def __deepcopy__(self, memo):
         return Remembering(self.meet)
 
-    def __call__(self, desk, batch, threat, rng):
+    def __call__(self, oracle, batch, threat, rng):
         self.batch = batch
-        desk.scores(batch.ids, batch.x)
+        oracle.scores(batch.ids, batch.x)
         self.meet.wait(PATIENCE)
-        desk.scores(self.batch.ids, batch.x + 0.05)
+        oracle.scores(self.batch.ids, batch.x + 0.05)
 
 
 def test_both_halves_are_under_way_at_once_and_keep_apart():
     """Neither half comes past the middle before the other is there; five samples are three and two."""
-    target = Elsewhere(threshold(0.34))
+    model = Elsewhere(threshold(0.34))
     passes = []
-    setting = setting_of(target, Remembering(threading.Barrier(2)))
+    setting = setting_of(model, Remembering(threading.Barrier(2)))
     setting = Setting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
     found = halves.attack(setting, group_of(5), lambda sample, why: None)
     assert found.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(found.records.outcome) == {"fooled"}
@@ -110,8 +110,8 @@ class Failing(Elsewhere):
 
 
 def test_a_half_that_fails_ends_the_other():
-    group, target, steps = group_of(4), Failing(), 20_000
+    group, model, steps = group_of(4), Failing(), 20_000
     group.x[:2] = 0.0
     with pytest.raises(UnreachableError, match="nobody"):
-        halves.attack(setting_of(target, Square(steps=steps)), group, lambda sample, why: None)
-    assert 0 < len(target.calls) < steps
+        halves.attack(setting_of(model, Square(steps=steps)), group, lambda sample, why: None)
+    assert 0 < len(model.calls) < steps

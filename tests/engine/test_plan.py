@@ -6,7 +6,7 @@ from _helpers import VECTOR, Recorder, plan_of, threshold
 from brinell.attacks.apgd import APGD
 from brinell.attacks.pgd import PGD
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError, TargetError
+from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
 from brinell.engine import toml
 from brinell.engine.cascade import CASCADES, DEFAULT, PRESETS, build_stages
@@ -48,7 +48,7 @@ def scratch(tmp_path):
     return file
 
 
-def target(**settings):
+def model(**settings):
     return Recorder(threshold(0.5), **settings)
 
 
@@ -97,7 +97,7 @@ def test_stages_that_make_no_sense(specs, message):
 
 
 def test_defaults():
-    plan = plan_of(target(), X, Y)
+    plan = plan_of(model(), X, Y)
     assert plan.ids.tolist() == list(range(6)) and plan.labels.tolist() == Y.tolist()
     assert [stage.name for stage in plan.stages] == list(CASCADES["fast"])
     assert plan.budgets.values[0] == 0 and plan.levels.tolist() == list(plan.budgets.values[1:])
@@ -106,41 +106,41 @@ def test_defaults():
 
 
 def test_no_attack_runs_in_the_plan():
-    recorder = target()
+    recorder = model()
     plan_of(recorder, X, Y)
     assert recorder.calls == []
 
 
 def test_samples_are_the_first():
-    plan = plan_of(target(), X, Y, samples=4)
+    plan = plan_of(model(), X, Y, samples=4)
     assert plan.ids.tolist() == [0, 1, 2, 3] and plan.labels.tolist() == [0, 1, 0, 1]
     with pytest.raises(RequestError, match="samples is 7, and .* has 6"):
-        plan_of(target(), X, Y, samples=7)
+        plan_of(model(), X, Y, samples=7)
 
 
 def test_a_thousand_samples_unless_told():
     many = np.full((1001, 2), 0.4, dtype=np.float32)
-    assert len(plan_of(target(), many, np.zeros(1001, dtype=int)).ids) == 1000
-    assert len(plan_of(target(), many, np.zeros(1001, dtype=int), samples=1001).ids) == 1001
+    assert len(plan_of(model(), many, np.zeros(1001, dtype=int)).ids) == 1000
+    assert len(plan_of(model(), many, np.zeros(1001, dtype=int), samples=1001).ids) == 1001
 
 
 def test_cost_at_most():
     """Every budget fought to the end: per run the attack's own cost and the bisection of nine levels."""
-    plan = plan_of(target(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2", "fgsm"))
-    model = plan.models[0]
-    assert plan.cost(model, plan.stages[0]) == (6 * 9 * (22 + 4), 6 * 9 * 20)
-    assert plan.cost(model, plan.stages[1]) == (6 * 9 * (2 + 4), 6 * 9 * 1)
-    capped = plan_of(target(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2",), queries=5)
+    plan = plan_of(model(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2", "fgsm"))
+    source = plan.models[0]
+    assert plan.cost(source, plan.stages[0]) == (6 * 9 * (22 + 4), 6 * 9 * 20)
+    assert plan.cost(source, plan.stages[1]) == (6 * 9 * (2 + 4), 6 * 9 * 1)
+    capped = plan_of(model(), X, Y, eps="1/255:9/255:9", attack=("pgd?steps=10&restarts=2",), queries=5)
     assert capped.cost(capped.models[0], capped.stages[0])[0] <= 6 * 9 * (5 + 4)
-    assert plan_of(target(), X, Y, eps="0").cost(model, plan.stages[0]) == (0, 0)
+    assert plan_of(model(), X, Y, eps="0").cost(source, plan.stages[0]) == (0, 0)
 
 
 def test_misfits_are_listed_before_anything_is_computed(scratch):
     images, l1 = f"{scratch}:OnlyImages", f"{scratch}:OnlyL1"
-    plan = plan_of(target(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2")
-    (model,) = plan.models
-    assert model.skipped == {images: "it works on image inputs, not on a vector", l1: "it works in l1, not in linf"}
-    assert plan.cost(model, plan.stages[0]) == (0, 0) and plan.cost(model, plan.stages[1])[0] > 0
+    plan = plan_of(model(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2")
+    (source,) = plan.models
+    assert source.skipped == {images: "it works on image inputs, not on a vector", l1: "it works in l1, not in linf"}
+    assert plan.cost(source, plan.stages[0]) == (0, 0) and plan.cost(source, plan.stages[1])[0] > 0
 
 
 def test_a_minimal_attack_costs_one_run(scratch):
@@ -152,24 +152,24 @@ def test_a_minimal_attack_costs_one_run(scratch):
 
 def test_a_plan_without_a_single_attack_is_refused(scratch):
     with pytest.raises(RequestError, match="no attack can run on recorder.*it works on image inputs"):
-        plan_of(target(), X, Y, attack=(f"{scratch}:OnlyImages",))
-    closed = target()
+        plan_of(model(), X, Y, attack=(f"{scratch}:OnlyImages",))
+    closed = model()
     closed.access = Access.LABELS
     with pytest.raises(RequestError, match="it needs gradients, and the model gives labels only"):
         plan_of(closed, X, Y, attack=("fgsm", "pgd"))
     with pytest.raises(RequestError, match="it works in embedding, l2, linf, not in l1"):
-        plan_of(target(), X, Y, norm="l1", attack=("apgd-ce",))
+        plan_of(model(), X, Y, norm="l1", attack=("apgd-ce",))
 
 
 def test_labels_beyond_the_model():
-    with pytest.raises(TargetError, match="tells 2 classes apart, and the data has labels from 0 to 2"):
-        plan_of(target(), X, [0, 1, 2, 0, 1, 1])
+    with pytest.raises(ModelError, match="tells 2 classes apart, and the data has labels from 0 to 2"):
+        plan_of(model(), X, [0, 1, 2, 0, 1, 1])
 
 
 def test_two_models_of_one_name():
     with pytest.raises(RequestError, match="two models are called 'recorder'"):
-        plan_of((target(), target()), X, Y)
-    assert [m.name for m in plan_of((target(), target(name="other")), X, Y).models] == ["recorder", "other"]
+        plan_of((model(), model()), X, Y)
+    assert [m.name for m in plan_of((model(), model(name="other")), X, Y).models] == ["recorder", "other"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_settings_out_of_range(values, message):
     [
         ({"norm": "l7"}, "there is no distance 'l7'"),
         ({"data": "digitz"}, "there is no dataset 'digitz', did you mean 'digits'"),
-        ({"model": "digits-cmm"}, "there is no target 'digits-cmm', did you mean 'digits-cnn'"),
+        ({"model": "digits-cmm"}, "there is no model 'digits-cmm', did you mean 'digits-cnn'"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
         ({"eps": "-1"}, "is negative"),
         ({"data": "digits?spilt=test"}, "has no option 'spilt', did you mean 'split'"),
@@ -211,7 +211,7 @@ def test_device():
 
 
 def test_groups_hold_full_batches_within_memory():
-    assert plan_of(target(), X, Y, batch_size=32).group_size == 128
+    assert plan_of(model(), X, Y, batch_size=32).group_size == 128
     video = Domain(kind="video", shape=(3, 16, 112, 112))
     wide = Recorder(threshold(0.5), video)
     plan = plan_of(wide, np.full((2, *video.shape), 0.4, dtype=np.float32), [0, 0], batch_size=128)

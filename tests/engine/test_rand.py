@@ -12,7 +12,7 @@ from brinell.engine import toml
 from brinell.engine.cascade import build_stages
 from brinell.engine.engine import clean_cell, stage_cell
 from brinell.engine.verify import verify_run
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run
 
 # 0.08 or 0.12 from the boundary, and a budget of 0.1: the lead at its end is +0.4 or -0.4.
@@ -92,17 +92,17 @@ def costs(run):
 
 def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     """Stages of 1, 2 and 5 looks; the first check takes as many as the one that takes most."""
-    target = Noisy("logits")
+    model = Noisy("logits")
     attack = ("fgsm", "bim?steps=3&eot=2", "apgd-ce?steps=4&eot=5")
-    run = audited(tmp_path / "run", target, X, Y, eps="0:0.2:4", attack=attack)
-    records, looks = run.records(), run.manifest["looks"][target.name]["forwards"]  # for the checks, outside the records
+    run = audited(tmp_path / "run", model, X, Y, eps="0:0.2:4", attack=attack)
+    records, looks = run.records(), run.manifest["looks"][model.name]["forwards"]  # for the checks, outside the records
     assert set(records.forwards[records.attack == CLEAN].tolist()) == {5}
     for name, eot in zip(attack, (1, 2, 5), strict=True):
         mine = records.attack == name
         assert not (records.forwards[mine] % eot).any() and records.forwards[mine].any()
         found = mine & (records.outcome == Outcome.FOOLED)
         assert set(records.judge_forwards[found].tolist()) <= {eot}
-    assert target.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
+    assert model.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
 
 
 @pytest.mark.parametrize("queries", [5, 9, 12])
@@ -193,7 +193,7 @@ def test_eot_is_a_number_of_looks(value):
 
 def test_the_plan_says_what_looks_and_checks_cost():
     def cost(**request):
-        plan = plan_of(TorchTarget(mlp(), Domain(kind="vector", shape=(6,)), 3), np.full((2, 6), 0.4), [0, 1], **request)
+        plan = plan_of(TorchModel(mlp(), Domain(kind="vector", shape=(6,)), 3), np.full((2, 6), 0.4), [0, 1], **request)
         return plan.cost(plan.models[0], plan.stages[0])
 
     # Ten steps and a last look, and one look more to shrink the find, since there is one level.
@@ -222,9 +222,9 @@ def test_a_precision_that_there_is_not():
 
 
 def test_cells_tell_looks_and_precision_apart():
-    target = TorchTarget(mlp(2, 2), Domain(kind="vector", shape=(2,)), 2)
+    model = TorchModel(mlp(2, 2), Domain(kind="vector", shape=(2,)), 2)
     requests = [{"attack": ("fgsm",)}, {"attack": ("fgsm?eot=2",)}, {"attack": ("fgsm",), "precision": "bf16"}]
-    plans = [plan_of(target, X, Y, **request) for request in requests]
+    plans = [plan_of(model, X, Y, **request) for request in requests]
     assert len({stage_cell(plan, plan.models[0], plan.stages[0]) for plan in plans}) == 3
     clean = [clean_cell(plan, plan.models[0]) for plan in plans]
     assert clean[0] == clean[2] != clean[1]
@@ -235,11 +235,11 @@ def test_cells_tell_looks_and_precision_apart():
 
 def test_successes_of_a_bf16_run_are_those_of_float32(tmp_path):
     module = mlp(8, 3, seed=1)
-    target = TorchTarget(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")
+    model = TorchModel(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")
     x = torch.rand(40, 8, generator=torch.Generator().manual_seed(5))
     y = module(x).argmax(1)
     settings = {"eps": "0.02:0.2:5", "attack": ("apgd-ce?steps=8", "fab-t?steps=5", "apgd-t?steps=5")}
-    runs = [audited(tmp_path / p, target, x.numpy(), y.numpy(), precision=p, **settings) for p in ("float32", "bf16")]
+    runs = [audited(tmp_path / p, model, x.numpy(), y.numpy(), precision=p, **settings) for p in ("float32", "bf16")]
     full, low = (run.records() for run in runs)
     assert rows_of(full) != rows_of(low), "bf16 changed nothing at all"
     found = low.outcome == Outcome.FOOLED
@@ -247,6 +247,6 @@ def test_successes_of_a_bf16_run_are_those_of_float32(tmp_path):
     for attack in settings["attack"]:
         for sample, array in runs[1].adversarial("mlp", attack, range(40)).items():
             assert module(torch.as_tensor(array)[None]).argmax() != y[sample]
-    plan = plan_of(target, x.numpy(), y.numpy(), precision="bf16", **settings)
+    plan = plan_of(model, x.numpy(), y.numpy(), precision="bf16", **settings)
     assert verify_run(runs[1], plan).passed
     assert runs[1].manifest["request"]["precision"] == "bf16" and runs[1].manifest["stages"][0]["eot"] == 1

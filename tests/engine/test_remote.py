@@ -51,9 +51,9 @@ def audit_of(server, out, *, resume=False, **more):
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
     """The same network in this process, without its gradients."""
-    target = Recorder(here, SIX, 3, name="net")
-    target.access = Access.SCORES
-    return audited(tmp_path_factory.mktemp("local") / "run", target, X, Y, **REQUEST)
+    model = Recorder(here, SIX, 3, name="net")
+    model.access = Access.SCORES
+    return audited(tmp_path_factory.mktemp("local") / "run", model, X, Y, **REQUEST)
 
 
 def spent(run):
@@ -153,10 +153,8 @@ def test_a_model_that_is_exchanged_in_between_is_noticed(tmp_path):
 
 def test_labels_only(tmp_path):
     with InferenceServer(lambda x: served(x).argmax(1), (6,)).running() as url:
-        target = remote(url, classes=3)
-        run = audited(
-            tmp_path / "run", target, X, Y, eps="0.5", attack=("hop-skip-jump?steps=2&samples=10&starts=10",), norm="l2"
-        )
+        model = remote(url, classes=3)
+        run = audited(tmp_path / "run", model, X, Y, eps="0.5", attack=("hop-skip-jump?steps=2&samples=10&starts=10",), norm="l2")
     records = run.records()
     assert (records.outcome == Outcome.FOOLED).sum() > 12 and run.manifest["models"][0]["access"] == "labels"
     assert not [one for one in run.manifest["warnings"] if one["code"] == "probabilities"]

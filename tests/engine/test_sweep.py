@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from _helpers import Recorder, audited, carry_out, cells_of, mlp, plan_of, rows_of, threshold
 from brinell.core.domain import Domain
-from brinell.core.errors import ContractError, TargetError
+from brinell.core.errors import ContractError, ModelError
 from brinell.core.record import BROKEN, CLEAN, COLUMNS, Outcome
 from brinell.datasets.digits import Digits
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 from brinell.testing import linear_problem
 
@@ -76,11 +76,11 @@ def test_every_column_by_hand(tmp_path):
 
 
 def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
-    target = recorder()
-    run = audited(tmp_path / "run", target, X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
+    model = recorder()
+    run = audited(tmp_path / "run", model, X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
     records = run.records()
     looks = run.manifest["looks"]["recorder"]["forwards"]  # for the checks before the attacks, outside the records
-    assert target.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
+    assert model.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
 
 
 def test_one_failing_attack_per_stage_and_sample(tmp_path):
@@ -143,7 +143,7 @@ def test_a_sweep_equals_separate_runs_and_the_exact_curve(tmp_path, attack, norm
     assert len(x) > 10
 
     def broken(name, eps):
-        run = audited(tmp_path / name, problem.target, x, y, eps=eps, attack=attack, norm=norm)
+        run = audited(tmp_path / name, problem.model, x, y, eps=eps, attack=attack, norm=norm)
         rows = cells_of(run.records())
         return {(sample, level) for (_, stage, sample, level), outcome in rows.items() if stage != CLEAN and outcome in BROKEN}
 
@@ -161,12 +161,12 @@ INEXACT = ("seconds", *(name for name, column in COLUMNS.items() if column["kind
 
 def audit_mlp(out, **request):
     module = mlp(8, 3, seed=1)
-    target = TorchTarget(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")
+    model = TorchModel(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")
     x = torch.rand(30, 8, generator=torch.Generator().manual_seed(5))
     y = module(x).argmax(1).numpy()
     y[::7] = (y[::7] + 1) % 3
     chosen = {"eps": "0.02:0.2:6", "attack": ("pgd?steps=4", "apgd-dlr?steps=6")} | request
-    return audited(out, target, x.numpy(), y, **chosen)
+    return audited(out, model, x.numpy(), y, **chosen)
 
 
 def test_batch_and_group_size_do_not_matter(tmp_path):
@@ -186,9 +186,9 @@ def test_batches_of_32_128_and_500_find_the_same_digits(tmp_path):
     """A convolutional network, more samples than a batch, and every kind of attack: no cell may change its outcome."""
     data = Digits()()
     attacks = ("square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6", "apgd-t?steps=3&targets=3", "fmn?steps=5")
-    target, x, y = DigitsCnn()(data.domain), data.load(range(300)).numpy(), data.labels()[:300]
+    model, x, y = DigitsCnn()(data.domain), data.load(range(300)).numpy(), data.labels()[:300]
     settings = {"domain": data.domain, "eps": "0.05:0.2:3", "attack": attacks}
-    runs = [audited(tmp_path / str(size), target, x, y, batch_size=size, **settings) for size in (32, 128, 500)]
+    runs = [audited(tmp_path / str(size), model, x, y, batch_size=size, **settings) for size in (32, 128, 500)]
     cells = [cells_of(run.records()) for run in runs]
     assert cells[0] == cells[1] == cells[2]
     breaking = {key[1] for key, outcome in cells[0].items() if outcome == F}
@@ -230,18 +230,18 @@ def test_several_models_are_as_each_alone(tmp_path):
 
 
 def test_eps_zero_alone(tmp_path):
-    target = recorder()
-    run = audited(tmp_path / "run", target, X, Y, eps="0", attack=("fgsm",))
+    model = recorder()
+    run = audited(tmp_path / "run", model, X, Y, eps="0", attack=("fgsm",))
     records = run.records()
     looks = run.manifest["looks"]["recorder"]["forwards"]
-    assert records.attack.tolist() == [CLEAN] * 5 and target.seen == 5 + looks, "beyond a look each, and those of the checks"
+    assert records.attack.tolist() == [CLEAN] * 5 and model.seen == 5 + looks, "beyond a look each, and those of the checks"
     assert run.manifest["eps"] == [0.0] and run.manifest["state"] == "finished"
 
 
 def test_everything_wrong_from_the_start(tmp_path):
-    target = recorder()
-    run = audited(tmp_path / "run", target, X[3:4].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
-    assert target.seen == 4, "an attack was spent on what is wrong anyway"
+    model = recorder()
+    run = audited(tmp_path / "run", model, X[3:4].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    assert model.seen == 4, "an attack was spent on what is wrong anyway"
     assert table(run, "fgsm") == table(run, "bim?steps=3") == [[M] * 4] * 4
 
 
@@ -331,8 +331,8 @@ def mine(tmp_path):
 
 def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, mine):
     spec = f"{mine}:Bisect"
-    target = recorder()
-    run = audited(tmp_path / "run", target, X, Y, eps=EPS, attack=(spec, "fgsm"))
+    model = recorder()
+    run = audited(tmp_path / "run", model, X, Y, eps=EPS, attack=(spec, "fgsm"))
     assert table(run, spec) == FIRST
     assert table(run, "fgsm") == SECOND
     spent = cells_of(run.records(), "forwards")
@@ -361,11 +361,11 @@ def test_an_attack_that_cheats_stops_the_run(tmp_path, mine):
 def test_success_as_stored(tmp_path):
     """Eleven levels, boundary at 0.42: a find at 0.43 is stored as 0.4, which is no find; one at 0.46 as 0.5, beyond eps."""
     domain = Domain(kind="vector", shape=(2,), levels=11)
-    target = Recorder(threshold(0.42), domain)
+    model = Recorder(threshold(0.42), domain)
     x = np.array([[0.4, 0.5]], dtype=np.float32)
     found = {}
     for eps in ("0.03", "0.06", "0.1"):
-        run = audited(tmp_path / eps, target, x, [0], eps=eps, attack=("fgsm",), domain=domain)
+        run = audited(tmp_path / eps, model, x, [0], eps=eps, attack=("fgsm",), domain=domain)
         records = run.records()
         row = records.outcome == F
         found[eps] = records.adv_pred[row].tolist() + records.stored_pred[row].tolist() + records.stored_within[row].tolist()
@@ -387,7 +387,7 @@ def test_success_as_stored(tmp_path):
     ],
 )
 def test_answers_that_cannot_be_judged(tmp_path, function, message):
-    with pytest.raises(TargetError, match=message):
+    with pytest.raises(ModelError, match=message):
         audited(tmp_path / "run", Recorder(function), X, Y, eps=EPS, attack=("fgsm",))
 
 

@@ -12,7 +12,7 @@ from brinell.core.imports import import_file
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
 from brinell.models.torch import TorchModule
-from brinell.testing.others import check_target
+from brinell.testing.others import check_model
 
 SMALL = [
     ("mnist", "lenet5", "mnist_weights/lenet5_clean", 0.9889),
@@ -30,11 +30,11 @@ LARGE = [("squeezenet1_0", 0.640), ("mobilenet_v1", 0.864), ("mobilenet_v2", 0.8
 
 
 def accuracy(root: Path, data: Dataset, file: str, factory: str, weights: Path, indices: range) -> float:
-    target = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}", weights=str(weights))(data.domain)
-    check_target(target)
+    model = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}", weights=str(weights))(data.domain)
+    check_model(model)
     labels = torch.from_numpy(data.labels()[indices.start : indices.stop : indices.step])
-    with target.session(), torch.no_grad():
-        return float((target.predict(data.load(indices)).argmax(1) == labels).float().mean())
+    with model.session(), torch.no_grad():
+        return float((model.predict(data.load(indices)).argmax(1) == labels).float().mean())
 
 
 @pytest.mark.parametrize(("data", "factory", "weights", "published"), SMALL)
@@ -64,8 +64,8 @@ def test_large_networks(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatc
 def test_shapes_without_weights(root: Path, file: str, factory: str, shape: tuple[int, ...]) -> None:
     domain = Domain(kind="image", shape=shape, levels=256)
     with torch.random.fork_rng():
-        target = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
-    assert target.classes == 10 and target.name == factory
+        model = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
+    assert model.classes == 10 and model.name == factory
 
 
 def test_a_graph_is_run_by_hand(root: Path) -> None:

@@ -11,25 +11,25 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.datasets.digits import Digits
 from brinell.models import digits_cnn
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn, cache_file
-from brinell.testing.others import check_target
+from brinell.testing.others import check_model
 
 DOMAIN = Domain(kind="image", shape=(1, 8, 8), levels=17)
 
 
-def accuracy(target: TorchTarget) -> float:
+def accuracy(model: TorchModel) -> float:
     data = Digits()()
-    with target.session(), torch.no_grad():
-        right = target.predict(data.load(range(len(data)))).argmax(1) == torch.from_numpy(data.labels())
+    with model.session(), torch.no_grad():
+        right = model.predict(data.load(range(len(data)))).argmax(1) == torch.from_numpy(data.labels())
     return float(right.float().mean())
 
 
 def test_it_reads_digits() -> None:
-    target = DigitsCnn()(DOMAIN)
-    check_target(target)
-    assert (target.name, target.classes) == ("digits-cnn", 10)
-    assert accuracy(target) >= 0.97
+    model = DigitsCnn()(DOMAIN)
+    check_model(model)
+    assert (model.name, model.classes) == ("digits-cnn", 10)
+    assert accuracy(model) >= 0.97
 
 
 def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,11 +39,11 @@ def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path
     torch.set_num_threads(threads + 1)  # sums, and so weights, would depend on it
     try:
         with torch.no_grad():
-            target = DigitsCnn()(DOMAIN)
+            model = DigitsCnn()(DOMAIN)
         assert torch.get_num_threads() == threads + 1
     finally:
         torch.set_num_threads(threads)
-    assert target.digest() == kept
+    assert model.digest() == kept
     assert torch.equal(torch.random.get_rng_state(), generator)
     assert [file.name for file in (tmp_path / "new").iterdir()] == [cache_file().name], "and no part of a file is left"
 

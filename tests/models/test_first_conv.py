@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from brinell.core.domain import Domain
 from brinell.models import _first_conv as stems
 from brinell.models._first_conv import FastStem, input_gradient
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 
 def test_by_hand():
@@ -112,11 +112,11 @@ def test_a_target_takes_it_where_it_pays(net, kind, times, monkeypatch):
     asked = []
     plain = stems.input_gradient
     monkeypatch.setattr(stems, "input_gradient", lambda *words: asked.append(1) or plain(*words))
-    target = TorchTarget(net, Domain(kind="image", shape=kind))
+    model = TorchModel(net, Domain(kind="image", shape=kind))
     x = torch.rand(3, *kind, generator=torch.Generator().manual_seed(0)).requires_grad_()
     with torch.no_grad():
-        target.predict(x)
-    found = torch.autograd.grad(target.predict(x).logsumexp(1).sum(), x)
+        model.predict(x)
+    found = torch.autograd.grad(model.predict(x).logsumexp(1).sum(), x)
     expected = torch.autograd.grad(net(x).logsumexp(1).sum(), x)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
     assert len(asked) == times

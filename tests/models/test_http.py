@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from _inference_server import InferenceServer
 from brinell import plugins
 from brinell.core.domain import Column, Domain
-from brinell.core.errors import RequestError, SampleError, TargetError, UnreachableError
+from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import Access
 from brinell.models._protocol import AnswerError, Slot, answer, request
 from brinell.models.http import Http
-from brinell.testing import check_target
+from brinell.testing import check_model
 
 VECTOR = Domain(kind="vector", shape=(2,))
 IMAGE = Domain(kind="image", shape=(3, 2, 4), levels=256)
@@ -56,15 +56,15 @@ def some(n, domain=VECTOR, seed=1):
 def test_a_linear_model_answers_what_it_would_here(binary):
     server = InferenceServer(linear, binary=binary)
     with server.running() as url:
-        target = opened(url)
+        model = opened(url)
         x = some(150)
-        assert torch.equal(target.predict(x), torch.from_numpy(linear(x.numpy()))), "no digit is lost on the way"
-        check_target(target)
-    assert (target.classes, target.access, target.name) == (3, Access.SCORES, "net")
-    assert target.served["encoding"] == ("binary" if binary else "json")
-    assert [one.code for one in target.remarks()] == ([] if binary else ["json"])
+        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy()))), "no digit is lost on the way"
+        check_model(model)
+    assert (model.classes, model.access, model.name) == (3, Access.SCORES, "net")
+    assert model.served["encoding"] == ("binary" if binary else "json")
+    assert [one.code for one in model.remarks()] == ([] if binary else ["json"])
     if not binary:
-        assert "no binary tensors here" in target.remarks()[0].text
+        assert "no binary tensors here" in model.remarks()[0].text
 
 
 @given(
@@ -155,9 +155,9 @@ def test_a_fixed_batch_is_filled_and_the_filling_counts_for_nothing():
     server = InferenceServer(linear, metadata=metadata)
     x = some(6)
     with server.running() as url:
-        target = opened(url)
-        assert torch.equal(target.predict(x), torch.from_numpy(linear(x.numpy())))
-    assert {len(one) for one in server.seen} == {4} and target.traffic() == {"inputs": 6, "requests": 2}
+        model = opened(url)
+        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
+    assert {len(one) for one in server.seen} == {4} and model.traffic() == {"inputs": 6, "requests": 2}
 
 
 # What the answers are
@@ -169,10 +169,10 @@ def test_probabilities_become_their_logarithm():
 
     x = some(20)
     with InferenceServer(softmax).running() as url:
-        target = opened(url)
-        logits = target.predict(x)
+        model = opened(url)
+        logits = model.predict(x)
         assert torch.allclose(logits.softmax(1), torch.from_numpy(softmax(x.numpy())), atol=1e-6)
-        assert "probabilities" in [one.code for one in target.remarks()] and bool(torch.isfinite(logits).all())
+        assert "probabilities" in [one.code for one in model.remarks()] and bool(torch.isfinite(logits).all())
         assert torch.equal(opened(url, answers="logits").predict(x), torch.from_numpy(softmax(x.numpy())))
 
 
@@ -181,16 +181,16 @@ def test_labels(form):
     with InferenceServer(lambda x: form(linear(x).argmax(1))).running() as url:
         with pytest.raises(RequestError, match="classes="):
             opened(url)
-        target = opened(url, classes=4)
+        model = opened(url, classes=4)
         x = some(9)
-        assert target.access == Access.LABELS and target.classes == 4
-        assert target.predict(x).argmax(1).tolist() == linear(x.numpy()).argmax(1).tolist()
-        check_target(target)
+        assert model.access == Access.LABELS and model.classes == 4
+        assert model.predict(x).argmax(1).tolist() == linear(x.numpy()).argmax(1).tolist()
+        check_model(model)
 
 
 def test_labels_as_floats_have_to_be_named():
     with InferenceServer(lambda x: linear(x).argmax(1).astype(np.float32)).running() as url:
-        with pytest.raises(TargetError, match="answers=labels&classes="):
+        with pytest.raises(ModelError, match="answers=labels&classes="):
             opened(url)
         assert opened(url, answers="labels", classes=3).access == Access.LABELS
 
@@ -203,7 +203,7 @@ def test_one_of_several_outputs():
     server = InferenceServer(linear, reply=reply)
     x = some(3)
     with server.running() as url:
-        with pytest.raises(TargetError, match=r"2 outputs \(a, b\): name one with the option output="):
+        with pytest.raises(ModelError, match=r"2 outputs \(a, b\): name one with the option output="):
             opened(url)
         assert torch.equal(opened(url, output="b").predict(x), -torch.from_numpy(linear(x.numpy())))
     head = json.loads(server.bodies[-1][: int(server.headers[-1]["Inference-Header-Content-Length"])])
@@ -229,9 +229,9 @@ def test_the_token_is_sent_and_stands_nowhere(monkeypatch):
         with pytest.raises(UnreachableError, match="BRINELL_TOKEN") as refused:
             opened(url)
         monkeypatch.setenv("BRINELL_TOKEN", secret)
-        target = opened(url)
-        assert target.classes == 3
-        told = repr([target.served, target.remarks(), target.digest(), vars(target)])
+        model = opened(url)
+        assert model.classes == 3
+        told = repr([model.served, model.remarks(), model.digest(), vars(model)])
         assert secret not in told + str(refused.value)
         monkeypatch.setenv("OTHER", "wr0ng")
         with pytest.raises(UnreachableError) as refused:
@@ -256,9 +256,9 @@ def test_a_fault_is_asked_again_and_counted_apart(fault):
     server = InferenceServer(linear, faults=lambda number: fault if number in (5, 8, 11) else "")
     x = some(40)
     with server.running() as url:
-        target = opened(url, rows=4, timeout=0.15 if fault.startswith("delay") else 5.0)
-        assert torch.equal(target.predict(x), torch.from_numpy(linear(x.numpy())))
-    told = target.traffic()
+        model = opened(url, rows=4, timeout=0.15 if fault.startswith("delay") else 5.0)
+        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
+    told = model.traffic()
     assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (40, 10, 3) and server.done[fault] == 3
 
 
@@ -266,11 +266,11 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_attempt():
     """As many as may be kept are asked again at once, with no attempt to spare and a wait that would be noticed."""
     server, x = InferenceServer(linear), some(4)
     with server.running() as url:
-        target = opened(url, retries=0, backoff=600.0, concurrency=3)
+        model = opened(url, retries=0, backoff=600.0, concurrency=3)
         before = server.requests
         server.faults = lambda number: "closed" if number <= before + 3 else ""
-        assert torch.equal(target.predict(x), torch.from_numpy(linear(x.numpy())))
-    told = target.traffic()
+        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
+    told = model.traffic()
     assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (4, 1, 3) and server.done["closed"] == 3
 
 
@@ -298,9 +298,9 @@ def test_a_server_that_is_slow():
 def test_a_server_that_stops_making_sense_is_no_failed_sample(fault):
     server = InferenceServer(linear, faults=lambda number: fault if number > 2 else "")
     with server.running() as url:
-        target = opened(url)
+        model = opened(url)
         with pytest.raises(UnreachableError, match="no longer works: it answers .*see to the server"):
-            target.predict(some(3))
+            model.predict(some(3))
 
 
 def test_an_input_that_the_server_refuses():
@@ -310,12 +310,12 @@ def test_an_input_that_the_server_refuses():
         return linear(x)
 
     with InferenceServer(picky).running() as url:
-        target = opened(url)
+        model = opened(url)
         x = torch.full((3, 2), 0.5)
         x[1, 0] = 1
         with pytest.raises(SampleError, match="HTTP 400, value too large"):
-            target.predict(x)
-        assert len(target.predict(x[::2])) == 2, "the others go on"
+            model.predict(x)
+        assert len(model.predict(x[::2])) == 2, "the others go on"
 
 
 def test_a_refusal_calls_off_what_waits_behind_it():
@@ -328,16 +328,16 @@ def test_a_refusal_calls_off_what_waits_behind_it():
 
     server = InferenceServer(picky)
     with server.running() as url:
-        target = opened(url, rows=1, concurrency=2)
+        model = opened(url, rows=1, concurrency=2)
         server.faults = lambda number: "delay0.02"
         x = torch.full((40, 2), 0.5)
         x[1, 0] = 1
         before = server.requests
-        with target.session():
+        with model.session():
             with pytest.raises(SampleError):
-                target.predict(x)
+                model.predict(x)
             assert server.requests - before < 10
-            assert target.traffic()["requests"] < 10 and len(target.predict(x[2:])) == 38
+            assert model.traffic()["requests"] < 10 and len(model.predict(x[2:])) == 38
 
 
 @pytest.mark.parametrize(
@@ -350,23 +350,23 @@ def test_a_refusal_calls_off_what_waits_behind_it():
     ],
 )
 def test_answers_that_no_classifier_gives(function, line):
-    with InferenceServer(function).running() as url, pytest.raises(TargetError, match=line) as refused:
+    with InferenceServer(function).running() as url, pytest.raises(ModelError, match=line) as refused:
         opened(url)
     assert "\n" not in str(refused.value)
 
 
 def test_more_classes_than_said():
-    with InferenceServer(linear).running() as url, pytest.raises(TargetError, match="answers 3 classes, and classes=2 was said"):
+    with InferenceServer(linear).running() as url, pytest.raises(ModelError, match="answers 3 classes, and classes=2 was said"):
         opened(url, classes=2)
 
 
 def test_other_classes_than_at_the_beginning():
     server = InferenceServer(linear)
     with server.running() as url:
-        target = opened(url)
+        model = opened(url)
         server.function = lambda x: linear(x).repeat(2, 1)
         with pytest.raises(UnreachableError, match=r"shape \(3, 6\), not \(3, 3\)"):
-            target.predict(some(3))
+            model.predict(some(3))
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ def test_a_model_that_is_not_there():
 @pytest.mark.parametrize("options", [{"rows": 0}, {"timeout": 0}, {"retries": -1}, {"datatype": "INT3"}, {"low": 0.0}])
 def test_options_out_of_range(options):
     with pytest.raises(RequestError):
-        plugins.build("target", "http", options)
+        plugins.build("model", "http", options)
 
 
 @given(st.binary(max_size=200), st.none() | st.text(max_size=4) | st.integers(0, 300).map(str))

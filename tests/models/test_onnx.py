@@ -10,7 +10,7 @@ from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.models.onnx import Onnx
-from brinell.testing import check_target
+from brinell.testing import check_model
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -43,34 +43,34 @@ def file(tmp_path):
 
 
 def test_logits(file):
-    target = written(file)(IMAGE)
-    check_target(target)
-    assert target.access == Access.SCORES and target.classes == 4 and target.name == "net"
-    assert torch.allclose(target.predict(X), LOGITS, atol=1e-5)
+    model = written(file)(IMAGE)
+    check_model(model)
+    assert model.access == Access.SCORES and model.classes == 4 and model.name == "net"
+    assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
 
 
 SOFTMAX = helper.make_node("Softmax", ["logits"], ["p"])
 
 
 def test_probabilities_are_seen_and_taken_for_their_logarithms(file):
-    target = written(file, nodes=[SOFTMAX], outputs=["p"])(IMAGE)
-    check_target(target)
-    assert torch.allclose(target.predict(X), LOGITS.log_softmax(1), atol=1e-4)
+    model = written(file, nodes=[SOFTMAX], outputs=["p"])(IMAGE)
+    check_model(model)
+    assert torch.allclose(model.predict(X), LOGITS.log_softmax(1), atol=1e-4)
     as_they_are = Onnx(path=str(file), answers="logits")(IMAGE)
     assert torch.allclose(as_they_are.predict(X), LOGITS.softmax(1), atol=1e-5)
-    assert as_they_are.digest() != target.digest()
+    assert as_they_are.digest() != model.digest()
 
 
 def test_a_fixed_number_of_samples_is_asked_that_many_at_a_time(file):
     for size in (1, 3, 7, 9):
-        target = written(file, shape=(size, 3, 4, 5))(IMAGE)
-        assert torch.allclose(target.predict(X), LOGITS, atol=1e-5), size
+        model = written(file, shape=(size, 3, 4, 5))(IMAGE)
+        assert torch.allclose(model.predict(X), LOGITS, atol=1e-5), size
 
 
 def test_channels_last(file):
-    target = written(file, shape=("n", 4, 5, 3))(IMAGE)
+    model = written(file, shape=("n", 4, 5, 3))(IMAGE)
     wanted = X.permute(0, 2, 3, 1).flatten(1) @ torch.from_numpy(WEIGHT)
-    assert torch.allclose(target.predict(X), wanted, atol=1e-5)
+    assert torch.allclose(model.predict(X), wanted, atol=1e-5)
     written(file, shape=("n", "a", "b", "c"))
     first, last = (Onnx(path=str(file), layout=way)(IMAGE) for way in ("first", "last"))
     assert torch.allclose(first.predict(X), LOGITS, atol=1e-5) and torch.allclose(last.predict(X), wanted, atol=1e-5)
@@ -79,19 +79,19 @@ def test_channels_last(file):
 
 def test_normalisation(file):
     written(file)
-    target = Onnx(path=str(file), mean=(0.1, 0.2, 0.3), std=(0.5,))(IMAGE)
+    model = Onnx(path=str(file), mean=(0.1, 0.2, 0.3), std=(0.5,))(IMAGE)
     wanted = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ torch.from_numpy(WEIGHT)
-    assert torch.allclose(target.predict(X), wanted, atol=1e-4)
+    assert torch.allclose(model.predict(X), wanted, atol=1e-4)
     with pytest.raises(RequestError, match="mean has 2 numbers for 3 channels"):
         Onnx(path=str(file), mean=(0.1, 0.2))(IMAGE)
 
 
 def test_columns_of_a_table_are_given_in_their_units(file):
     columns = tuple(Column(str(at), 100.0, 100.0 + at + 1) for at in range(60))
-    target = written(file, shape=("n", 60))(Domain(kind="vector", shape=(60,), columns=columns))
+    model = written(file, shape=("n", 60))(Domain(kind="vector", shape=(60,), columns=columns))
     x = X.flatten(1)
     wanted = (100 + x * torch.arange(1, 61)) @ torch.from_numpy(WEIGHT)
-    assert torch.allclose(target.predict(x), wanted, rtol=1e-4, atol=1e-2)
+    assert torch.allclose(model.predict(x), wanted, rtol=1e-4, atol=1e-2)
 
 
 def test_one_of_several_outputs(file):

@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError
 from brinell.models._prepared import Prepared, View, prepared
 from brinell.models.timm import Timm, view_of
 from brinell.models.torchvision import Torchvision
-from brinell.testing.others import check_target
+from brinell.testing.others import check_model
 
 TINY = "test_resnet.r160_in1k"
 """The smallest of timm's own test networks: 160 pixels, crop 0.95, bilinear."""
@@ -92,7 +92,7 @@ def test_as_timm_prepares_pictures(height: int, width: int, crop_mode: str, inte
     x = pixels(height, width)
     picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
     theirs = data.create_transform(**config)(picture)
-    # They round to 8 bits after each axis, the border's mean too, and cut off in between what a bicubic filter overshoots.
+    # They round to 8 bits after each axis, the border's mean too, and cut off in between what a bicubic distortion overshoots.
     levels = (shown(view_of(config), x)[0] - theirs).abs() * 255 * 0.22
     assert float(levels.max()) < (1.05 if interpolation == "bilinear" else 3.5)
     assert float(levels.mean()) < 0.35
@@ -107,7 +107,7 @@ def test_as_torchvision_prepares_pictures(name: str, height: int, width: int) ->
 
     x = pixels(height, width)
     ours, theirs = shown(_view(transforms), x), transforms(x)
-    inside = ours.abs() < 1.5  # theirs do not cut off what the bicubic filter overshoots in tensors
+    inside = ours.abs() < 1.5  # theirs do not cut off what the bicubic distortion overshoots in tensors
     assert torch.allclose(ours[inside], theirs[inside], atol=1e-5) and float(inside.float().mean()) > 0.5
 
 
@@ -144,10 +144,10 @@ def test_timm_with_weights_from_a_file(tiny: Path, tmp_path: Path) -> None:
     timm = library("timm")
 
     generator = torch.random.get_rng_state()
-    target = Timm(path=TINY, weights=str(tiny))(pictures(40, 52))
+    model = Timm(path=TINY, weights=str(tiny))(pictures(40, 52))
     assert torch.equal(torch.random.get_rng_state(), generator)
-    assert (target.name, target.classes, target.architecture) == (TINY, 1000, "ResNet")
-    check_target(target)
+    assert (model.name, model.classes, model.architecture) == (TINY, 1000, "ResNet")
+    check_model(model)
     with torch.random.fork_rng():
         network = timm.create_model(TINY, pretrained=False).eval()
     network.load_state_dict(load_file(tiny))
@@ -157,12 +157,12 @@ def test_timm_with_weights_from_a_file(tiny: Path, tmp_path: Path) -> None:
     picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
     with torch.no_grad():
         theirs = network(timm.data.create_transform(**config)(picture)[None])
-        assert float((target.predict(x) - theirs).abs().max()) < 0.1 * float(theirs.std())
+        assert float((model.predict(x) - theirs).abs().max()) < 0.1 * float(theirs.std())
         # A .pth that wraps the state, and the same answers; another preparation is another digest.
         torch.save({"state_dict": {f"module.{key}": value for key, value in load_file(tiny).items()}}, tmp_path / "tiny.pth")
         again = Timm(path=TINY, weights=str(tmp_path / "tiny.pth"), name="mine")(pictures(40, 52))
-        assert torch.equal(again.predict(x), target.predict(x)) and again.name == "mine"
-    assert again.digest() == target.digest()
+        assert torch.equal(again.predict(x), model.predict(x)) and again.name == "mine"
+    assert again.digest() == model.digest()
     ready = pictures(160, 160)
     one, other = (Timm(path=TINY, weights=str(tiny), resize=how)(ready) for how in ("auto", "library"))  # type: ignore[arg-type]
     assert one.digest() != other.digest()
@@ -175,9 +175,9 @@ def test_timm_from_a_folder_of_its_own_kind(tiny: Path, tmp_path: Path) -> None:
         '{"architecture": "test_resnet", "num_classes": 1000, "pretrained_cfg": {"input_size": [3, 48, 48], '
         '"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5], "crop_pct": 1.0, "interpolation": "bilinear", "num_classes": 1000}}'
     )
-    target = Timm(path=f"local-dir:{tmp_path}", name="folder")(pictures(48, 48))
-    view = target.module.view
-    assert (view.size, view.mode, view.mean, target.classes) == ((48, 48), "bilinear", (0.1, 0.2, 0.3), 1000)
+    model = Timm(path=f"local-dir:{tmp_path}", name="folder")(pictures(48, 48))
+    view = model.module.view
+    assert (view.size, view.mode, view.mean, model.classes) == ((48, 48), "bilinear", (0.1, 0.2, 0.3), 1000)
 
 
 def test_timm_with_another_number_of_classes(tmp_path: Path) -> None:
@@ -225,14 +225,14 @@ def squeezenet(classes: int = 1000) -> nn.Module:
 def test_torchvision_with_weights_from_a_file(tmp_path: Path) -> None:
     network = squeezenet()
     torch.save(network.state_dict(), tmp_path / "it.pth")
-    target = Torchvision(path="squeezenet1_1", weights=str(tmp_path / "it.pth"))(pictures(60, 80))
-    assert (target.name, target.classes, target.architecture) == ("squeezenet1_1", 1000, "SqueezeNet")
-    check_target(target)
+    model = Torchvision(path="squeezenet1_1", weights=str(tmp_path / "it.pth"))(pictures(60, 80))
+    assert (model.name, model.classes, model.architecture) == ("squeezenet1_1", 1000, "SqueezeNet")
+    check_model(model)
     transforms = library("torchvision").models.SqueezeNet1_1_Weights.DEFAULT.transforms()
     x = pixels(60, 80)
     with torch.no_grad():
         theirs = network(transforms(x))
-        assert torch.allclose(target.predict(x), theirs, atol=1e-4 * float(theirs.abs().max()))
+        assert torch.allclose(model.predict(x), theirs, atol=1e-4 * float(theirs.abs().max()))
 
 
 def test_torchvision_by_its_own_download(hub: Path) -> None:
@@ -244,8 +244,8 @@ def test_torchvision_by_its_own_download(hub: Path) -> None:
     assert "cannot be fetched (URLError: <urlopen error no network>): fetch https://" in str(caught.value)
     assert str(caught.value).endswith(f"{url} and name it, torchvision:squeezenet1_1?weights=FILE")
     torch.save(network.state_dict(), hub / Path(url).name)
-    target = Torchvision(path="squeezenet1_1")(pictures(224, 224))
-    assert torch.equal(target.module.network.state_dict()["features.0.weight"], network.state_dict()["features.0.weight"])
+    model = Torchvision(path="squeezenet1_1")(pictures(224, 224))
+    assert torch.equal(model.module.network.state_dict()["features.0.weight"], network.state_dict()["features.0.weight"])
     torch.save(network, hub / Path(url).name)  # a whole module: torch must not be told to run it
     with pytest.raises(RequestError, match="cannot be fetched .*[Ww]eights.only"):
         Torchvision(path="squeezenet1_1")(pictures(224, 224))

@@ -19,7 +19,7 @@ from brinell.models import robustbench
 from brinell.models._mixture import BiT, Mixing, Mixture, StandardisedConv, adaptive_smoothing
 from brinell.models._wide_resnet import Block, WideResNet, wide_resnet
 from brinell.models.robustbench import BUILT, RobustBench
-from brinell.testing.others import check_target
+from brinell.testing.others import check_model
 
 CIFAR = Domain(kind="image", shape=(3, 32, 32), levels=256)
 PUBLISHED = {
@@ -187,14 +187,14 @@ def test_checkpoints(tmp_path: Path, name: str, wrap: Any) -> None:
     network = filled(robustbench.BUILT[name]())
     torch.save(wrap(network.state_dict()), tmp_path / "it.pt")
     generator = torch.random.get_rng_state()
-    target = RobustBench(path=name, weights=(str(tmp_path / "it.pt"),))(CIFAR)
+    model = RobustBench(path=name, weights=(str(tmp_path / "it.pt"),))(CIFAR)
     assert torch.equal(torch.random.get_rng_state(), generator)
-    assert (target.name, target.classes, target.architecture) == (name, 10, "WideResNet")
-    assert not any(tensor.is_meta for tensor in target.module.state_dict().values())
+    assert (model.name, model.classes, model.architecture) == (name, 10, "WideResNet")
+    assert not any(tensor.is_meta for tensor in model.module.state_dict().values())
     x = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
-        assert torch.allclose(target.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
-    check_target(target)
+        assert torch.allclose(model.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
+    check_model(model)
 
 
 @pytest.fixture
@@ -212,16 +212,16 @@ def parts(tmp_path: Path) -> tuple[Mixture, list[str]]:
 @pytest.mark.usefixtures("small")
 def test_a_mixture_from_three_files_or_one(tmp_path: Path, parts: tuple[Mixture, list[str]]) -> None:
     mixture, files = parts
-    target = RobustBench(path="Bai2023Improving_edm", weights=tuple(files))(CIFAR)
+    model = RobustBench(path="Bai2023Improving_edm", weights=tuple(files))(CIFAR)
     save_file(mixture.state_dict(), tmp_path / "all.safetensors")
     whole = RobustBench(path="Bai2023Improving_edm", weights=(str(tmp_path / "all.safetensors"),))(CIFAR)
     x = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
-        torch.testing.assert_close(target.predict(x), mixture(x), rtol=1e-3, atol=1e-3)
-        assert torch.equal(whole.predict(x), target.predict(x))
-        assert target.predict(x).exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
-    assert target.digest() == whole.digest()
-    check_target(target)
+        torch.testing.assert_close(model.predict(x), mixture(x), rtol=1e-3, atol=1e-3)
+        assert torch.equal(whole.predict(x), model.predict(x))
+        assert model.predict(x).exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
+    assert model.digest() == whole.digest()
+    check_model(model)
 
 
 @pytest.mark.usefixtures("small")
@@ -268,8 +268,8 @@ def test_other_names_go_through_the_package(monkeypatch: pytest.MonkeyPatch) -> 
     utils.load_model = load_model  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "robustbench", package)
     monkeypatch.setitem(sys.modules, "robustbench.utils", utils)
-    target = RobustBench(path="Gowal2021Improving_28_10", threat="L2", folder="zoo")(CIFAR)
-    assert (target.name, target.classes) == ("Gowal2021Improving_28_10", 10)
+    model = RobustBench(path="Gowal2021Improving_28_10", threat="L2", folder="zoo")(CIFAR)
+    assert (model.name, model.classes) == ("Gowal2021Improving_28_10", 10)
     assert asked == [{"model_name": "Gowal2021Improving_28_10", "model_dir": "zoo", "dataset": "cifar10", "threat_model": "L2"}]
     with pytest.raises(RequestError, match="the package robustbench cannot load None2020 .*KeyError"):
         RobustBench(path="None2020")(CIFAR)

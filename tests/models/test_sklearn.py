@@ -17,7 +17,7 @@ from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.models.sklearn import Sklearn
-from brinell.testing import check_target
+from brinell.testing import check_model
 
 skops = pytest.importorskip("skops.io")
 
@@ -32,7 +32,7 @@ X = torch.from_numpy((DATA - DATA.min(0)) / np.ptp(DATA, 0)).float()
 
 @pytest.fixture
 def saved(tmp_path):
-    """Saves an estimator and opens it as a target."""
+    """Saves an estimator and opens it as a model."""
 
     def saved(estimator, domain=DOMAIN, **options):
         skops.dump(estimator, tmp_path / "model.skops")
@@ -42,89 +42,89 @@ def saved(tmp_path):
 
 
 def test_probabilities_become_logits(saved):
-    model = LogisticRegression(max_iter=20).fit(StandardScaler().fit_transform(DATA), NAMES)
-    pipeline = make_pipeline(StandardScaler().fit(DATA), model)
-    target = saved(pipeline)
-    check_target(target)
-    assert target.access == Access.SCORES and target.class_names == ("red", "rose", "white") and target.classes == 3
-    assert target.name == "model" and target.architecture == "Pipeline"
-    logits = target.predict(X)
+    estimator = LogisticRegression(max_iter=20).fit(StandardScaler().fit_transform(DATA), NAMES)
+    pipeline = make_pipeline(StandardScaler().fit(DATA), estimator)
+    model = saved(pipeline)
+    check_model(model)
+    assert model.access == Access.SCORES and model.class_names == ("red", "rose", "white") and model.classes == 3
+    assert model.name == "model" and model.architecture == "Pipeline"
+    logits = model.predict(X)
     assert torch.allclose(logits.softmax(1).double(), torch.from_numpy(pipeline.predict_proba(DATA)), atol=1e-5)
     assert NAMES[logits.argmax(1).numpy()[0]] == pipeline.predict(DATA)[0]
 
 
 def test_a_forest_is_sure_of_what_all_trees_say(saved):
     forest = RandomForestClassifier(5, random_state=0, n_jobs=-1).fit(DATA, NAMES)
-    target = saved(forest, trusted=(TREE,))
-    check_target(target)
-    logits = target.predict(X)
+    model = saved(forest, trusted=(TREE,))
+    check_model(model)
+    logits = model.predict(X)
     assert torch.isfinite(logits).all() and (logits.argmax(1).numpy() == forest.predict_proba(DATA).argmax(1)).mean() == 1
-    assert target._estimator.n_jobs == 1, "one thread"
+    assert model._estimator.n_jobs == 1, "one thread"
 
 
 def test_the_decision_function_where_there_are_no_probabilities(saved):
-    model = LinearSVC(max_iter=20000).fit(StandardScaler().fit_transform(DATA), NAMES)
-    target = saved(make_pipeline(StandardScaler().fit(DATA), model))
-    wanted = torch.from_numpy(model.decision_function(StandardScaler().fit_transform(DATA))).float()
-    assert torch.allclose(target.predict(X), wanted, atol=1e-4)
+    estimator = LinearSVC(max_iter=20000).fit(StandardScaler().fit_transform(DATA), NAMES)
+    model = saved(make_pipeline(StandardScaler().fit(DATA), estimator))
+    wanted = torch.from_numpy(estimator.decision_function(StandardScaler().fit_transform(DATA))).float()
+    assert torch.allclose(model.predict(X), wanted, atol=1e-4)
 
 
 def test_two_classes_of_one_score(saved):
     y = NAMES == "red"
-    model = LogisticRegression().fit(DATA[:, :3], y)
+    estimator = LogisticRegression().fit(DATA[:, :3], y)
     domain = Domain(kind="vector", shape=(3,), low=0.0, high=2000.0)
-    target = saved(model, domain, answers="decision")
+    model = saved(estimator, domain, answers="decision")
     x = torch.from_numpy(DATA[:, :3]).float()
-    assert target.class_names == ("False", "True")
+    assert model.class_names == ("False", "True")
     # Of logistic regression the softmax of what stands for the score is the probability.
     assert torch.allclose(
-        target.predict(x).softmax(1)[:, 1].double(), torch.from_numpy(model.predict_proba(DATA[:, :3])[:, 1]), atol=1e-5
+        model.predict(x).softmax(1)[:, 1].double(), torch.from_numpy(estimator.predict_proba(DATA[:, :3])[:, 1]), atol=1e-5
     )
 
 
 def test_labels_alone(saved):
-    model = make_pipeline(StandardScaler(), SVC()).fit(DATA, NAMES)
-    target = saved(model, answers="labels")
-    check_target(target)
-    assert target.access == Access.LABELS
-    assert (NAMES[np.unique(NAMES, return_index=True)[1]][target.predict(X).argmax(1).numpy()] == model.predict(DATA)).all()
+    estimator = make_pipeline(StandardScaler(), SVC()).fit(DATA, NAMES)
+    model = saved(estimator, answers="labels")
+    check_model(model)
+    assert model.access == Access.LABELS
+    assert (NAMES[np.unique(NAMES, return_index=True)[1]][model.predict(X).argmax(1).numpy()] == estimator.predict(DATA)).all()
 
 
 def test_pictures_are_flattened(saved):
     x = np.random.default_rng(0).random((40, 1, 4, 4))
-    model = LogisticRegression().fit(x.reshape(40, 16), np.arange(40) % 2)
+    estimator = LogisticRegression().fit(x.reshape(40, 16), np.arange(40) % 2)
     domain = Domain(kind="image", shape=(1, 4, 4))
-    target = saved(model, domain)
-    check_target(target)
-    found = target.predict(torch.from_numpy(x).float()).softmax(1)
-    assert torch.allclose(found.double(), torch.from_numpy(model.predict_proba(x.reshape(40, 16))), atol=1e-5)
+    model = saved(estimator, domain)
+    check_model(model)
+    found = model.predict(torch.from_numpy(x).float()).softmax(1)
+    assert torch.allclose(found.double(), torch.from_numpy(estimator.predict_proba(x.reshape(40, 16))), atol=1e-5)
 
 
 def test_a_pipeline_over_named_columns_gets_names_and_texts(saved, monkeypatch):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"job": ["cook", "baker", "cook", "baker"], "age": [20.0, 60.0, 40.0, 50.0]})
     encode = make_column_transformer((OneHotEncoder(sparse_output=False), ["job"]), remainder="passthrough")
-    model = make_pipeline(encode, LogisticRegression()).fit(table, [0, 1, 0, 1])
+    estimator = make_pipeline(encode, LogisticRegression()).fit(table, [0, 1, 0, 1])
     # The data has the columns in another order, and one more.
     columns = (Column("age", 20.0, 60.0), Column("zip", fixed=True), Column("job", fixed=True, values=("baker", "cook")))
     domain = Domain(kind="vector", shape=(3,), low=0.0, high=(1.0, 9.0, 1.0), columns=columns)
     x = torch.tensor([[0.0, 5.0, 1.0], [1.0, 5.0, 0.0], [0.5, 5.0, 1.0], [0.75, 5.0, 0.0]])
-    found = saved(model, domain).predict(x).softmax(1).double()
-    assert torch.allclose(found, torch.from_numpy(model.predict_proba(table)), atol=1e-5)
+    found = saved(estimator, domain).predict(x).softmax(1).double()
+    assert torch.allclose(found, torch.from_numpy(estimator.predict_proba(table)), atol=1e-5)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pandas", None)
         with pytest.raises(RequestError, match="^pandas is not installed, in which model takes the texts of categories"):
-            saved(model, domain)
+            saved(estimator, domain)
     other = Domain(kind="vector", shape=(1,), columns=(Column("age"),))
     with pytest.raises(RequestError, match="was fitted with a column 'job', which the data has not: it has age"):
-        saved(model, other)
+        saved(estimator, other)
 
 
 def test_a_digest_is_of_the_file_and_of_what_is_asked(saved, tmp_path):
-    target = saved(LogisticRegression().fit(X.numpy(), NAMES))
+    model = saved(LogisticRegression().fit(X.numpy(), NAMES))
     again, other = (Sklearn(path=str(tmp_path / "model.skops"), answers=what)(DOMAIN) for what in (None, "labels"))
-    assert target.digest() == again.digest() != other.digest()
-    assert saved(LogisticRegression(C=2.0).fit(X.numpy(), NAMES)).digest() != target.digest()
+    assert model.digest() == again.digest() != other.digest()
+    assert saved(LogisticRegression(C=2.0).fit(X.numpy(), NAMES)).digest() != model.digest()
 
 
 def test_types_that_nobody_trusts_are_not_made(saved):

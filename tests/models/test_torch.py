@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
 from brinell.models._weights import read_weights
 from brinell.models.torch import TorchModule
-from brinell.testing.others import check_target
+from brinell.testing.others import check_model
 
 VECTOR = Domain(kind="vector", shape=(4,))
 SOURCE = """
@@ -53,19 +53,19 @@ def load(file: Path, factory: str = "net", **options: str) -> Any:
 
 def test_safetensors(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
     save_file(weights, tmp_path / "trained.safetensors")
-    target = load(file, weights=str(tmp_path / "trained.safetensors"))
-    check_target(target)
-    assert (target.name, target.classes, target.parameters) == ("trained", 3, 21)
-    assert all(torch.equal(value, weights[key]) for key, value in target.module.state_dict().items())
+    model = load(file, weights=str(tmp_path / "trained.safetensors"))
+    check_model(model)
+    assert (model.name, model.classes, model.parameters) == ("trained", 3, 21)
+    assert all(torch.equal(value, weights[key]) for key, value in model.module.state_dict().items())
     assert load(file, weights=str(tmp_path / "trained.safetensors"), name="mine").name == "mine"
 
 
 def test_half_precision_is_widened(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
     halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
     save_file(halves, tmp_path / "w.safetensors")
-    target = load(file, weights=str(tmp_path / "w.safetensors"))
-    assert target.module[0].weight.dtype == torch.float32
-    assert torch.equal(target.module[0].weight, halves["0.weight"].float())
+    model = load(file, weights=str(tmp_path / "w.safetensors"))
+    assert model.module[0].weight.dtype == torch.float32
+    assert torch.equal(model.module[0].weight, halves["0.weight"].float())
 
 
 @pytest.mark.parametrize("suffix", ["pt", "pth", "th", "ckpt"])
@@ -83,8 +83,8 @@ def test_half_precision_is_widened(file: Path, weights: dict[str, torch.Tensor],
 )
 def test_checkpoints_of_torch(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path, suffix: str, wrap: Any) -> None:
     torch.save(wrap(weights), tmp_path / f"w.{suffix}")
-    target = load(file, weights=str(tmp_path / f"w.{suffix}"))
-    assert torch.equal(target.module[0].weight, weights["0.weight"])
+    model = load(file, weights=str(tmp_path / f"w.{suffix}"))
+    assert torch.equal(model.module[0].weight, weights["0.weight"])
 
 
 def test_arguments_reach_the_factory_as_text(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Any module as a target: what it is fed, what it answers, and that it comes out as it went in."""
+"""Any module as a model: what it is fed, what it answers, and that it comes out as it went in."""
 
 import itertools
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.model import Access, Target
-from brinell.models._torch_model import TorchTarget
-from brinell.testing.others import check_target
+from brinell.core.model import Access, Model
+from brinell.models._torch_model import TorchModel
+from brinell.testing.others import check_model
 
 IMAGE = Domain(kind="image", shape=(3, 4, 4), levels=256)
 RNG = torch.Generator().manual_seed(0)
@@ -65,11 +65,11 @@ def same(before: list[Any], after: list[Any]) -> bool:
 
 
 def test_it_is_a_target() -> None:
-    target = TorchTarget(net(), IMAGE, name="mine")
-    assert isinstance(target, Target)
-    assert (target.name, target.classes, target.access) == ("mine", 6, Access.GRADIENTS)
-    assert (target.architecture, target.parameters) == ("Sequential", 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6)
-    check_target(target)
+    model = TorchModel(net(), IMAGE, name="mine")
+    assert isinstance(model, Model)
+    assert (model.name, model.classes, model.access) == ("mine", 6, Access.GRADIENTS)
+    assert (model.architecture, model.parameters) == ("Sequential", 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6)
+    check_model(model)
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ def test_it_is_a_target() -> None:
 )
 def test_preprocessing_is_foolboxes(preprocessing: Any, expected: Tensor) -> None:
     module = Sees()
-    logits = TorchTarget(module, IMAGE, 7, preprocessing=preprocessing).predict(X)
+    logits = TorchModel(module, IMAGE, 7, preprocessing=preprocessing).predict(X)
     assert torch.allclose(module.seen, expected, atol=1e-6)
     assert torch.allclose(logits, expected.flatten(1)[:, :7], atol=1e-6)
 
 
 def test_a_module_with_other_bounds() -> None:
     module = Sees()
-    TorchTarget(module, IMAGE, 7, bounds=(0, 255), preprocessing={"mean": [123, 117, 104], "axis": -3}).predict(X)
+    TorchModel(module, IMAGE, 7, bounds=(0, 255), preprocessing={"mean": [123, 117, 104], "axis": -3}).predict(X)
     assert torch.allclose(module.seen, X * 255 - torch.tensor([123.0, 117, 104]).reshape(3, 1, 1), atol=1e-4)
     signal = Domain(kind="signal", shape=(2, 8), low=(-5.0, 0.0), high=(5.0, 1.0))
-    TorchTarget(module, signal, 7, bounds=(-1, 1)).predict(torch.tensor([5.0, 0.5]).reshape(1, 2, 1).expand(1, 2, 8))
+    TorchModel(module, signal, 7, bounds=(-1, 1)).predict(torch.tensor([5.0, 0.5]).reshape(1, 2, 1).expand(1, 2, 8))
     assert torch.allclose(module.seen[0, :, 0], torch.tensor([1.0, 0.0]))
 
 
@@ -114,7 +114,7 @@ def test_a_module_with_other_bounds() -> None:
 )
 def test_a_preprocessing_that_makes_no_sense(options: Any, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        TorchTarget(Sees(), IMAGE, 7, **options)
+        TorchModel(Sees(), IMAGE, 7, **options)
 
 
 @pytest.mark.parametrize(
@@ -128,35 +128,35 @@ def test_a_preprocessing_that_makes_no_sense(options: Any, words: str) -> None:
 )
 def test_a_module_that_does_not_fit(answer: Any, words: str) -> None:
     with pytest.raises(RequestError, match=words) as caught:
-        TorchTarget(Answers(answer), IMAGE, name="mine")
+        TorchModel(Answers(answer), IMAGE, name="mine")
     assert "\n" not in str(caught.value) and str(caught.value).startswith("mine ")
 
 
 def test_the_probe_lies_within_the_bounds() -> None:
     module = Sees()
-    TorchTarget(module, Domain(kind="vector", shape=(9,), low=2.0, high=3.0))
+    TorchModel(module, Domain(kind="vector", shape=(9,), low=2.0, high=3.0))
     assert torch.equal(module.seen, torch.full((1, 9), 2.0))
 
 
 def test_nothing_changes() -> None:
     module = net()
     before = state(module)
-    target = TorchTarget(module, IMAGE)
+    model = TorchModel(module, IMAGE)
     assert same(before, state(module)), "by the probe"
-    with target.session("cpu"):
+    with model.session("cpu"):
         assert not any(part.training for part in module.modules())
         leaf = X.clone().requires_grad_()
-        (grad,) = torch.autograd.grad(target.predict(leaf).sum(), leaf)
+        (grad,) = torch.autograd.grad(model.predict(leaf).sum(), leaf)
         assert grad.abs().sum() > 0
     assert same(before, state(module)), "by a session"
-    with pytest.raises(KeyboardInterrupt), target.session():
+    with pytest.raises(KeyboardInterrupt), model.session():
         raise KeyboardInterrupt
     assert same(before, state(module)), "by a session that was broken off"
-    with target.session(), target.session():
+    with model.session(), model.session():
         pass
-    target.predict(X)
+    model.predict(X)
     assert same(before, state(module)), "by a call outside of a session"
-    assert torch.equal(target.predict(X), target.predict(X)), "dropout is off"
+    assert torch.equal(model.predict(X), model.predict(X)), "dropout is off"
 
 
 def test_no_weight_gradient_is_made() -> None:
@@ -164,10 +164,10 @@ def test_no_weight_gradient_is_made() -> None:
     from torch.profiler import ProfilerActivity, profile
 
     def products(requires_grad: bool) -> list[tuple[str, int]]:
-        target = TorchTarget(net().requires_grad_(requires_grad), IMAGE)
+        model = TorchModel(net().requires_grad_(requires_grad), IMAGE)
         leaf = X.clone().requires_grad_()
-        with target.session():
-            loss = target.predict(leaf).sum()
+        with model.session():
+            loss = model.predict(leaf).sum()
             with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
                 torch.autograd.grad(loss, leaf)
         return sorted(
@@ -178,16 +178,16 @@ def test_no_weight_gradient_is_made() -> None:
 
 
 def test_other_precisions_are_fed_their_own() -> None:
-    target = TorchTarget(net().double(), IMAGE)
-    logits = target.predict(X)
+    model = TorchModel(net().double(), IMAGE)
+    logits = model.predict(X)
     assert logits.dtype == torch.float32
-    assert torch.allclose(logits, TorchTarget(net(), IMAGE).predict(X), atol=1e-5)
+    assert torch.allclose(logits, TorchModel(net(), IMAGE).predict(X), atol=1e-5)
 
 
 def test_the_digest_sees_whatever_changes_an_answer() -> None:
-    digest = TorchTarget(net(), IMAGE).digest()
-    assert TorchTarget(net(), IMAGE, name="other").digest() == digest
-    assert TorchTarget(net().eval(), IMAGE).digest() == digest
+    digest = TorchModel(net(), IMAGE).digest()
+    assert TorchModel(net(), IMAGE, name="other").digest() == digest
+    assert TorchModel(net().eval(), IMAGE).digest() == digest
 
     def changed(name: str) -> nn.Module:
         module = net()
@@ -202,15 +202,15 @@ def test_the_digest_sees_whatever_changes_an_answer() -> None:
     statistics = net()
     statistics[1].running_mean[0] = 0.5
     others = [
-        TorchTarget(changed("0.weight"), IMAGE),
-        TorchTarget(changed("4.bias"), IMAGE),
-        TorchTarget(statistics, IMAGE),
-        TorchTarget(net().double(), IMAGE),
-        TorchTarget(Shifted(*net()), IMAGE),
-        TorchTarget(nn.Sequential(*list(net()), nn.ReLU()), IMAGE),
-        TorchTarget(net(), IMAGE, preprocessing={"mean": 0.5}),
-        TorchTarget(net(), IMAGE, bounds=(0, 255)),
-        TorchTarget(net(), IMAGE, code="other"),
+        TorchModel(changed("0.weight"), IMAGE),
+        TorchModel(changed("4.bias"), IMAGE),
+        TorchModel(statistics, IMAGE),
+        TorchModel(net().double(), IMAGE),
+        TorchModel(Shifted(*net()), IMAGE),
+        TorchModel(nn.Sequential(*list(net()), nn.ReLU()), IMAGE),
+        TorchModel(net(), IMAGE, preprocessing={"mean": 0.5}),
+        TorchModel(net(), IMAGE, bounds=(0, 255)),
+        TorchModel(net(), IMAGE, code="other"),
     ]
     assert len({digest, *(other.digest() for other in others)}) == len(others) + 1
 
@@ -223,7 +223,7 @@ def test_the_digest_does_not_see_addresses() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x.flatten(1)
 
-    assert TorchTarget(Printed(), IMAGE).digest() == TorchTarget(Printed(), IMAGE).digest()
+    assert TorchModel(Printed(), IMAGE).digest() == TorchModel(Printed(), IMAGE).digest()
 
 
 class Watching(nn.Module):
@@ -260,9 +260,9 @@ def test_images_lie_channels_last_where_that_pays_and_the_module_takes_it(
     channels: int, depth: int, pool: str, flat: str, last: bool
 ) -> None:
     module = Watching(channels, flat, getattr(nn.functional, f"{pool}_pool2d"), depth)
-    target = TorchTarget(module, Domain(kind="image", shape=(channels, 8, 8), levels=256))
+    model = TorchModel(module, Domain(kind="image", shape=(channels, 8, 8), levels=256))
     x = torch.rand(5, channels, 8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    answer = target.predict(x)
+    answer = model.predict(x)
     assert module.strides == ((64 * channels, 1, 8 * channels, channels) if last else (64 * channels, 64, 8, 1))
     torch.testing.assert_close(answer, module(x))
     torch.testing.assert_close(torch.autograd.grad(answer.sum(), x)[0], torch.autograd.grad(module(x).sum(), x)[0])

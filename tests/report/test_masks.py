@@ -30,9 +30,9 @@ def weighed(kind, where):
     return Recorder(logits, domain)
 
 
-def played(tmp_path, kind, where, filters="brightness+dead-pixel", **request):
+def played(tmp_path, kind, where, distortions="brightness+dead-pixel", **request):
     x = np.full((3, *SHAPES[kind]), 0.45, dtype=np.float32)
-    attack = f"rlab?filters={filters}&patch=2&steps=80&policy=greedy"
+    attack = f"rlab?distortions={distortions}&patch=2&steps=80&policy=greedy"
     return audited(tmp_path / kind, weighed(kind, where), x, np.zeros(3, dtype=np.int64), attack=(attack,), norm="l2", **request)
 
 
@@ -52,7 +52,7 @@ def test_the_mask_is_what_changed(tmp_path, kind, where):
     for sample, one in marks.items():
         changed = (inputs[sample] != np.float32(0.45)).any(0)
         assert changed.any() and (changed <= (one.mask() >= 0)).all()
-        assert one.standing[0].filter in ("brightness", "dead-pixel") and 1 <= one.standing[0].severity <= 5
+        assert one.standing[0].distortion in ("brightness", "dead-pixel") and 1 <= one.standing[0].severity <= 5
         # What stands there was scaled as a whole to the input that is kept.
         assert np.linalg.norm(inputs[sample] - 0.45) <= one.length * (1 + 1e-4)
     page = render(run.path)
@@ -68,7 +68,7 @@ def test_the_map_knows_what_counts(tmp_path):
     for one in maps.values():
         assert one.shape == (3, 3, 2) and one.dtype == np.float32 and (one >= 0).all()
         assert np.unravel_index(one.max(2).argmax(), (3, 3)) == (1, 0)
-    assert run.legend(model, attack)["filters"] == ["brightness", "dead-pixel"]
+    assert run.legend(model, attack)["distortions"] == ["brightness", "dead-pixel"]
 
 
 def test_other_attacks_say_nothing(tmp_path):
@@ -86,7 +86,7 @@ def test_other_attacks_say_nothing(tmp_path):
 def test_overlap_and_ragged_edges_by_hand():
     """Length 5, sides of 2 every 1... patches 0 and 1 overlap at place 1, which the lower number keeps; the last is cut off."""
     over = Lattice(lengths=(5,), patch=(2,), stride=(1,))
-    both = (Standing(patch=0, filter="a", severity=1, draw=0), Standing(patch=1, filter="b", severity=2, draw=0))
+    both = (Standing(patch=0, distortion="a", severity=1, draw=0), Standing(patch=1, distortion="b", severity=2, draw=0))
     one = Placed(lattice=over, standing=both, length=1.0)
     assert over.shape == (4,) and one.mask().tolist() == [0, 0, 1, -1, -1]
     assert one.share() == pytest.approx(0.6) and one.share("b") == pytest.approx(0.2)
@@ -95,8 +95,8 @@ def test_overlap_and_ragged_edges_by_hand():
 
 
 def test_each_filter_has_its_colour(tmp_path):
-    """Of the picture that is shown, the pixels of the patch are of the hue of the filter that stands there."""
-    run = played(tmp_path, "image", (slice(2, 4), slice(0, 2)), filters="brightness", eps="2")
+    """Of the picture that is shown, the pixels of the patch are of the hue of the distortion that stands there."""
+    run = played(tmp_path, "image", (slice(2, 4), slice(0, 2)), distortions="brightness", eps="2")
     (first, *_) = re.findall(r'<div class="mask"><img[^>]*base64,([^"]+)"', render(run.path))
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(first))).convert("RGB")).astype(int)
     inside, outside = pixels[2, 0], pixels[5, 5]

@@ -20,7 +20,7 @@ from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.gradient_sign import GradientSign
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,14 +40,14 @@ class Plus:
         return (x + per_sample(severity, x) / 16).clamp(0, 1)
 
 
-def state(shape, patch, stride=None, *, kind="image", n=1, x=None, filters=None, severities=(2, 4), **settings):
-    """An assignment, by default of a filter that adds 2/16 (variant 0) or 4/16 (variant 1)."""
+def state(shape, patch, stride=None, *, kind="image", n=1, x=None, distortions=None, severities=(2, 4), **settings):
+    """An assignment, by default of a distortion that adds 2/16 (variant 0) or 4/16 (variant 1)."""
     domain = Domain(kind=kind, shape=shape)
     x = torch.zeros(n, *shape) if x is None else x
-    filters = [Plus(calls=[])] if filters is None else filters
-    chosen = variants(filters, domain, severities, draws=2)
-    bank = Bank(x, domain, chosen, Streams.of(0, torch.arange(len(x))), **settings)
-    return Assignment(PatchGrid(shape, patch, stride), bank)
+    distortions = [Plus(calls=[])] if distortions is None else distortions
+    chosen = variants(distortions, domain, severities, draws=2)
+    cache = DistortionCache(x, domain, chosen, Streams.of(0, torch.arange(len(x))), **settings)
+    return Assignment(PatchGrid(shape, patch, stride), cache)
 
 
 def ints(*values):
@@ -102,18 +102,18 @@ def test_several_edits_of_one_candidate_and_filled_up_lists():
 def test_no_edits_at_all_are_the_clean_inputs():
     a = state((1, 1, 6), (1, 2), n=2)
     rows, none = ints(0, 1), torch.zeros(2, 0, dtype=torch.int64)
-    assert torch.equal(a.candidates(rows, none, none), a.bank.x)
+    assert torch.equal(a.candidates(rows, none, none), a.cache.x)
     a.edit(rows, none, none)
-    assert torch.equal(a.x, a.bank.x)
+    assert torch.equal(a.x, a.cache.x)
 
 
 def test_mixtures():
     x = Streams.of(1, torch.arange(1)).uniform(3, 8, 8)
-    a = state((3, 8, 8), (4, 4), x=x, filters=[GaussianNoise(), GaussianBlur(), SignedPatch()], severities=(3,))
+    a = state((3, 8, 8), (4, 4), x=x, distortions=[GaussianNoise(), GaussianBlur(), SignedPatch()], severities=(3,))
     noise, blur, signed = 0, 2, 3
     a.edit(ints(0), torch.tensor([[0, 1, 2]]), torch.tensor([[noise, blur, signed]]))
     for patch, variant in enumerate((noise, blur, signed)):
-        whole = a.bank.inputs(ints(0), ints(variant))
+        whole = a.cache.inputs(ints(0), ints(variant))
         mask = a.grid.touched(torch.arange(4)[None] == patch)
         assert torch.equal(a.x[mask], whole[mask])
     assert torch.equal(a.x[..., 4:, 4:], x[..., 4:, 4:])
@@ -122,7 +122,7 @@ def test_mixtures():
 def test_another_sample_takes_the_row():
     a = state((1, 4), (2,), kind="signal", n=2)
     a.edit(ints(0, 1), ints(0, 1), ints(1, 1))
-    a.bank.replace(ints(1), torch.full((1, 1, 4), 0.5), Streams.of(3, ints(9)))
+    a.cache.replace(ints(1), torch.full((1, 1, 4), 0.5), Streams.of(3, ints(9)))
     a.clear(ints(1))
     assert a.variant.tolist() == [[1, CLEAN], [CLEAN, CLEAN]]
     assert (a.x * 16).tolist() == [[[4, 4, 0, 0]], [[8, 8, 8, 8]]]
@@ -131,9 +131,9 @@ def test_another_sample_takes_the_row():
 
 
 def test_a_grid_of_other_inputs_is_refused():
-    bank = state((1, 4), (2,), kind="signal").bank
+    cache = state((1, 4), (2,), kind="signal").cache
     with pytest.raises(ValueError, match="patches over inputs of shape"):
-        Assignment(PatchGrid((1, 5), (2,)), bank)
+        Assignment(PatchGrid((1, 5), (2,)), cache)
 
 
 HISTORY = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(CLEAN, 8)), min_size=1, max_size=12)
@@ -153,14 +153,14 @@ def fresh(which):
     shape, patch, stride = GRIDS[which]
     if which not in OF:
         x = Streams.of(which, torch.arange(4)).uniform(*shape)
-        filters = [GaussianNoise(), GaussianBlur(), SignedPatch()]
-        OF[which] = state(shape, patch, stride, kind=KIND[len(shape)], x=x, filters=filters, severities=(1, 5))
-    return Assignment(OF[which].grid, OF[which].bank)
+        distortions = [GaussianNoise(), GaussianBlur(), SignedPatch()]
+        OF[which] = state(shape, patch, stride, kind=KIND[len(shape)], x=x, distortions=distortions, severities=(1, 5))
+    return Assignment(OF[which].grid, OF[which].cache)
 
 
 def edits(a, history):
     return [
-        (ints(row), ints(patch % len(a.grid)), ints(min(variant, len(a.bank.variants) - 1))) for row, patch, variant in history
+        (ints(row), ints(patch % len(a.grid)), ints(min(variant, len(a.cache.variants) - 1))) for row, patch, variant in history
     ]
 
 
@@ -173,12 +173,12 @@ def test_adding_then_removing_is_the_identity(which, history):
     x, before = a.x.clone(), a.variant.clone()
     row, patch, variant = edits(a, history)[0]
     held = a.variant[row, patch].clone()
-    a.edit(row, patch, ints((int(variant) + 1) % len(a.bank.variants)))
+    a.edit(row, patch, ints((int(variant) + 1) % len(a.cache.variants)))
     a.edit(row, patch, held)
     assert torch.equal(a.x, x) and torch.equal(a.variant, before)
     for patch in range(len(a.grid)):
         a.edit(torch.arange(4), torch.full((4,), patch), torch.full((4,), CLEAN))
-    assert torch.equal(a.x, a.bank.x) and not a.touched().any()
+    assert torch.equal(a.x, a.cache.x) and not a.touched().any()
 
 
 @settings(max_examples=20)
@@ -203,13 +203,13 @@ def test_what_was_probed_is_what_is_applied(which, history):
         squares = a.squares_after(rows, patches, chosen)
         a.edit(rows, patches, chosen)
         assert torch.equal(a.x[rows], probed)
-        torch.testing.assert_close(squares, l2(probed - a.bank.x[rows]) ** 2, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(squares, l2(probed - a.cache.x[rows]) ** 2, rtol=1e-4, atol=1e-6)
     assert torch.equal(a.render(torch.arange(4), a.variant), a.x)
-    naive = a.bank.x.clone()
+    naive = a.cache.x.clone()
     for patch in reversed(range(len(a.grid))):
         mask = a.grid.touched(torch.arange(len(a.grid))[None] == patch)[0]
         for row in (a.variant[:, patch] != CLEAN).nonzero().flatten():
-            naive[row][mask] = a.bank.inputs(row[None], a.variant[row, patch][None])[0][mask]
+            naive[row][mask] = a.cache.inputs(row[None], a.variant[row, patch][None])[0][mask]
     assert torch.equal(a.x, naive)
 
 
@@ -220,12 +220,12 @@ def test_costs_are_the_measured_norms(which, history):
     for rows, patches, chosen in edits(a, history):
         alone = fresh(which)
         alone.edit(rows, patches, chosen)
-        delta = (alone.x - alone.bank.x)[rows]
+        delta = (alone.x - alone.cache.x)[rows]
         costs = a.costs_alone(rows, patches, chosen)
         torch.testing.assert_close(costs.l2, l2(delta))
         assert torch.equal(costs.linf, linf(delta)) and torch.equal(costs.l0, l0(delta))
         a.edit(rows, patches, chosen)
-    delta, costs = a.x - a.bank.x, a.costs()
+    delta, costs = a.x - a.cache.x, a.costs()
     assert torch.equal(costs.l2, l2(delta)) and torch.equal(costs.linf, linf(delta)) and torch.equal(costs.l0, l0(delta))
     if a.grid.steps == a.grid.patch:
         row, patch = (a.variant != CLEAN).nonzero(as_tuple=True)
@@ -248,30 +248,30 @@ def test_a_whole_assignment_at_once(which, data):
     assert torch.equal(a.x, b.x)
 
 
-# The bank
+# The cache
 
 
 def noisy(memory, n=6):
     x = Streams.of(0, torch.arange(n)).uniform(3, 6, 6)
-    return state((3, 6, 6), (2, 2), x=x, filters=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5), memory=memory)
+    return state((3, 6, 6), (2, 2), x=x, distortions=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5), memory=memory)
 
 
 def test_memory_bounds_the_bank_and_what_was_dropped_comes_back_the_same():
     plenty, scarce = noisy(2**20), noisy(4 * 108 * 12)
-    assert plenty.bank.capacity == 6 * 9 and scarce.bank.capacity == 12
+    assert plenty.cache.capacity == 6 * 9 and scarce.cache.capacity == 12
     rows = torch.arange(6).repeat_interleave(9 * 9)
     patches = torch.arange(9).repeat(6 * 9)
     chosen = torch.arange(9).repeat_interleave(9).repeat(6)
     for _ in range(2):
         assert torch.equal(plenty.candidates(rows, patches, chosen), scarce.candidates(rows, patches, chosen))
-    assert plenty.bank.made == 54 and scarce.bank.made > 54
-    assert len(scarce.bank._values) == 6 + 12
+    assert plenty.cache.made == 54 and scarce.cache.made > 54
+    assert len(scarce.cache._values) == 6 + 12
 
 
 @settings(max_examples=15)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8)), min_size=1, max_size=14), min_size=2, max_size=8))
 def test_any_history_of_requests_gives_the_same_as_plenty_of_memory(requests):
-    scarce = noisy(4 * 108 * 10).bank
+    scarce = noisy(4 * 108 * 10).cache
     for request in requests:
         rows, chosen = torch.tensor(request).unbind(1)
         if len(request) % 3 == 0:
@@ -281,30 +281,30 @@ def test_any_history_of_requests_gives_the_same_as_plenty_of_memory(requests):
     assert sorted(held + scarce._free) == list(range(6, 16)), "each place is free or held once"
 
 
-PLENTY = noisy(2**20).bank
+PLENTY = noisy(2**20).cache
 
 
 def test_what_is_held_is_not_made_again_for_what_is_missing():
-    bank = noisy(0, n=2).bank
-    bank.inputs(torch.zeros(6, dtype=torch.int64), torch.arange(6))
-    bank.inputs(torch.ones(3, dtype=torch.int64), torch.arange(3))  # three places are left for this sample's six
-    bank.replace(ints(0), bank.x[:1].clone(), Streams.of(0, ints(0)))
-    before = bank.made
-    bank.inputs(ints(1), ints(3))
-    assert bank.made == before + 3
-    assert len(bank._free) == bank.capacity - 6
+    cache = noisy(0, n=2).cache
+    cache.inputs(torch.zeros(6, dtype=torch.int64), torch.arange(6))
+    cache.inputs(torch.ones(3, dtype=torch.int64), torch.arange(3))  # three places are left for this sample's six
+    cache.replace(ints(0), cache.x[:1].clone(), Streams.of(0, ints(0)))
+    before = cache.made
+    cache.inputs(ints(1), ints(3))
+    assert cache.made == before + 3
+    assert len(cache._free) == cache.capacity - 6
 
 
 def test_one_sample_fits_whatever_the_memory():
     a = noisy(0)
-    assert a.bank.capacity == 9
+    assert a.cache.capacity == 9
     a.candidates(torch.zeros(9, dtype=torch.int64), torch.arange(9), torch.arange(9))
 
 
 def test_nothing_is_made_before_it_is_asked_for_nor_twice():
     plus = Plus(calls=[])
-    a = state((1, 4), (2,), kind="signal", n=3, filters=[plus])
-    assert plus.calls == [[4], [4]], "the first sample at its strongest, twice: the filter is tried before anything is spent"
+    a = state((1, 4), (2,), kind="signal", n=3, distortions=[plus])
+    assert plus.calls == [[4], [4]], "the first sample at its strongest, twice: the distortion is tried before anything is spent"
     for _ in range(2):
         a.candidates(ints(1, 1, 2), ints(0, 1, 0), ints(0, 1, 1))
     assert plus.calls[2:] == [[2, 4], [2, 4]], "one call for each sample, with all severities"
@@ -314,15 +314,17 @@ def test_nothing_is_made_before_it_is_asked_for_nor_twice():
 
 def test_results_do_not_depend_on_the_company():
     whole = noisy(2**20)
-    alone = state((3, 6, 6), (2, 2), x=whole.bank.x[4:5].clone(), filters=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5))
-    alone.bank.replace(ints(0), whole.bank.x[4:5].clone(), Streams.of(0, ints(4)))
+    alone = state(
+        (3, 6, 6), (2, 2), x=whole.cache.x[4:5].clone(), distortions=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5)
+    )
+    alone.cache.replace(ints(0), whole.cache.x[4:5].clone(), Streams.of(0, ints(4)))
     for variant in range(9):
-        assert torch.equal(whole.bank.inputs(ints(4), ints(variant)), alone.bank.inputs(ints(0), ints(variant)))
+        assert torch.equal(whole.cache.inputs(ints(4), ints(variant)), alone.cache.inputs(ints(0), ints(variant)))
 
 
 def test_draws_differ_and_severities_share_their_noise():
     a = noisy(2**20)
-    noise = [a.bank.inputs(ints(0), ints(v))[0] - a.bank.x[0] for v in range(6)]
+    noise = [a.cache.inputs(ints(0), ints(v))[0] - a.cache.x[0] for v in range(6)]
     assert not torch.equal(noise[0], noise[1])
     assert torch.equal(noise[0].sign()[noise[4] != 0], noise[4].sign()[noise[4] != 0]), "the same field, stronger"
 
@@ -330,9 +332,9 @@ def test_draws_differ_and_severities_share_their_noise():
 def test_bounds_of_the_data():
     x = torch.tensor([[[-4.0, 0.1, 3.0], [10.0, 12.0, 20.0]]])
     domain = Domain(kind="signal", shape=(2, 3), low=(-5.0, 10.0), high=(5.0, 20.0))
-    bank = Bank(x, domain, [Variant(SignedPatch(factor=100.0), 5, 0)], Streams.of(0, ints(0)))
-    assert bank.inputs(ints(0), ints(0)).tolist() == [[[5.0] * 3, [20.0] * 3]]
-    plus = Bank(x, domain, [Variant(Plus(calls=[]), 4, 0)], Streams.of(0, ints(0)))
+    cache = DistortionCache(x, domain, [Variant(SignedPatch(factor=100.0), 5, 0)], Streams.of(0, ints(0)))
+    assert cache.inputs(ints(0), ints(0)).tolist() == [[[5.0] * 3, [20.0] * 3]]
+    plus = DistortionCache(x, domain, [Variant(Plus(calls=[]), 4, 0)], Streams.of(0, ints(0)))
     torch.testing.assert_close(plus.inputs(ints(0), ints(0)), torch.tensor([[[-1.5, 2.6, 5.0], [12.5, 14.5, 20.0]]]))
     assert torch.equal(plus.inputs(ints(0), ints(0))[x == 20], x[x == 20])
 
@@ -346,13 +348,13 @@ def test_gradients_are_asked_for_once_and_in_the_units_of_the_data():
 
     domain = Domain(kind="vector", shape=(3,), low=-10.0, high=10.0)
     chosen = variants([GradientSign()], domain, (1, 5))
-    bank = Bank(torch.zeros(2, 3), domain, chosen, Streams.of(0, torch.arange(2)), gradient=gradient)
+    cache = DistortionCache(torch.zeros(2, 3), domain, chosen, Streams.of(0, torch.arange(2)), gradient=gradient)
     step = GradientSign.scale(ints(1), torch.zeros(1, 3)) * 20
-    torch.testing.assert_close(bank.inputs(ints(1), ints(0)), torch.tensor([[1.0, -1.0, 0.0]]) * step)
-    bank.inputs(ints(0, 1), ints(0, 1))
+    torch.testing.assert_close(cache.inputs(ints(1), ints(0)), torch.tensor([[1.0, -1.0, 0.0]]) * step)
+    cache.inputs(ints(0, 1), ints(0, 1))
     assert asked == [[0], [1]]
-    bank.replace(ints(1), torch.zeros(1, 3), Streams.of(0, ints(5)))
-    bank.inputs(ints(1), ints(0))
+    cache.replace(ints(1), torch.zeros(1, 3), Streams.of(0, ints(5)))
+    cache.inputs(ints(1), ints(0))
     assert asked == [[0], [1], [1]]
 
 
@@ -369,14 +371,14 @@ class Slope(Plus):
 def test_a_gradient_is_handed_in_as_that_of_the_unit_range():
     """A loss that rises by 0.01 per volt rises by 0.2 over a range of 20 volts."""
     domain = Domain(kind="vector", shape=(2,), low=-10.0, high=10.0)
-    bank = Bank(
+    cache = DistortionCache(
         torch.zeros(1, 2),
         domain,
         variants([Slope(calls=[])], domain, (1,)),
         Streams.of(0, ints(0)),
         gradient=lambda rows: torch.tensor([[0.01, -0.01]]),
     )
-    torch.testing.assert_close(bank.inputs(ints(0), ints(0)), torch.tensor([[4.0, -4.0]]))
+    torch.testing.assert_close(cache.inputs(ints(0), ints(0)), torch.tensor([[4.0, -4.0]]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,12 +397,12 @@ class Nan(Plus):
 
 
 @pytest.mark.parametrize(
-    ("filters", "given", "error", "message"),
+    ("distortions", "given", "error", "message"),
     [
-        ([Fickle(calls=[])], {}, ContractError, "filter Fickle gave two answers to the same input and streams"),
-        ([Nan(calls=[])], {}, ContractError, "filter Nan answered NaN or infinity"),
+        ([Fickle(calls=[])], {}, ContractError, "distortion Fickle gave two answers to the same input and streams"),
+        ([Nan(calls=[])], {}, ContractError, "distortion Nan answered NaN or infinity"),
         ([GradientSign()], {}, RequestError, "needs gradients, which this model does not give"),
-        ([], {}, RequestError, "no filter is left to place"),
+        ([], {}, RequestError, "no distortion is left to place"),
         ([Plus(calls=[])], {"severities": (0,)}, RequestError, "severities are 1 to 5"),
         ([Plus(calls=[])], {"severities": ()}, RequestError, "severities are 1 to 5"),
         (
@@ -411,7 +413,7 @@ class Nan(Plus):
         ),
     ],
 )
-def test_refused_before_anything_is_spent(filters, given, error, message):
+def test_refused_before_anything_is_spent(distortions, given, error, message):
     with pytest.raises(error, match=message) as caught:
-        state(**{"shape": (1, 4), "patch": (2,), "kind": "signal", "filters": filters} | given)
+        state(**{"shape": (1, 4), "patch": (2,), "kind": "signal", "distortions": distortions} | given)
     assert "\n" not in str(caught.value)

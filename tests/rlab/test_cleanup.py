@@ -10,7 +10,7 @@ from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.distortions._shared import variants
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.cleanup import CleanUp, Reached, clean_up
 from brinell.rlab.goals import Goal
 
@@ -22,16 +22,16 @@ def case(weight, bias, standing, *, eps=torch.inf, value=None, queries=None, sev
     standing = torch.as_tensor(standing).bool()
     n = len(standing)
     weight = torch.as_tensor(weight, dtype=torch.float32).repeat_interleave(2)
-    target = linear(weight, bias)
+    model = linear(weight, bias)
     batch = batch_of(torch.full((n, 1, 16), GRAY), torch.zeros(n, dtype=torch.int64))
     threat = threat_of(eps, "l2", SIGNAL, n=n)
-    ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries)
+    ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
     chosen, rng = variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids)
     value = torch.zeros(n, len(GRID)) if value is None else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
     settings = settings or CleanUp(eliminations=40, halvings=0)
     reached = Reached(torch.where(standing, 0, CLEAN), threat.eps, value)
     cleaned = clean_up(
-        ledger.desk(),
+        ledger.oracle(),
         batch,
         threat,
         rng,
@@ -42,9 +42,9 @@ def case(weight, bias, standing, *, eps=torch.inf, value=None, queries=None, sev
         settings=settings,
         slots=slots,
     )
-    assignment = Assignment(GRID, Bank(batch.x, SIGNAL, chosen, rng))
+    assignment = Assignment(GRID, DistortionCache(batch.x, SIGNAL, chosen, rng))
     assignment.edit(torch.arange(n), torch.arange(len(GRID)).expand(n, -1), cleaned.variant)
-    return assignment, cleaned.strength, ledger, target
+    return assignment, cleaned.strength, ledger, model
 
 
 @pytest.mark.parametrize("needed", [0, 3, 7])
@@ -53,9 +53,9 @@ def test_exactly_what_is_needed_stays(needed, value):
     """One patch of eight does all; the order in which they are tried is right, wrong or unknown."""
     weight = torch.zeros(8)
     weight[needed] = 10.0
-    assignment, _, ledger, target = case(weight, -14.0, torch.ones(2, 8), value=value)
+    assignment, _, ledger, model = case(weight, -14.0, torch.ones(2, 8), value=value)
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [needed] * 2
-    assert target.seen == int(ledger.forwards.sum())
+    assert model.seen == int(ledger.forwards.sum())
 
 
 def test_no_patch_that_is_left_can_go():
@@ -75,30 +75,30 @@ def test_no_query_is_spent_on_what_is_already_known(count):
     standing = torch.arange(8) < count
     weight = torch.zeros(8)
     weight[0] = 10.0
-    assignment, _, _, target = case(weight, -14.0, standing[None], value=range(8, 0, -1))
-    asked = [tuple(call.flatten().tolist()) for call in target.calls]
+    assignment, _, _, model = case(weight, -14.0, standing[None], value=range(8, 0, -1))
+    asked = [tuple(call.flatten().tolist()) for call in model.calls]
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [0]
     assert len(set(asked)) == len(asked) <= 2 * count
     assert (GRAY,) * 16 not in asked, "that nothing at all is not enough is known"
 
 
 def test_a_single_patch_costs_nothing():
-    assignment, _, _, target = case([10.0] * 8, -80.1, torch.arange(8)[None] == 2)
-    assert target.seen == 0 and int((assignment.variant != CLEAN).sum()) == 1
+    assignment, _, _, model = case([10.0] * 8, -80.1, torch.arange(8)[None] == 2)
+    assert model.seen == 0 and int((assignment.variant != CLEAN).sum()) == 1
 
 
 def test_the_scale_falls_to_what_is_needed():
     """By hand: the lead is -2 + 5 s at strength s, so 0.4 suffices; steps of at most 0.2, then halves."""
     weight = [10.0, *[0] * 7]
-    _, strength, ledger, target = case(weight, -12.0, torch.arange(8)[None] == 0, settings=CleanUp(eliminations=0, halvings=12))
-    assert target.seen == 12 and 0.4 < strength.item() < 0.42
+    _, strength, ledger, model = case(weight, -12.0, torch.arange(8)[None] == 0, settings=CleanUp(eliminations=0, halvings=12))
+    assert model.seen == 12 and 0.4 < strength.item() < 0.42
     assert ledger.distance.item() == pytest.approx(0.25 * 2**0.5 * strength.item(), rel=1e-4)
 
 
 def test_the_budget_that_it_was_fitted_to_is_kept():
     """Eight patches of a quarter are 1.0 long; fitted to 0.5 they are halved, and so is whatever is tried."""
-    _, _, ledger, target = case([4.0] * 8, -33.0, torch.ones(1, 8), eps=0.5, settings=CleanUp())
-    assert max((call - GRAY).norm().item() for call in target.calls) <= 0.5 * (1 + 1e-5)
+    _, _, ledger, model = case([4.0] * 8, -33.0, torch.ones(1, 8), eps=0.5, settings=CleanUp())
+    assert max((call - GRAY).norm().item() for call in model.calls) <= 0.5 * (1 + 1e-5)
     assert ledger.fooled.all()
 
 
@@ -112,12 +112,12 @@ def test_the_goal_is_never_lost(seed, queries):
     most = (0.5 * standing * weight).sum(1)
     standing = standing[most > 0.2]
     bias = -weight.sum().item() - 0.5 * most[most > 0.2].min().item()
-    assignment, strength, ledger, target = case(weight, bias, standing, queries=queries, settings=CleanUp())
+    assignment, strength, ledger, model = case(weight, bias, standing, queries=queries, settings=CleanUp())
     left = assignment.variant != CLEAN
     assert (left <= standing).all() and left.any(1).all()
     assert ((strength > 0) & (strength <= 1)).all()
     x = GRAY + strength[:, None, None] * (assignment.x - GRAY)
-    assert (target.function(x).argmax(1) == 1).all()
+    assert (model.function(x).argmax(1) == 1).all()
     assert queries is None or int(ledger.forwards.max()) <= queries
 
 
@@ -136,10 +136,10 @@ def test_slots_change_no_answer_and_stay_full(slots):
     """Seven samples of which each needs another number of tries: the same is left, and no slot waits while there is work."""
     weight, value = [0.0, 0, 0, 10, 1, 1, 1, 1], [3.0, 1, 2, 8, 4, 7, 5, 6]
     standing = torch.tensor([[number < count or number == 3 for number in range(8)] for count in (1, 8, 2, 7, 3, 6, 8)])
-    few, strength, ledger, target = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
+    few, strength, ledger, model = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
     many, same, other, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
     assert torch.equal(few.variant, many.variant) and torch.equal(strength, same)
     assert ledger.forwards.tolist() == other.forwards.tolist()
-    sizes = [len(call) for call in target.calls]
+    sizes = [len(call) for call in model.calls]
     assert max(sizes) == slots and sum(sizes) == int(ledger.forwards.sum())
     assert sizes == sorted(sizes, reverse=True), "a batch is short only when nobody waits any more"

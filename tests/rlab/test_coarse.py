@@ -85,31 +85,31 @@ def test_laid_patches_take_the_place_of_an_action():
 
 @pytest.mark.parametrize("patch", [0, 77, 255])
 def test_one_sensitive_patch_of_256_is_found_in_1_plus_2_log_queries(patch):
-    """In one go with its belief: the answer about a block is shared among its patches until one alone is left."""
+    """In one go with its posterior: the answer about a block is shared among its patches until one alone is left."""
     weight, queries = 8 * one_hot(256, patch), 1 + 2 * int(math.log2(256))
     image = torch.full((1, 1, 16, 16), 0.5)
-    target = linear(weight, -34.0, Domain(kind="image", shape=(1, 16, 16)))
-    made = world(target, image, grid=IMAGE, rules=Rules(coarse=queries, steps=1000))
+    model = linear(weight, -34.0, Domain(kind="image", shape=(1, 16, 16)))
+    made = world(model, image, grid=IMAGE, rules=Rules(coarse=queries, steps=1000))
     made.env.reset(torch.ones(1, dtype=torch.bool))
     for _ in range(1 + queries):  # the clean input first
         made.env.step(act(made.env))
-    last = made.env.belief.mean[0].flatten()
+    last = made.env.posterior.mean[0].flatten()
     assert last.argmax() == patch and last[patch] == pytest.approx(8, abs=1e-3)
-    assert made.target.seen == 1 + queries, "each question is one input"
-    assert int(made.ledger.forwards.sum()) == made.target.seen
+    assert made.model.seen == 1 + queries, "each question is one input"
+    assert int(made.ledger.forwards.sum()) == made.model.seen
     assert (made.env.assignment.variant == CLEAN).all(), "blocks are compared with one and the same input"
 
 
 def test_one_by_one_needs_up_to_as_many_queries_as_patches():
     """The same world where each patch is asked about alone, in order: the last one is found by the last of 256 queries."""
-    target = linear(8 * one_hot(256, 255), -34.0, Domain(kind="image", shape=(1, 16, 16)))
-    made = world(target, torch.full((1, 1, 16, 16), 0.5), grid=IMAGE, rules=Rules(steps=1000, patience=0))
+    model = linear(8 * one_hot(256, 255), -34.0, Domain(kind="image", shape=(1, 16, 16)))
+    made = world(model, torch.full((1, 1, 16, 16), 0.5), grid=IMAGE, rules=Rules(steps=1000, patience=0))
     made.env.reset(torch.ones(1, dtype=torch.bool))
     made.env.step(act(made.env))
     for patch in range(256):
-        assert not made.env.belief.mean.any()
+        assert not made.env.posterior.mean.any()
         made.env.step(act(made.env, add=[patch]))
-    assert made.env.belief.mean[0].flatten().argmax() == 255 and made.target.seen == 257
+    assert made.env.posterior.mean[0].flatten().argmax() == 255 and made.model.seen == 257
 
 
 def test_a_block_that_reaches_the_goal_ends_the_episode():
@@ -117,12 +117,12 @@ def test_a_block_that_reaches_the_goal_ends_the_episode():
     made.env.reset(torch.ones(1, dtype=torch.bool))
     made.env.step(act(made.env))
     step = made.env.step(act(made.env))
-    assert step.terminated.tolist() == [True] and made.target.seen == 2
+    assert step.terminated.tolist() == [True] and made.model.seen == 2
     assert made.env.found.variant.tolist() == [[0] * 8] and made.env.found.steps.tolist() == [1]
 
 
 def test_after_the_questions_actions_count_again():
-    made = world(linear(torch.ones(16), -30.0), torch.full((1, 1, 16), 0.5), rules=Rules(coarse=2), filters=(Plus(), Minus()))
+    made = world(linear(torch.ones(16), -30.0), torch.full((1, 1, 16), 0.5), rules=Rules(coarse=2), distortions=(Plus(), Minus()))
     made.env.reset(torch.ones(1, dtype=torch.bool))
     made.env.step(act(made.env))
     for _ in range(2):

@@ -18,10 +18,10 @@ from brinell.core.streams import Streams
 from brinell.distortions._shared import variants
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.controls import Greedy
-from brinell.rlab.env import Placement
+from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import play
 from brinell.rlab.goals import Goal
 from brinell.rlab.policies import Random
@@ -50,10 +50,10 @@ def weights(*of_patches):
 def test_the_first_step_asks_about_the_clean_input():
     made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
     turn = made.env.reset(torch.ones(1, dtype=torch.bool))
-    assert not any(bool(allowed.any()) for allowed in turn.allowed) and not made.target.calls
+    assert not any(bool(allowed.any()) for allowed in turn.allowed) and not made.model.calls
     action = act(made.env, add=[0, 1])
     step = made.env.step(action)
-    assert torch.equal(made.target.calls[0], GRAY)
+    assert torch.equal(made.model.calls[0], GRAY)
     assert (action[0] == -1).all() and step.reward.tolist() == [0] and step.turn.allowed[0].all()
 
 
@@ -61,17 +61,17 @@ def test_what_a_step_asks_is_what_was_said():
     """Patch 2 gets 2/16 more; the lead moves by weight * 2 * 2/16, which the reward says in shares of the way."""
     made = begun(linear(weights(0, 0, 4, 1, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
     step = made.env.step(act(made.env, add=[2]))
-    asked = made.target.calls[-1]
+    asked = made.model.calls[-1]
     assert ((asked - GRAY) * 16).tolist() == [[[0, 0, 0, 0, 2, 2, *[0] * 10]]]
     # The lead was 0.5 * 2 * 5 - 15 = -10, and rose by 1.
     assert step.reward.item() == pytest.approx(0.1 - 0.005, abs=1e-6)
     assert made.env.assignment.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
-    assert made.env.belief.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, 4, 4, *[0] * 10], abs=1e-4)
-    assert made.env.belief.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
+    assert made.env.posterior.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, 4, 4, *[0] * 10], abs=1e-4)
+    assert made.env.posterior.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
 
 
 def test_adding_and_removing_are_inverse():
-    made = begun(linear(weights(-3, 1, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL, filters=(Plus(), Minus()))
+    made = begun(linear(weights(-3, 1, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL, distortions=(Plus(), Minus()))
     env = made.env
     env.step(act(env, add=[1]))
     before = env.assignment.x.clone()
@@ -84,12 +84,12 @@ def test_a_step_is_kept_only_if_it_helps():
     made = begun(linear(weights(-4, 4, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
     made.env.step(act(made.env, add=[0]))
     assert (made.env.assignment.variant == CLEAN).all() and torch.equal(made.env.assignment.x, GRAY)
-    asked = len(made.target.calls)
+    asked = len(made.model.calls)
     made.env.step(act(made.env, add=[0, 1]))
     assert (made.env.assignment.variant == CLEAN).all(), "the two cancel: no progress, nothing kept"
     made.env.step(act(made.env, add=[1]))
     assert made.env.assignment.variant[0].tolist() == [CLEAN, 0, *[CLEAN] * 6]
-    assert len(made.target.calls) == asked + 2
+    assert len(made.model.calls) == asked + 2
 
 
 def test_the_dual_action_adds_and_removes_in_one_query():
@@ -100,22 +100,22 @@ def test_the_dual_action_adds_and_removes_in_one_query():
         z = b * 10 - a * 4 - 2
         return torch.stack([-z, z], 1) / 2
 
-    made = begun(Recorder(logits, SIGNAL), GRAY, rules=ALL, filters=(Plus(), Minus()), severities=(4,))
+    made = begun(Recorder(logits, SIGNAL), GRAY, rules=ALL, distortions=(Plus(), Minus()), severities=(4,))
     env, row = made.env, torch.tensor([0])
     env.assignment.edit(row, torch.tensor([0]), torch.tensor([0]))  # something that harms stands already
     env._x[0], env._height[0] = env.assignment.x[0], env._height[0] - 1.0
-    asked = made.target.seen
+    asked = made.model.seen
     env.step(act(env, add=[3], remove=[0], family=1))
-    assert made.target.seen == asked + 1
+    assert made.model.seen == asked + 1
     assert env.assignment.variant[0].tolist() == [CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]
 
 
 def test_where_nothing_changes_nothing_is_asked():
     """At the upper bound adding changes nothing; the pick is struck out, and the episode still grows old."""
     made = begun(linear(weights(*[1] * 8), -30.0), torch.ones(1, 1, 16), rules=Rules(p_init=1.0, steps=2))
-    asked, action = made.target.seen, act(made.env, add=[0, 3])
+    asked, action = made.model.seen, act(made.env, add=[0, 3])
     made.env.step(action)
-    assert made.target.seen == asked and (action[0] == -1).all()
+    assert made.model.seen == asked and (action[0] == -1).all()
     step = made.env.step(act(made.env, add=[1]))
     assert step.truncated.tolist() == [True] and not made.env.alive.any()
 
@@ -154,11 +154,11 @@ def test_policies_pick_no_more_than_the_pace():
 
 def test_naming_a_filter_is_obeyed():
     """Four variants in two families; the choice among offers is wide, and yet only what was named may stand."""
-    made = begun(linear(weights(*[1] * 8), -40.0), GRAY, rules=SLOW, filters=(Plus(), Minus()), severities=(1, 2))
+    made = begun(linear(weights(*[1] * 8), -40.0), GRAY, rules=SLOW, distortions=(Plus(), Minus()), severities=(1, 2))
     families = {0: (Plus, 1), 1: (Plus, 2), 2: (Minus, 1), 3: (Minus, 2)}
     for number, (kind, severity) in families.items():
         made.env.step(act(made.env, add=[0, 1], family=number + 1))
-        moved = ((made.target.calls[-1] - made.env._batch.x)[0, 0, :4] * 16).round()
+        moved = ((made.model.calls[-1] - made.env._batch.x)[0, 0, :4] * 16).round()
         wanted = severity if kind is Plus else -severity
         assert moved.tolist() == [wanted] * 4, (number, moved)
         made.env.assignment.clear(torch.tensor([0]))
@@ -172,18 +172,18 @@ def test_the_most_sensitive_patch_is_found(which, norm):
     domain, grid = Domain(kind="signal", shape=(1, 40)), PatchGrid((1, 40), (2,))
     weight = torch.zeros(40)
     weight[2 * which : 2 * which + 2] = torch.tensor([10.0, 10.0])
-    target, batch = linear(weight, -11.0, domain), batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64))
+    model, batch = linear(weight, -11.0, domain), batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64))
     threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
-    ledger = Ledger(target, batch, threat, access=Access.SCORES)
+    ledger = Ledger(model, batch, threat, access=Access.SCORES)
     found = play(
-        ledger.desk(),
+        ledger.oracle(),
         batch,
         threat,
         Streams.of(0, batch.ids),
         grid=grid,
         variants=variants([SignedPatch()], domain, (5,), 1),
         rules=rules,
-        policy=Greedy(picks=Placement.picks_of(rules, grid)),
+        policy=Greedy(picks=PatchEnv.picks_of(rules, grid)),
         clean=CleanUp(),
     )
     assert found.reached.all() and ledger.fooled.all()
@@ -211,37 +211,37 @@ def crowd(n=90, hidden=False):
 
 
 def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, policy=Greedy, clean=TIDY, rows=None, **rules):
-    target, x, y = crowd(n)
+    model, x, y = crowd(n)
     rows = torch.arange(n) if rows is None else rows
     batch = batch_of(x[rows], y[rows])
     threat = threat_of(eps, norm, DOMAIN, n=len(rows))
-    ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
+    ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
     how = Rules(**({"steps": 40} | rules))
     found = play(
-        ledger.desk(),
+        ledger.oracle(),
         batch,
         threat,
         Streams.of(3, rows).fold("rlab"),
         grid=WIDE,
         variants=variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3),
         rules=how,
-        policy=policy(picks=Placement.picks_of(how, WIDE)),
+        policy=policy(picks=PatchEnv.picks_of(how, WIDE)),
         clean=clean,
         slots=slots,
     )
-    return target, ledger, found
+    return model, ledger, found
 
 
 @pytest.mark.parametrize("room", [1, 500, 3000])
 def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypatch):
     _, _, whole = played(slots=12, clean=None, n=24)
-    best, sizes = Placement._best, []
+    best, sizes = PatchEnv._best, []
 
     def watched(env, rows, patches, offered, chance):
         sizes.append(patches.numel() * offered.shape[1] * WIDE.channels * WIDE.members.shape[1])
         return best(env, rows, patches, offered, chance)
 
-    monkeypatch.setattr(Placement, "_best", watched)
+    monkeypatch.setattr(PatchEnv, "_best", watched)
     monkeypatch.setattr("brinell.rlab.env.ROOM", room)
     _, _, parts = played(slots=12, clean=None, n=24)
     one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
@@ -251,14 +251,14 @@ def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypa
 
 def test_filtered_inputs_are_held_once(monkeypatch):
     """Those of the episodes are gone when clean-up makes its own, which serve all of it, slot by slot."""
-    alive, beside, begin = weakref.WeakSet(), [], Bank.__init__
+    alive, beside, begin = weakref.WeakSet(), [], DistortionCache.__init__
 
-    def watched(bank, *args, **settings):
+    def watched(cache, *args, **settings):
         beside.append(len(alive))
-        begin(bank, *args, **settings)
-        alive.add(bank)
+        begin(cache, *args, **settings)
+        alive.add(cache)
 
-    monkeypatch.setattr(Bank, "__init__", watched)
+    monkeypatch.setattr(DistortionCache, "__init__", watched)
     _, _, found = played(slots=5, n=24)
     assert int(found.reached.sum()) > 10
     assert beside == [0, 0]
@@ -266,12 +266,12 @@ def test_filtered_inputs_are_held_once(monkeypatch):
 
 def test_batches_stay_full_until_the_queue_is_empty():
     slots = 12
-    target, ledger, _ = played(slots=slots, clean=None, n=90)
+    model, ledger, _ = played(slots=slots, clean=None, n=90)
     firsts = ledger.forwards > 0
     assert firsts.all()
     begun_, full = 0, []
     clean = {tuple(x.flatten().tolist()) for x in crowd(90)[1]}
-    for call in target.calls:
+    for call in model.calls:
         begun_ += sum(tuple(x.flatten().tolist()) in clean for x in call)
         if begun_ == 90:  # the last sample has come to its slot
             break
@@ -301,16 +301,16 @@ def test_results_do_not_depend_on_the_company():
 @pytest.mark.parametrize("queries", [1, 2, 9, 30])
 @pytest.mark.parametrize("refine", [0, 15])
 def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
-    target, ledger, found = played(slots=7, queries=queries, refine=refine, n=20, policy=policy)
+    model, ledger, found = played(slots=7, queries=queries, refine=refine, n=20, policy=policy)
     assert int(ledger.forwards.max()) <= queries and int(ledger.forwards.min()) >= 1
-    assert target.seen == int(ledger.forwards.sum())
+    assert model.seen == int(ledger.forwards.sum())
     assert torch.equal(found.reached, ledger.fooled)
 
 
 @pytest.mark.parametrize("refine", [0, 4])
 def test_without_a_budget_the_rules_are_kept(refine):
-    target, ledger, found = played(slots=7, refine=refine, n=20, steps=10, clean=None)
-    assert int(ledger.forwards.max()) <= 1 + 10 + refine and target.seen == int(ledger.forwards.sum())
+    model, ledger, found = played(slots=7, refine=refine, n=20, steps=10, clean=None)
+    assert int(ledger.forwards.max()) <= 1 + 10 + refine and model.seen == int(ledger.forwards.sum())
     assert bool((ledger.forwards[~found.reached] == 11).all()) and not found.reached.all()
     if not refine:
         assert torch.equal(ledger.forwards[found.reached], found.steps[found.reached] + 1)
@@ -325,10 +325,10 @@ def test_refinement_comes_closer_and_never_loses_the_goal():
 
 def test_every_forward_of_an_audit_is_counted(tmp_path):
     """By a model that counts by itself: records, the audit's own looks and its checks add up to what it was shown."""
-    target, x, y = crowd(24)
+    model, x, y = crowd(24)
     run = audited(
         tmp_path / "run",
-        target,
+        model,
         x.numpy(),
         y.numpy(),
         norm="l2",
@@ -338,14 +338,14 @@ def test_every_forward_of_an_audit_is_counted(tmp_path):
     )
     records = run.records()
     assert {str(Outcome.FOOLED), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
-    looked = run.manifest["looks"][target.name]["forwards"]
-    assert target.seen == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + looked
+    looked = run.manifest["looks"][model.name]["forwards"]
+    assert model.seen == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + looked
 
 
 def test_samples_that_are_there_already_end_at_once():
     made = begun(linear(weights(*[1] * 8), 5.0), GRAY, rules=dataclasses.replace(ALL, refine=5))
     assert not made.env.alive.any() and made.env.found.reached.tolist() == [True]
-    assert (made.env.found.variant == CLEAN).all() and made.env.found.steps.tolist() == [0] and made.target.seen == 1
+    assert (made.env.found.variant == CLEAN).all() and made.env.found.steps.tolist() == [0] and made.model.seen == 1
 
 
 def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere():
@@ -362,9 +362,9 @@ def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere
 
 def test_thresholds_and_false_positives_go_on_after_the_error():
     """By hand: patch after patch raises the log-odds of class 1 by 2, from -3; p = 0.9 needs +2.2, three patches."""
-    target = linear(weights(*[8] * 8), -67.0)
+    model = linear(weights(*[8] * 8), -67.0)
     for goal in (Goal(true_below=0.1), Goal(wrong_class=1, wrong_above=0.9)):
-        made = begun(target, GRAY, rules=dataclasses.replace(ALL, goal=goal))
+        made = begun(model, GRAY, rules=dataclasses.replace(ALL, goal=goal))
         for patch, over in ((0, False), (1, False), (2, True)):
             step = made.env.step(act(made.env, add=[patch]))
             assert step.terminated.tolist() == [over]
@@ -373,10 +373,10 @@ def test_thresholds_and_false_positives_go_on_after_the_error():
 
 @pytest.mark.parametrize(("goal", "line"), [(Goal(wrong_class=2, wrong_above=0.5), "wrong_class is 2, and the model has")])
 def test_a_goal_that_the_model_does_not_know_is_refused_before_any_query(goal, line):
-    target = linear(weights(*[1] * 8), -30.0)
+    model = linear(weights(*[1] * 8), -30.0)
     with pytest.raises(RequestError, match=line):
-        world(target, GRAY, rules=Rules(goal=goal))
-    assert not target.calls
+        world(model, GRAY, rules=Rules(goal=goal))
+    assert not model.calls
 
 
 @pytest.mark.parametrize(
@@ -391,13 +391,13 @@ def test_rules_that_cannot_be_are_refused(settings):
 
 def test_a_grid_that_overlaps_keeps_budget_and_bounds():
     grid = PatchGrid((1, 16), (4,), (2,))
-    made = world(linear(torch.ones(16), -12.0), GRAY, grid=grid, eps=0.4, filters=(GaussianNoise(),), draws=4, rules=ALL)
+    made = world(linear(torch.ones(16), -12.0), GRAY, grid=grid, eps=0.4, distortions=(GaussianNoise(),), draws=4, rules=ALL)
     env, turn = made.env, made.env.reset(torch.ones(1, dtype=torch.bool))
     policy = Greedy(picks=env.picks)
     while env.alive.any():
         turn = env.step(policy.act(turn, env.streams)).turn
         assert turn.features["patch"].isfinite().all() and turn.features["whole"].isfinite().all()
-    size = max(float((call - GRAY).norm()) for call in made.target.calls)
+    size = max(float((call - GRAY).norm()) for call in made.model.calls)
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
 
 
@@ -416,10 +416,10 @@ def all_of_them(x):
 ONE = (Plus(),)
 
 
-def searched(target, x, eps, aims=True, filters=ONE, **rules):
+def searched(model, x, eps, aims=True, distortions=ONE, **rules):
     """A search by chance, one patch a step."""
     rules = Rules(p_init=0.125, removals=0.0, steps=400, **rules)
-    made = world(Recorder(target, SIGNAL, target(x).shape[1]), x, eps=eps, rules=rules, filters=filters)
+    made = world(Recorder(model, SIGNAL, model(x).shape[1]), x, eps=eps, rules=rules, distortions=distortions)
     made.env._escape._aims &= aims
     turn, policy = made.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(picks=made.env.picks)
     while made.env.alive.any():
@@ -434,7 +434,7 @@ def test_who_is_stuck_steps_back_and_gets_on():
     assert not stuck.env.found.reached.any() and free.env.found.reached.all()
     assert free.ledger.fooled.all() and (free.ledger.forwards <= 401).all()
     for made in (stuck, free):
-        assert made.target.seen == int(made.ledger.forwards.sum())
+        assert made.model.seen == int(made.ledger.forwards.sum())
 
 
 def test_a_lead_that_rounding_explains_does_not_end_an_episode():
@@ -463,9 +463,9 @@ def a_trap(x):
 def test_who_is_stuck_goes_for_another_class():
     x = GRAY.expand(2, 1, 16)
     for aims in (False, True):
-        made = searched(a_trap, x, torch.inf, aims, filters=(Plus(), Minus()), patience=30)
+        made = searched(a_trap, x, torch.inf, aims, distortions=(Plus(), Minus()), patience=30)
         assert made.env.found.reached.tolist() == made.ledger.fooled.tolist() == [aims] * 2
-        assert made.target.seen == int(made.ledger.forwards.sum()) and bool((made.ledger.forwards <= 401).all())
+        assert made.model.seen == int(made.ledger.forwards.sum()) and bool((made.ledger.forwards <= 401).all())
     assert (made.env.found.variant[:, :4] != made.env.found.variant[:, 4:]).all(), "half of them lowered, half of them lifted"
 
 
@@ -479,5 +479,5 @@ def test_who_is_stuck_asks_about_the_wholly_filtered_input():
 def test_no_leap_beyond_the_budget():
     """All patches are sqrt(16) / 8 = 0.5 away, which a budget of 0.45 does not allow whole, so it is not asked about."""
     made = searched(all_of_them, GRAY, 0.45, patience=10)
-    changed = torch.cat(made.target.calls) != 0.5
+    changed = torch.cat(made.model.calls) != 0.5
     assert not changed.flatten(1).all(1)[:12].any()

@@ -65,7 +65,7 @@ def at(found, multiple):
 
 
 def test_what_stands_grows_first():
-    """Half the strength stands on one value: twice the distance is the filter itself."""
+    """Half the strength stands on one value: twice the distance is the distortion itself."""
     found = paths([[0.5, 0.5, 0.5, 0.5]], [[0, -1, -1, -1]], strength=0.5)
     assert found.flip()[0].tolist() == pytest.approx([0.55, 0.5, 0.5, 0.5])
     graded, delta = at(found, 2)

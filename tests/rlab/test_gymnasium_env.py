@@ -9,7 +9,7 @@ from _helpers import batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
 from brinell.core.errors import RequestError
 from brinell.distortions._shared import variants
-from brinell.rlab.gymnasium_env import PlacementEnv
+from brinell.rlab.gymnasium_env import GymnasiumPatchEnv
 from brinell.rlab.rules import Rules
 
 RULES = Rules(p_init=0.5, steps=30)
@@ -17,18 +17,18 @@ NONE = len(GRID)
 BOTH = (Plus(), Minus())
 
 
-def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, filters=BOTH, severities=(2,), queries=None, y=0):
+def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, distortions=BOTH, severities=(2,), queries=None, y=0):
     weight = torch.arange(8.0) + 1 if weight is None else torch.as_tensor(weight)
-    target = linear(weight.repeat_interleave(2), bias)
+    model = linear(weight.repeat_interleave(2), bias)
     x = 0.5 + torch.arange(n).reshape(n, 1, 1) * torch.linspace(0, 0.01, 16)
     batch = batch_of(x, torch.full((n,), y))
-    chosen = variants(filters, SIGNAL, severities, 1)
+    chosen = variants(distortions, SIGNAL, severities, 1)
     threat = threat_of(torch.inf, "l2", SIGNAL, n=n)
-    return PlacementEnv(target, batch, threat, GRID, chosen, rules=rules, queries=queries), target
+    return GymnasiumPatchEnv(model, batch, threat, GRID, chosen, rules=rules, queries=queries), model
 
 
 @pytest.mark.filterwarnings("ignore:.*Box observation space (min|max)imum value is -?infinity")
-@pytest.mark.parametrize("settings", [{}, {"filters": (Plus(),)}, {"rules": Rules(steps=5, removals=0.0)}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"distortions": (Plus(),)}, {"rules": Rules(steps=5, removals=0.0)}], ids=str)
 def test_gymnasium_s_checker_passes(settings):
     env, _ = env_of(**settings)
     check_env(env, skip_render_check=True)
@@ -37,7 +37,7 @@ def test_gymnasium_s_checker_passes(settings):
 
 def test_spaces_by_hand():
     env, _ = env_of()
-    assert env.action_space.nvec.tolist() == [9, 9, 9, 9, 9, 9, 3], "four to add to, two to clear, any or one of two filters"
+    assert env.action_space.nvec.tolist() == [9, 9, 9, 9, 9, 9, 3], "four to add to, two to clear, any or one of two distortions"
     assert env.observation_space["patch"].shape[0] == 8
 
 
@@ -58,10 +58,10 @@ def test_seeds_decide_sample_streams_and_course():
 
 
 def test_it_is_the_same_process():
-    """Step by step beside `Placement`: rewards, ends and features are those of a slot that does the same."""
-    env, target = env_of(n=1)
+    """Step by step beside `PatchEnv`: rewards, ends and features are those of a slot that does the same."""
+    env, model = env_of(n=1)
     _, info = env.reset(seed=3)
-    ours = world(target, np.full((1, 1, 16), 0.5), rules=RULES, filters=(Plus(), Minus())).env
+    ours = world(model, np.full((1, 1, 16), 0.5), rules=RULES, distortions=(Plus(), Minus())).env
     ours.reset(torch.ones(1, dtype=torch.bool))
     ours.step(act(ours))
     for adds, removes, family in (((7, 3), (), 1), ((5,), (7,), 0), ((0, 1), (), 2), ((6,), (3, 5), 1)):
@@ -71,42 +71,44 @@ def test_it_is_the_same_process():
         step = ours.step(act(ours, adds, possible, family))
         assert reward == pytest.approx(step.reward.item(), abs=1e-6)
         assert (terminated, truncated) == (bool(step.terminated), bool(step.truncated))
-        if family:  # which filter is free to choose is drawn from streams that differ
+        if family:  # which distortion is free to choose is drawn from streams that differ
             assert np.allclose(observation["patch"], step.turn.features["patch"][0], atol=1e-5)
         else:
             ours.assignment.edit(torch.tensor([0]), torch.arange(8)[None], env._placement.assignment.variant)
             for name in ("_x", "_height", "_logits", "_visits", "_gain", "_kept"):
                 getattr(ours, name)[:] = getattr(env._placement, name)
-            ours.belief.mean[:] = env._placement.belief.mean
+            ours.posterior.mean[:] = env._placement.posterior.mean
 
 
 def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
-    env, target = env_of([20.0, *[0] * 7], -21.0, n=1, filters=(Plus(),), severities=(4,), rules=Rules(p_init=0.5, steps=100_000))
+    env, model = env_of(
+        [20.0, *[0] * 7], -21.0, n=1, distortions=(Plus(),), severities=(4,), rules=Rules(p_init=0.5, steps=100_000)
+    )
     _, info = env.reset(seed=0)
     assert info["queries"] == 1 and not info["reached"]
     _, reward, terminated, truncated, info = env.step(np.array([NONE, 5, NONE, NONE, NONE, NONE, 0]))
     assert not terminated and not truncated and info["queries"] == 2 and reward < 0
     _, reward, terminated, _, info = env.step(np.array([0, 0, NONE, 0, NONE, NONE, 0]))
     assert terminated and info["reached"] and info["queries"] == 3 and reward > 0.9
-    assert target.seen == 3
+    assert model.seen == 3
     assert env._placement._gain[0, 0].item() == pytest.approx(10.0), "the whole effect is the one patch's: no pick counts twice"
     assert not any(mask[:-1].any() for mask in info["action_mask"][:-1]), "nothing is possible any more"
 
 
 def test_the_budget_truncates():
-    env, target = env_of(bias=-90.0, queries=3)
+    env, model = env_of(bias=-90.0, queries=3)
     _, info = env.reset(seed=0)
     ends = []
     while not ends or not any(ends[-1]):
         _, _, *end, info = env.step(env.action_space.sample(mask=info["action_mask"]))
         ends.append(end)
-    assert ends[-1] == [False, True] and info["queries"] == 3 == target.seen
+    assert ends[-1] == [False, True] and info["queries"] == 3 == model.seen
 
 
 def test_a_row_can_be_named_and_wrong_ones_are_passed_over():
-    env, target = env_of()
+    env, model = env_of()
     env.reset(seed=0, options={"sample": 2})
-    assert torch.equal(target.calls[-1], env._batch.x[2:])
+    assert torch.equal(model.calls[-1], env._batch.x[2:])
     with pytest.raises(RequestError, match="sample is 3, and the batch has rows 0 to 2"):
         env.reset(options={"sample": 3})
     wrong, _ = env_of(y=1)

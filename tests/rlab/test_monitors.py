@@ -11,7 +11,7 @@ from brinell.distortions._shared import variants
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.controls import Greedy
-from brinell.rlab.env import Placement
+from brinell.rlab.env import PatchEnv
 from brinell.rlab.monitors import Sign, breadth, monitors, seen_in
 from brinell.rlab.results import nothing_found
 from brinell.rlab.rules import Rules
@@ -25,18 +25,18 @@ def signs(found, budget=None):
 
 
 def nothing(n=1):
-    return nothing_found(torch.full((n,), torch.inf), GRID, filters=1)
+    return nothing_found(torch.full((n,), torch.inf), GRID, distortions=1)
 
 
 def test_what_is_counted_by_hand():
     weight = torch.tensor([4.0, 2, 1, 1, 1, 1, 1, -1]).repeat_interleave(2)
-    made = world(linear(weight, -30.0), GRAY, rules=Rules(p_init=1.0, steps=4), filters=(Plus(), Minus()))
+    made = world(linear(weight, -30.0), GRAY, rules=Rules(p_init=1.0, steps=4), distortions=(Plus(), Minus()))
     env = made.env
     env.reset(torch.ones(1, dtype=torch.bool))
     env.step(act(env))
     env.step(act(env, add=[0, 1], family=1))  # kept: two given
     env.step(act(env, add=[0], family=2))  # worse: undone
-    env.belief.mean[0, 0, :2] = -9  # the model is led to believe that patch 0 harms, and that clearing it helps
+    env.posterior.mean[0, 0, :2] = -9  # the model is led to believe that patch 0 harms, and that clearing it helps
     env._height[0] = -40
     env.step(act(env, remove=[0], add=[3], family=1))  # kept, since the height was lied about: one given, one taken
     env.step(act(env, add=[7], family=1))
@@ -113,7 +113,7 @@ def test_played_by_a_policy_that_is_broken_and_one_that_is_not():
         weight = torch.ones(16)
         ledger = Ledger(linear(weight, -20.0), batch, threat, access=Access.SCORES)
         placed = variants([SignedPatch()], SIGNAL, (3, 5), 1)
-        env = Placement(ledger.desk(), batch, threat, GRID, placed, Streams.of(0, batch.ids), rules=Rules(steps=60), slots=8)
+        env = PatchEnv(ledger.oracle(), batch, threat, GRID, placed, Streams.of(0, batch.ids), rules=Rules(steps=60), slots=8)
         turn, player = env.reset(torch.ones(8, dtype=torch.bool)), policy(picks=env.picks)
         while env.alive.any():
             turn = env.step(player.act(turn, env.streams)).turn

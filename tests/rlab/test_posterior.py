@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from brinell.rlab.posterior import Belief
+from brinell.rlab.posterior import Posterior
 
 
 def normal(*shape, seed=0):
@@ -13,62 +13,62 @@ def normal(*shape, seed=0):
 @pytest.mark.parametrize("energies", ["alike", "different"])
 def test_after_every_value_was_asked_about_once_the_mean_is_the_gradient(energies):
     gradient = normal(2, 3, 4)
-    belief = Belief(2, 3, 4)
+    posterior = Posterior(2, 3, 4)
     if energies == "different":
-        belief.forget(torch.arange(2), torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) + 0.1)
+        posterior.forget(torch.arange(2), torch.rand(2, 4, generator=torch.Generator().manual_seed(1)) + 0.1)
     for channel in range(3):
         for place in range(4):
             change = torch.zeros(2, 3, 4)
             change[:, channel, place] = 0.5
-            belief.update(torch.arange(2), change, (gradient * change).sum((1, 2)))
-    assert torch.allclose(belief.mean, gradient, atol=1e-6)
+            posterior.update(torch.arange(2), change, (gradient * change).sum((1, 2)))
+    assert torch.allclose(posterior.mean, gradient, atol=1e-6)
 
 
 def test_an_update_foretells_its_answer_and_leaves_what_is_uncorrelated_alone():
     """By hand: with K = [[1, .5], [.5, 1]] half of what one channel teaches is believed of the other, at that place alone."""
     covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
-    belief = Belief(2, 2, 3, covariance=covariance)
+    posterior = Posterior(2, 2, 3, covariance=covariance)
     change = torch.zeros(1, 2, 3)
     change[0, 0, 1] = 2.0
-    belief.update(torch.tensor([1]), change, torch.tensor([3.0]))
-    assert belief.mean[1].tolist() == [[0, 1.5, 0], [0, 0.75, 0]]
-    assert not belief.mean[0].any(), "the other slot learned nothing"
+    posterior.update(torch.tensor([1]), change, torch.tensor([3.0]))
+    assert posterior.mean[1].tolist() == [[0, 1.5, 0], [0, 0.75, 0]]
+    assert not posterior.mean[0].any(), "the other slot learned nothing"
 
 
 def test_energy_says_where_an_effect_is_looked_for():
     """One answer about two places is shared out in proportion to their energies: 3 to 1."""
-    belief = Belief(1, 1, 2)
-    belief.forget(torch.tensor([0]), torch.tensor([[1.5, 0.5]]))
-    belief.update(torch.tensor([0]), torch.ones(1, 1, 2), torch.tensor([4.0]))
-    assert belief.mean.tolist() == [[[3.0, 1.0]]]
+    posterior = Posterior(1, 1, 2)
+    posterior.forget(torch.tensor([0]), torch.tensor([[1.5, 0.5]]))
+    posterior.update(torch.tensor([0]), torch.ones(1, 1, 2), torch.tensor([4.0]))
+    assert posterior.mean.tolist() == [[[3.0, 1.0]]]
 
 
 def test_any_update_foretells_its_answer():
     covariance = normal(3, 3)
     covariance = covariance @ covariance.T
-    belief, rows = Belief(4, 3, 5, covariance=covariance), torch.tensor([2, 0])
+    posterior, rows = Posterior(4, 3, 5, covariance=covariance), torch.tensor([2, 0])
     for step in range(6):
         change, effect = normal(2, 3, 5, seed=step), normal(2, seed=100 + step)
-        belief.update(rows, change, effect)
-        assert torch.allclose((belief.mean[rows] * change).sum((1, 2)), effect, atol=1e-4)
+        posterior.update(rows, change, effect)
+        assert torch.allclose((posterior.mean[rows] * change).sum((1, 2)), effect, atol=1e-4)
 
 
 def test_variance_is_the_quadratic_form():
     covariance = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
-    belief = Belief(1, 2, 2, covariance=covariance)
+    posterior = Posterior(1, 2, 2, covariance=covariance)
     change, energy = torch.tensor([[1.0, 2.0], [-1.0, 0.0]]), torch.tensor([3.0, 5.0])
     # Place 0: (1, -1) K (1, -1)' = 1, times 3; place 1: (2, 0) K (2, 0)' = 4, times 5.
-    assert belief.variance(change, energy).item() == pytest.approx(23.0)
+    assert posterior.variance(change, energy).item() == pytest.approx(23.0)
     whole = torch.kron(covariance, torch.diag(energy))
-    assert belief.variance(change, energy).item() == pytest.approx((change.flatten() @ whole @ change.flatten()).item())
+    assert posterior.variance(change, energy).item() == pytest.approx((change.flatten() @ whole @ change.flatten()).item())
 
 
 def test_the_unit_is_the_measured_root_mean_square_and_is_forgotten():
-    belief = Belief(1, 1, 2)
-    assert belief.unit.tolist() == [1.0]
+    posterior = Posterior(1, 1, 2)
+    assert posterior.unit.tolist() == [1.0]
     row = torch.tensor([0])
-    belief.update(row, torch.tensor([[[2.0, 0.0]]]), torch.tensor([6.0]))  # 3 units
-    belief.update(row, torch.tensor([[[0.0, 1.0]]]), torch.tensor([4.0]))  # 4 units
-    assert belief.unit.item() == pytest.approx(12.5**0.5)
-    belief.forget(row, torch.ones(1, 2))
-    assert belief.unit.tolist() == [1.0] and not belief.mean.any()
+    posterior.update(row, torch.tensor([[[2.0, 0.0]]]), torch.tensor([6.0]))  # 3 units
+    posterior.update(row, torch.tensor([[[0.0, 1.0]]]), torch.tensor([4.0]))  # 4 units
+    assert posterior.unit.item() == pytest.approx(12.5**0.5)
+    posterior.forget(row, torch.ones(1, 2))
+    assert posterior.unit.tolist() == [1.0] and not posterior.mean.any()

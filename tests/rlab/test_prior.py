@@ -37,16 +37,16 @@ def probes_of(n=400, probes=20):
     x, gradient, there = planted(n)
     answered = {"at": 0}
 
-    def logits(inputs):  # the desk asks sample by sample in the order of the batch
+    def logits(inputs):  # the oracle asks sample by sample in the order of the batch
         z = ((inputs - x) * gradient).sum((1, 2, 3)) - 50
         answered["at"] += 1
         return torch.stack([-z, z], 1) / 2
 
     batch = batch_of(x, torch.zeros(n, dtype=torch.int64))
-    target = Recorder(logits, IMAGE)
-    ledger = Ledger(target, batch, threat_of(torch.inf, "l2", IMAGE, n=n), access=Access.SCORES, batch_size=n)
+    model = Recorder(logits, IMAGE)
+    ledger = Ledger(model, batch, threat_of(torch.inf, "l2", IMAGE, n=n), access=Access.SCORES, batch_size=n)
     chosen = variants([GaussianNoise()], IMAGE, (4, 5), 4)
-    asked = probe(ledger.desk(), batch, IMAGE, GRID, chosen, Streams.of(0, batch.ids), probes=probes)
+    asked = probe(ledger.oracle(), batch, IMAGE, GRID, chosen, Streams.of(0, batch.ids), probes=probes)
     return asked, x, gradient, there, ledger
 
 

@@ -47,11 +47,11 @@ def needs(gain: float) -> Any:
 def run(
     function: Any, settings: TreeSearch, *, eps: float = 9.0, severities: tuple[int, ...] = (1,), queries: int | None = None
 ) -> Any:
-    target = Recorder(function, FOUR)
+    model = Recorder(function, FOUR)
     batch, threat = batch_of(torch.full((1, 4), 0.5), [0]), threat_of(eps, "l2", FOUR)
-    ledger = Ledger(target, batch, threat, access=Access.SCORES, queries=queries)
+    ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
     found = search(
-        ledger.desk(),
+        ledger.oracle(),
         batch,
         threat,
         Streams.of(0, batch.ids),
@@ -59,7 +59,7 @@ def run(
         variants=variants([Raise()], FOUR, severities),
         settings=settings,
     )
-    assert target.seen == int(ledger.forwards.sum())
+    assert model.seen == int(ledger.forwards.sum())
     return found, ledger
 
 

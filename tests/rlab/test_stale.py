@@ -54,9 +54,9 @@ def test_the_most_doubtful_stale_entry_is_asked_about_alone():
 
 
 def begun(forget):
-    target = linear(torch.ones(16), -60.0)
+    model = linear(torch.ones(16), -60.0)
     rules = Rules(p_init=1.0, steps=100_000, forget=forget)
-    made = world(target, torch.full((1, 1, 16), 0.5), rules=rules, filters=(Plus(), Minus()))
+    made = world(model, torch.full((1, 1, 16), 0.5), rules=rules, distortions=(Plus(), Minus()))
     made.env.reset(torch.ones(1, dtype=torch.bool))
     made.env.step(act(made.env))
     made.env.step(act(made.env, add=[0], family=1))
@@ -75,11 +75,11 @@ def test_an_entry_grows_uncertain_as_others_change_and_one_query_refreshes_it(fo
     assert (env.assignment.variant[0, :7] == 0).all()
     for _ in range(EVERY - 7):
         env.step(act(env, add=[7], family=2))
-    asked, action = made.target.seen, act(env, add=[7], family=2)
+    asked, action = made.model.seen, act(env, add=[7], family=2)
     env.step(action)
     assert action[0][0].tolist() == [-1 if forget else 7] + [-1] * 7, "what was not carried out is not learned from"
-    changed = ((made.target.calls[-1] - env._x).view(8, 2) != 0).any(1).nonzero()[:, 0].tolist()
-    assert made.target.seen == asked + 1
+    changed = ((made.model.calls[-1] - env._x).view(8, 2) != 0).any(1).nonzero()[:, 0].tolist()
+    assert made.model.seen == asked + 1
     assert changed == ([0] if forget else [7])
     assert (env._stale.age[0, 0] == 0) == bool(forget)
     assert env.assignment.variant[0, 7] == CLEAN

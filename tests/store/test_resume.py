@@ -119,9 +119,9 @@ def test_killed_again_and_again(tmp_path, monkeypatch, whole):
 def test_what_is_there_is_not_computed_again(tmp_path, whole):
     out = tmp_path / "run"
     shutil.copytree(whole.path, out)
-    target = Recorder(parabola)
-    again = carry_out(plan_of(target, X, Y, eps=EPS, attack=ATTACKS, batch_size=1), out, resume=True)
-    assert len(target.calls) <= 4, "more than the looks for signs"
+    model = Recorder(parabola)
+    again = carry_out(plan_of(model, X, Y, eps=EPS, attack=ATTACKS, batch_size=1), out, resume=True)
+    assert len(model.calls) <= 4, "more than the looks for signs"
     same_run(whole, again)
 
 

@@ -81,10 +81,10 @@ def _check_fit(a: Side, b: Side) -> None:
             f"{a.run} and {b.run} were made on different data ({data_a['spec']} and {data_b['spec']}, digests "
             f"{data_a['digest'][:8]} and {data_b['digest'][:8]}): audit both models on the same samples"
         )
-    units = [(side.manifest.get("advised") or {}).get("digest") for side in (a, b)]
+    units = [(side.manifest.get("recommended") or {}).get("digest") for side in (a, b)]
     if units[0] != units[1]:
         raise RequestError(
-            f"{a.run} and {b.run} do not give each sample the same budget (an advised eps is each sample's own): "
+            f"{a.run} and {b.run} do not give each sample the same budget (an recommended eps is each sample's own): "
             "audit both models with the same --eps"
         )
     if a.manifest["distance"] != b.manifest["distance"]:

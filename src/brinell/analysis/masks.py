@@ -1,8 +1,8 @@
-"""What an attack that places distortions on patches left in a run: which filter stands where, and the sensitivity map.
+"""What an attack that places distortions on patches left in a run: which distortion stands where, and the sensitivity map.
 
 run = Run.open("runs/mine")
 placed(run, "resnet20", "rlab", [7])[7].share("gaussian-noise")
-sensitivity(run, "resnet20", "rlab", [7])[7].max(axis=-1)    # the most sensitive patches, whichever filter
+sensitivity(run, "resnet20", "rlab", [7])[7].max(axis=-1)    # the most sensitive patches, whichever distortion
 """
 
 import itertools
@@ -48,7 +48,7 @@ class Standing:
     """What stands on a patch."""
 
     patch: int
-    filter: str
+    distortion: str
     severity: int
     draw: int
 
@@ -74,10 +74,10 @@ class Placed:
             found[slices[self.standing[at].patch]] = at
         return found
 
-    def share(self, filter: str | None = None) -> float:
-        """Share of the places under patches that bear this filter, or any."""
+    def share(self, distortion: str | None = None) -> float:
+        """Share of the places under patches that bear this distortion, or any."""
         mask = self.mask()
-        chosen = [at for at, one in enumerate(self.standing) if filter in (None, one.filter)]
+        chosen = [at for at, one in enumerate(self.standing) if distortion in (None, one.distortion)]
         return float(np.isin(mask, chosen).mean())
 
 
@@ -91,7 +91,7 @@ def placed(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, P
     for sample, extras in run.extras(model, attack, ids).items():
         bearing = np.flatnonzero(extras["patches"] != CLEAN)
         standing = tuple(
-            Standing(patch=patch, filter=name, severity=severity, draw=draw)
+            Standing(patch=patch, distortion=name, severity=severity, draw=draw)
             for patch, (name, severity, draw) in ((int(at), names[int(extras["patches"][at])]) for at in bearing)
         )
         if standing:
@@ -102,14 +102,14 @@ def placed(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, P
 def sensitivity(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
     """The sensitivity map of every sample of `ids` that the attack played, fooled or not.
 
-    Each is (*patches along each axis, filters) float32: by how many logits a filter on a patch alone is expected to move the lead
-    of the true class, whichever way. `filters` are those of the run's legend, in its order. The figures are what the attack's
+    Each is (*patches along each axis, distortions) float32: by how many logits a distortion on a patch alone is expected to move the lead
+    of the true class, whichever way. `distortions` are those of the run's legend, in its order. The figures are what the attack's
     linear model says after its last query, what it knew beforehand included; how good they are stands in docs/rlab.md.
     """
     legend = run.legend(model, attack)
     if legend.get("kind") != "patches":
         return {}
-    shape = (*_lattice(legend).shape, len(legend["filters"]))
+    shape = (*_lattice(legend).shape, len(legend["distortions"]))
     maps = {sample: extras["map"].reshape(shape) for sample, extras in run.extras(model, attack, ids).items()}
     return {sample: one for sample, one in maps.items() if not np.isnan(one).any()}
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -76,9 +76,9 @@ class APGD:
         runs = self.restarts * (min(self.targets, classes - 1) or 1)
         return runs * (self.steps + 1) + (self.targets > 0), runs * self.steps
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run the restarts one after another on what still stands, all targets of a sample side by side."""
-        target = self._rivals(ledger, batch) if self.targets else batch.y[:, None]
+        target = self._rivals(oracle, batch) if self.targets else batch.y[:, None]
         # One row for each sample and target, in portions that keep the memory of a run in bounds.
         portion = max(1, ROWS // target.shape[1])
         for restart in range(self.restarts):
@@ -88,17 +88,17 @@ class APGD:
                 at = torch.arange(start, min(start + portion, len(batch)), device=batch.ids.device)
                 rows = at.repeat_interleave(target.shape[1])
                 rank = torch.arange(target.shape[1], device=at.device).repeat(len(at))
-                stands = ledger.standing(batch.ids[rows])
+                stands = oracle.active(batch.ids[rows])
                 rows, rank = rows[stands], rank[stands]
                 if len(rows):
-                    self._run(ledger, batch.select(rows), threat.select(rows), Streams(keys[rows, rank]), target[rows, rank])
+                    self._run(oracle, batch.select(rows), threat.select(rows), Streams(keys[rows, rank]), target[rows, rank])
 
-    def _rivals(self, ledger: Desk, batch: Batch) -> Tensor:
+    def _rivals(self, oracle: Oracle, batch: Batch) -> Tensor:
         """(n, targets): the most likely other classes of the clean inputs."""
-        logits = ledger.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
-        return logits.topk(min(self.targets, ledger.classes - 1), dim=1).indices
+        logits = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
+        return logits.topk(min(self.targets, oracle.classes - 1), dim=1).indices
 
-    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, target: Tensor) -> None:
+    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, target: Tensor) -> None:
         """One run, each row towards its target (n,); an untargeted one does not look at the target."""
         loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
         extra: tuple[Tensor, ...] = (target,) if self.targets else ()
@@ -106,12 +106,12 @@ class APGD:
         if self.random_start:
             start = threat.distance.direction(rng, tuple(x.shape[1:]))
             x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
-        answer = ledger.gradient(batch.ids, x, loss, *extra)
+        answer = oracle.gradient(batch.ids, x, loss, *extra)
         state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
         checkpoints = set(_checkpoints(self.steps))
         last = 0
         for k in range(self.steps):
-            stands = ledger.standing(batch.ids)
+            stands = oracle.active(batch.ids)
             if not stands.all():
                 batch, threat, extra = batch.select(stands), threat.select(stands), tuple(e[stands] for e in extra)
                 state.select(stands)
@@ -119,9 +119,9 @@ class APGD:
                     return
             x_next = state.move(batch.x, threat, momentum=MOMENTUM if k else 1.0)
             if k == self.steps - 1:
-                ledger.scores(batch.ids, x_next)
+                oracle.scores(batch.ids, x_next)
                 return
-            answer = ledger.gradient(batch.ids, x_next, loss, *extra)
+            answer = oracle.gradient(batch.ids, x_next, loss, *extra)
             state.arrive(x_next, answer.loss, answer.grad)
             if k + 1 in checkpoints:
                 state.review(k + 1 - last)

@@ -26,7 +26,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Domain, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES
 from brinell.core.model import Access
 from brinell.core.norms import l2, per_sample
@@ -78,7 +78,7 @@ class Bandits:
         """Two forwards a step and one for the last input."""
         return 2 * self.steps + 1, 0
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 3 on all samples."""
         linf, loss = threat.distance.name == "linf", LOSSES[self.loss]
         step_size, rate = self.step_size or (0.2 if linf else 0.1), self.prior_step_size or (0.1 if linf else 1.0)
@@ -87,9 +87,9 @@ class Bandits:
         prior, x, squares = torch.zeros(len(batch), tiles.count, device=batch.x.device), batch.x, torch.zeros_like(threat.eps)
         for step in range(self.steps):
             twice = torch.cat([batch.ids, batch.ids])
-            first, second = ledger.standing(twice).chunk(2)
+            first, second = oracle.active(twice).chunk(2)
             if not second.all():
-                _last(ledger, batch.ids, x, first & ~second)
+                _last(oracle, batch.ids, x, first & ~second)
                 batch, threat, rng = batch.select(second), threat.select(second), rng.select(second)
                 x, prior, squares = x[second], prior[second], squares[second]
                 if not len(batch):
@@ -101,13 +101,13 @@ class Bandits:
                 threat.project(x + per_sample(length, x) * _unit(tiles.spread(beside)), batch.x)
                 for beside in (prior + noise, prior - noise)
             ]
-            up, down = loss(ledger.scores(twice, torch.cat(probes)), torch.cat([batch.y, batch.y])).chunk(2)
+            up, down = loss(oracle.scores(twice, torch.cat(probes)), torch.cat([batch.y, batch.y])).chunk(2)
             squares += (up - down) ** 2
             slope = (up - down) / (squares / (step + 1)).sqrt().clamp_min(1e-30)
             prior = _risen(prior, rate * slope[:, None] * noise, linf)
             direction = tiles.spread(prior)
             x = threat.project(x + per_sample(step_size * threat.eps, x) * threat.distance.ascent(direction), batch.x)
-        _last(ledger, batch.ids, x, ledger.standing(batch.ids))
+        _last(oracle, batch.ids, x, oracle.active(batch.ids))
 
 
 class _Tiles:
@@ -143,7 +143,7 @@ def _risen(prior: Tensor, change: Tensor, linf: bool) -> Tensor:
     return torch.tanh(torch.atanh(prior.clamp(-1 + 1e-6, 1 - 1e-6)) + change)
 
 
-def _last(ledger: Desk, ids: Tensor, x: Tensor, chosen: Tensor) -> None:
+def _last(oracle: Oracle, ids: Tensor, x: Tensor, chosen: Tensor) -> None:
     """Look at the inputs that no step will look beside any more."""
     if chosen.any():
-        ledger.scores(ids[chosen], x[chosen])
+        oracle.scores(ids[chosen], x[chosen])

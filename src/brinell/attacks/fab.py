@@ -29,7 +29,7 @@ from brinell.core import norms
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import margin
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -93,44 +93,44 @@ class FAB:
         """Whether the rivals depend on the logits of the clean input."""
         return classes - 1 > (1 if self.targets else MOST_RIVALS)
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run towards each target, with restarts, in groups of samples whose gradients fit into memory."""
-        abreast = 1 if self.targets else min(MOST_RIVALS, ledger.classes - 1)
+        abreast = 1 if self.targets else min(MOST_RIVALS, oracle.classes - 1)
         held = max(1, HELD // (abreast * batch.x[0].numel()))
         for rows in torch.split(torch.arange(len(batch), device=batch.ids.device), held):
-            self._attack(ledger, batch.select(rows), threat.select(rows), rng.select(rows))
+            self._attack(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
-    def _attack(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
-        rivals = self._rivals(ledger, batch)
+    def _attack(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        rivals = self._rivals(oracle, batch)
         best = torch.full_like(threat.eps, torch.inf)
         for number, run in enumerate(torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)):
             for restart in range(self.restarts):
-                stands = ledger.standing(batch.ids, self.stop_at_eps).nonzero()[:, 0]
+                stands = oracle.active(batch.ids, self.stop_at_eps).nonzero()[:, 0]
                 if not len(stands):
                     return
                 walk = _Walk(self, batch.select(stands), threat.select(stands), run[stands], stands, best)
                 if restart:
                     walk.start(rng.select(stands).fold(f"{number} {restart}"))
-                self._run(ledger, walk)
+                self._run(oracle, walk)
 
-    def _rivals(self, ledger: Desk, batch: Batch) -> Tensor:
+    def _rivals(self, oracle: Oracle, batch: Batch) -> Tensor:
         """(n, k): the classes to aim at, the most likely ones first where not all are taken at once."""
-        count = min(self.targets or MOST_RIVALS, ledger.classes - 1)
-        if self._chooses(ledger.classes):
-            scores = ledger.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
+        count = min(self.targets or MOST_RIVALS, oracle.classes - 1)
+        if self._chooses(oracle.classes):
+            scores = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
             return scores.topk(count, dim=1).indices
         others = torch.arange(count, device=batch.y.device)
         return others + (others >= batch.y[:, None])
 
-    def _run(self, ledger: Desk, walk: "_Walk") -> None:
+    def _run(self, oracle: Oracle, walk: "_Walk") -> None:
         for step in range(1, self.steps + 1):
-            answer = ledger.differences(walk.batch.ids, walk.x, walk.rivals)
+            answer = oracle.differences(walk.batch.ids, walk.x, walk.rivals)
             value, normal = _nearest(answer.lead, answer.grad, DUAL[walk.threat.distance.name])
             walk.advance(value, normal)
-            if not walk.keep(ledger.standing(walk.batch.ids, self.stop_at_eps)):
+            if not walk.keep(oracle.active(walk.batch.ids, self.stop_at_eps)):
                 return
-            walk.judge(ledger.scores(walk.batch.ids, walk.x))
-            if step == self.steps or not walk.keep(ledger.standing(walk.batch.ids, self.stop_at_eps)):
+            walk.judge(oracle.scores(walk.batch.ids, walk.x))
+            if step == self.steps or not walk.keep(oracle.active(walk.batch.ids, self.stop_at_eps)):
                 return
 
 
@@ -160,7 +160,7 @@ class _Walk:
 
     def judge(self, logits: Tensor) -> None:
         """Note which points are adversarial, and step back from those."""
-        # The ledger asks for a lead beyond rounding. Here that would hold samples in the band between, never to step back.
+        # The oracle asks for a lead beyond rounding. Here that would hold samples in the band between, never to step back.
         back = (margin(logits, self.batch.y) > 0).nonzero()[:, 0]
         if len(back):
             x0, rows = self.batch.x[back], self.rows[back]

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -36,13 +36,13 @@ class FGSM:
         """One forward and backward, and the forward that looks at the result."""
         return 2, 1
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Step from the clean input."""
-        grad = ledger.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
-        stands = ledger.standing(batch.ids)
+        grad = oracle.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
+        stands = oracle.active(batch.ids)
         if not stands.all():  # a budget of one query is spent by now
             batch, threat, grad = batch.select(stands), threat.select(stands), grad[stands]
             if not len(batch):
                 return
         step = threat.distance.ascent(grad).mul_(per_sample(threat.eps, grad))
-        ledger.scores(batch.ids, threat.project(batch.x + step, batch.x))
+        oracle.scores(batch.ids, threat.project(batch.x + step, batch.x))

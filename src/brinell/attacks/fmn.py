@@ -26,7 +26,7 @@ from brinell.core import norms
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import ROUNDING, Desk, Gradient
+from brinell.core.ledger import ROUNDING, Gradient, Oracle
 from brinell.core.losses import margin
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -73,23 +73,23 @@ class FMN:
         """One forward and backward a step, and a forward for the last iterate."""
         return self.steps + 1, self.steps
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """All steps on all samples; only a budget of queries ends a sample earlier."""
         low, high = threat.domain.bounds(batch.x)
         length = float((high - low).max()) * (self.step_size or (10.0 if threat.distance.name == "linf" else 1.0))
         x, eps, best = batch.x, torch.zeros_like(threat.eps), torch.full_like(threat.eps, torch.inf)
         for k in range(1, self.steps + 1):
-            answer = ledger.gradient(batch.ids, x, margin)
+            answer = oracle.gradient(batch.ids, x, margin)
             gamma = _cosine(self.gamma, self.last_gamma, k / self.steps)
             eps, best = _resized(eps, best, threat.distance, x - batch.x, answer, gamma)
             step = _unit(answer.grad).mul_(length * _cosine(1.0, self.last_step_size, k / self.steps))
             x = replace(threat, eps=eps).project(step.add_(x), batch.x)
-            stands = ledger.standing(batch.ids)
+            stands = oracle.active(batch.ids)
             if not stands.all():
                 batch, threat, x, eps, best = batch.select(stands), threat.select(stands), x[stands], eps[stands], best[stands]
                 if not len(batch):
                     return
-        ledger.scores(batch.ids, x)
+        oracle.scores(batch.ids, x)
 
 
 def _resized(

@@ -24,7 +24,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.model import Access
 from brinell.core.norms import l2, per_sample
 from brinell.core.patches import PatchGrid
@@ -76,10 +76,10 @@ class HopSkipJump:
     def _count(self, step: int) -> int:
         return min(int(self.samples * math.sqrt(step)), self.most_samples)
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Walk with every sample until the steps or its queries are spent."""
         for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // (BLOCK * batch.x[0].numel()))):
-            walk = _Walk(ledger, batch.select(rows), threat, rng.select(rows), self.gamma)
+            walk = _Walk(oracle, batch.select(rows), threat, rng.select(rows), self.gamma)
             if walk.start(self.starts):
                 for step in range(1, self.steps + 1):
                     if not walk.step(step, self._count(step)):
@@ -89,8 +89,8 @@ class HopSkipJump:
 class _Walk:
     """Adversarial inputs on their way to the clean ones. Each method asks only about samples with queries left."""
 
-    def __init__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, gamma: float) -> None:
-        self._ledger, self._batch, self._rng = ledger, batch, rng
+    def __init__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, gamma: float) -> None:
+        self._ledger, self._batch, self._rng = oracle, batch, rng
         self._distance, self._domain = threat.distance, threat.domain
         self._linf = threat.distance.name == "linf"
         d = math.prod(threat.domain.shape)
@@ -105,7 +105,7 @@ class _Walk:
 
     def _able(self) -> Tensor:
         """(n,) bool: which samples have a query left."""
-        return self._ledger.standing(self._batch.ids)
+        return self._ledger.active(self._batch.ids)
 
     def _select(self, keep: Tensor) -> bool:
         """Go on with the chosen samples; False where there are none."""
@@ -190,7 +190,7 @@ class _Walk:
             rows = torch.arange(n, device=noise.device).repeat_interleave(size)
             noise *= per_sample(reach[rows] / l2(noise), noise)
             probes = self._domain.clamp(noise.add_(self._x[rows]))
-            able = self._ledger.standing(self._batch.ids[rows])
+            able = self._ledger.active(self._batch.ids[rows])
             if not able.any():
                 break
             sign = torch.zeros(len(rows), device=noise.device)

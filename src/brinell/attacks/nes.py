@@ -24,7 +24,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -75,18 +75,18 @@ class NES:
         """The samples of each step, and one forward for the last input."""
         return self.steps * self.samples + 1, 0
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Climb with every sample until it is fooled or the steps are spent."""
         at_once = max(1, ROOM // (self.samples * math.prod(threat.domain.shape)))
         for rows in torch.split(torch.arange(len(batch), device=batch.x.device), at_once):
-            self._run(ledger, batch.select(rows), threat.select(rows), rng.select(rows))
+            self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
-    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
         x, direction = batch.x, torch.zeros_like(batch.x)
         for step in range(self.steps):
-            direction = self.momentum * direction + (1 - self.momentum) * self._estimate(ledger, batch, threat, rng.fold(step), x)
-            stands = ledger.standing(batch.ids)
+            direction = self.momentum * direction + (1 - self.momentum) * self._estimate(oracle, batch, threat, rng.fold(step), x)
+            stands = oracle.active(batch.ids)
             if not stands.all():
                 batch, threat, rng = batch.select(stands), threat.select(stands), rng.select(stands)
                 x, direction = x[stands], direction[stands]
@@ -94,9 +94,9 @@ class NES:
                     return
             change = threat.distance.ascent(direction) * per_sample(self.step_size * threat.eps, x)
             x = threat.project(x + change, batch.x)
-        ledger.scores(batch.ids, x)
+        oracle.scores(batch.ids, x)
 
-    def _estimate(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams, x: Tensor) -> Tensor:
+    def _estimate(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, x: Tensor) -> Tensor:
         """(n, *shape): sum over the pairs of the difference of their losses times their noise, which is uphill."""
         shape, pairs = x.shape[1:], self.samples // 2
         scale = self.sigma * threat.eps / (math.sqrt(math.prod(shape)) if threat.distance.name == "l2" else 1.0)
@@ -104,11 +104,11 @@ class NES:
         step = noise * per_sample(scale, x)
         sides, rows = torch.cat([x + step, x - step]).flatten(0, 1), torch.arange(len(x), device=x.device).repeat(2 * pairs)
         # Rows beyond a sample's budget are not asked: their loss counts as 0, and the sample leaves after the step.
-        asked = ledger.standing(batch.ids[rows]).nonzero()[:, 0]
+        asked = oracle.active(batch.ids[rows]).nonzero()[:, 0]
         at = rows[asked]
         probes = threat.select(at).project(sides[asked], batch.x[at])
         value = torch.zeros(len(rows), device=x.device)
-        value[asked] = LOSSES[self.loss](ledger.scores(batch.ids[at], probes), batch.y[at])
+        value[asked] = LOSSES[self.loss](oracle.scores(batch.ids[at], probes), batch.y[at])
         up, down = value.reshape(2, pairs, len(x))
         estimate: Tensor = (per_sample((up - down).flatten(), sides).reshape(pairs, len(x), *[1] * len(shape)) * noise).sum(0)
         return estimate

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -58,27 +58,27 @@ class PGD:
         """One forward and backward a step, and a forward for the last iterate of each restart."""
         return self.restarts * (self.steps + 1), self.restarts * self.steps
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run the restarts one after another on what still stands."""
         for restart in range(self.restarts):
-            stands = ledger.standing(batch.ids)
+            stands = oracle.active(batch.ids)
             if not stands.any():
                 return
-            self._run(ledger, batch.select(stands), threat.select(stands), rng.select(stands).fold(restart))
+            self._run(oracle, batch.select(stands), threat.select(stands), rng.select(stands).fold(restart))
 
-    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         x = batch.x
         if self.random_start:
             start = threat.distance.sample(rng, tuple(x.shape[1:]))
             x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
         fraction = self.step_size or 2.5 / self.steps
         for _ in range(self.steps):
-            grad = ledger.gradient(batch.ids, x, LOSSES[self.loss]).grad
-            stands = ledger.standing(batch.ids)
+            grad = oracle.gradient(batch.ids, x, LOSSES[self.loss]).grad
+            stands = oracle.active(batch.ids)
             if not stands.all():
                 batch, threat, x, grad = batch.select(stands), threat.select(stands), x[stands], grad[stands]
                 if not len(batch):
                     return
             step = threat.distance.ascent(grad).mul_(per_sample(fraction * threat.eps, x))
             x = threat.project(step.add_(x), batch.x)
-        ledger.scores(batch.ids, x)
+        oracle.scores(batch.ids, x)

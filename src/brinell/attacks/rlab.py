@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import torch
 
 from brinell.core.batch import Batch
-from brinell.core.contracts import Extras, Family, Filter, Remark
+from brinell.core.contracts import Distortion, Extras, Family, Remark
 from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import RequestError
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.model import Access
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.streams import Streams
@@ -24,7 +24,7 @@ from brinell.distortions._shared import SEVERITIES, Variant, variants, vet
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
-from brinell.rlab.env import Placement
+from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import Played, play
 from brinell.rlab.families import families
 from brinell.rlab.goals import MISTAKE, Goal
@@ -39,7 +39,7 @@ __all__ = ["RLAB"]
 class RLAB:
     """Distortions on the most sensitive patches, placed by an agent that adds and removes in each step."""
 
-    filters: tuple[Filter, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "filter"})
+    distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
     """What may stand on a patch: names joined by +, `file.py:Class` for one of your own."""
     policy: str = "default"
     """Who places: default (shipped), greedy, random, or a file that `brinell train-agent` wrote."""
@@ -50,7 +50,7 @@ class RLAB:
     severities: tuple[int, ...] = SEVERITIES
     """Which of the severities 1 to 5 may be used."""
     draws: int = 16
-    """Versions of each random filter to choose from."""
+    """Versions of each random distortion to choose from."""
     steps: int = 1000
     """Queries until a sample is given up, after the one for the clean input."""
     coarse: int = 0
@@ -79,9 +79,9 @@ class RLAB:
                 several = sides(value, 1)
                 object.__setattr__(self, name, several[0] if len(several) == 1 else value)
         one_side = isinstance(self.patch, int)
-        if (one_side and int(self.patch) < 0) or self.slots < 1 or not self.filters:
+        if (one_side and int(self.patch) < 0) or self.slots < 1 or not self.distortions:
             raise ValueError(
-                f"patch is {self.patch} and slots {self.slots}: patch must be 0 or more, slots 1 or more, and a filter is needed"
+                f"patch is {self.patch} and slots {self.slots}: patch must be 0 or more, slots 1 or more, and a distortion is needed"
             )
         if one_side and not (0 <= self.stride <= int(self.patch) if isinstance(self.stride, int) else self.patch):
             raise ValueError(
@@ -89,10 +89,10 @@ class RLAB:
             )
         if self.draws < 1 or not self.severities or any(severity not in SEVERITIES for severity in self.severities):
             raise ValueError(f"severities are {self.severities} and draws {self.draws}: severities are 1 to 5, draws at least 1")
-        strange = [one for one in self.filters if not all(hasattr(one, name) for name in ("access", "domains", "draws"))]
+        strange = [one for one in self.distortions if not all(hasattr(one, name) for name in ("access", "domains", "draws"))]
         if strange:
-            raise ValueError(f"{type(strange[0]).__name__} is no filter: it must have access, domains and draws")
-        if any(one.access == Access.GRADIENTS for one in self.filters):
+            raise ValueError(f"{type(strange[0]).__name__} is no distortion: it must have access, domains and draws")
+        if any(one.access == Access.GRADIENTS for one in self.distortions):
             object.__setattr__(self, "access", Access.GRADIENTS)  # of this one alone: the class asks for scores
         self._rules()
 
@@ -120,11 +120,11 @@ class RLAB:
         return PatchGrid(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
 
     def check(self, domain: Domain) -> None:
-        """Try the filters on a made-up input, and hold the policy against them.
+        """Try the distortions on a made-up input, and hold the policy against them.
 
         Raises:
-            RequestError: a patch larger than the input, filters for other data, no such policy, or one that chooses among others.
-            ContractError: a filter that breaks its contract.
+            RequestError: a patch larger than the input, distortions for other data, no such policy, or one that chooses among others.
+            ContractError: a distortion that breaks its contract.
         """
         self.grid(domain)
         placed = self.variants(domain)
@@ -135,8 +135,8 @@ class RLAB:
         network, options = named(self.policy).network, families(placed)
         if network is not None and self.policy != DEFAULT and network.families not in (1, options):
             raise RequestError(
-                f"policy {self.policy} chooses among {network.families - 1} pairs of filter and severity, and there are "
-                f"{max(1, options - 1)}: name the filters and severities that it was trained with"
+                f"policy {self.policy} chooses among {network.families - 1} pairs of distortion and severity, and there are "
+                f"{max(1, options - 1)}: name the distortions and severities that it was trained with"
             )
 
     def digest(self) -> str:
@@ -144,7 +144,7 @@ class RLAB:
         return fingerprint(self.policy)
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One look at the clean input, the steps, the refinement, what clean-up may spend; a gradient where filters need it."""
+        """One look at the clean input, the steps, the refinement, what clean-up may spend; a gradient where distortions need it."""
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
         looks = int(self.access == Access.GRADIENTS)
         return 1 + self.steps + self.refine + clean + looks, looks
@@ -153,42 +153,42 @@ class RLAB:
         """What may stand on a patch of such inputs.
 
         Raises:
-            RequestError: a filter that does not know them.
+            RequestError: a distortion that does not know them.
         """
-        return variants(self.filters, domain, self.severities, self.draws)
+        return variants(self.distortions, domain, self.severities, self.draws)
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> Extras:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
         """Play all samples, `slots` at a time; what stands where, the sensitivity map, and what the monitors say of it.
 
         The extras, for each sample:
         - `patches` (patches,) int16: what stands on each patch of the closest input that was found, -1 for nothing, else its
-          number among the legend's `variants` (filter, severity, draw). -1 everywhere where none was found.
+          number among the legend's `variants` (distortion, severity, draw). -1 everywhere where none was found.
         - `length` float32: distance of what stands there before it was fitted to a budget and scaled down.
-        - `map` (patches, filters) float32: the sensitivity map (`rlab.sensitivity`); NaN where the sample was not played.
+        - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where the sample was not played.
         """
         remarks: list[Remark] = []
 
         def watch(found: Found) -> None:
             remarks.extend(Remark(str(one.sign), one.text) for one in monitors(found, threat.eps) if one.seen)
 
-        played = self.play(ledger, batch, threat, rng, ended=watch)
+        played = self.play(oracle, batch, threat, rng, ended=watch)
         return Extras(remarks=remarks, **self._told(batch, threat, rng, played))
 
     def _told(self, batch: Batch, threat: Threat, rng: Streams, played: Played) -> dict[str, Any]:
         grid, placed = self.grid(threat.domain), self.variants(threat.domain)
-        names = _names(self.filters)
+        names = _names(self.distortions)
         legend = {
             "kind": "patches",
             "grid": {"shape": list(grid.shape), "patch": list(grid.patch), "stride": list(grid.steps)},
-            "filters": list(names.values()),
-            "variants": [[names[id(one.filter)], one.severity, one.draw] for one in placed],
+            "distortions": list(names.values()),
+            "variants": [[names[id(one.distortion)], one.severity, one.draw] for one in placed],
         }
         arrays = {"patches": played.closest, "length": played.length, "map": played.map}
         return {"arrays": arrays, "legend": legend}
 
     def play(
         self,
-        ledger: Desk,
+        oracle: Oracle,
         batch: Batch,
         threat: Threat,
         rng: Streams,
@@ -200,14 +200,14 @@ class RLAB:
         grid = self.grid(threat.domain)
         rules = self._rules(goal)
         return play(
-            ledger,
+            oracle,
             batch,
             threat,
             rng,
             grid=grid,
             variants=self.variants(threat.domain),
             rules=rules,
-            policy=agent.policy(Placement.picks_of(rules, grid)),
+            policy=agent.policy(PatchEnv.picks_of(rules, grid)),
             prior=agent.prior,
             clean=CleanUp() if self.clean_up else None,
             slots=self.slots,
@@ -215,14 +215,14 @@ class RLAB:
         )
 
 
-def _names(filters: tuple[Filter, ...]) -> dict[int, str]:
-    """By identity, the class of each filter in plain words; of those of one class with what tells them apart."""
-    words = ["-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", type(one).__name__)).lower() for one in filters]
-    settings = [", ".join(f"{key}={value}" for key, value in asdict(one).items()) for one in filters]  # type: ignore[call-overload]
+def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
+    """By identity, the class of each distortion in plain words; of those of one class with what tells them apart."""
+    words = ["-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", type(one).__name__)).lower() for one in distortions]
+    settings = [", ".join(f"{key}={value}" for key, value in asdict(one).items()) for one in distortions]  # type: ignore[call-overload]
     shared = {word for word in words if words.count(word) > 1}
     return {
         id(one): f"{word}({told})" if word in shared and told else word
-        for one, word, told in zip(filters, words, settings, strict=True)
+        for one, word, told in zip(distortions, words, settings, strict=True)
     }
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Domain, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -77,19 +77,19 @@ class SimBA:
         """One forward at the start and one a step."""
         return self.steps + 1, 0
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search from the clean inputs."""
         for rows in torch.split(torch.arange(len(batch), device=batch.x.device), max(1, ROOM // math.prod(threat.domain.shape))):
-            self._run(ledger, batch.select(rows), threat.select(rows), rng.select(rows))
+            self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
-    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
         loss, directions = LOSSES[self.loss], _Directions(self.basis, threat, rng)
         share = self.step_size or (0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5)
         x, turn = batch.x, torch.zeros_like(batch.ids)  # even turns step along a direction, odd ones against it
-        highest = loss(ledger.scores(batch.ids, x), batch.y)
+        highest = loss(oracle.scores(batch.ids, x), batch.y)
         for _ in range(self.steps):
-            stands = ledger.standing(batch.ids)
+            stands = oracle.active(batch.ids)
             if not stands.all():
                 batch, threat, x, turn, highest = (
                     batch.select(stands),
@@ -102,7 +102,7 @@ class SimBA:
                     return
                 directions.select(stands)
             proposal, turn = _proposal(batch, threat, directions, x, turn, share)
-            answer = loss(ledger.scores(batch.ids, proposal), batch.y)
+            answer = loss(oracle.scores(batch.ids, proposal), batch.y)
             better = answer > highest
             highest = torch.where(better, answer, highest)
             x = torch.where(per_sample(better, x), proposal, x)

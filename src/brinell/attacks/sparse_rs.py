@@ -27,7 +27,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Domain, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES
 from brinell.core.model import Access
 from brinell.core.streams import Streams
@@ -86,27 +86,27 @@ class SparseRS:
         first, marks = (0.3, PIXELS) if self.form == "pixels" else (0.4, PATCH)
         return (self.p_init or first) / max((divisor for mark, divisor in marks if at > mark), default=1)
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search on all samples whose eps allows one place."""
         able = (_places(threat) >= 1).nonzero()[:, 0]
         for rows in torch.split(able, max(1, ROOM // math.prod(threat.domain.shape))):
             if len(rows):
-                self._run(ledger, batch.select(rows), threat.select(rows), rng.select(rows))
+                self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
-    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
         loss, ids, y = LOSSES[self.loss], batch.ids, batch.y
         search: _Search = (_Pixels if self.form == "pixels" else _Patch)(batch, threat, rng.fold("start"))
-        highest = loss(ledger.scores(ids, search.x), y)
+        highest = loss(oracle.scores(ids, search.x), y)
         for step in range(self.steps):
-            stands = ledger.standing(ids)
+            stands = oracle.active(ids)
             if not stands.all():
                 ids, y, highest, rng = ids[stands], y[stands], highest[stands], rng.select(stands)
                 if not len(ids):
                     return
                 search.select(stands)
             proposal = search.propose(rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps)
-            answer = loss(ledger.scores(ids, proposal), y)
+            answer = loss(oracle.scores(ids, proposal), y)
             better = answer > highest
             highest = torch.where(better, answer, highest)
             search.settle(better)

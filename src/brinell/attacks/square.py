@@ -37,7 +37,7 @@ from brinell.attacks._windows import Box, Deals
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.losses import LOSSES
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
@@ -90,26 +90,26 @@ class Square:
         """One forward at the start and one a step."""
         return self.restarts * (self.steps + 1), 0
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run the restarts one after another on what still stands."""
         for restart in range(self.restarts):
-            for rows in torch.split(ledger.standing(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
+            for rows in torch.split(oracle.active(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
                 if len(rows):
-                    self._run(ledger, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
+                    self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
 
     def fraction(self, step: int) -> float:
         """The paper's p at a step, counted from 0."""
         at = step * 10_000 // self.steps if self.rescale_schedule else step
         return self.p_init * 0.5 ** sum(at >= mark for mark in HALVINGS)
 
-    def _run(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> None:
+    def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
         loss, ids, y, norm = LOSSES[self.loss], batch.ids, batch.y, threat.distance.name
         deals = Deals(threat.domain, rng, least=LEAST[norm], weighted=norm == "l1")
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
-        highest = loss(ledger.scores(ids, search.x), y)
+        highest = loss(oracle.scores(ids, search.x), y)
         for step in range(self.steps):
-            stands = ledger.standing(ids)
+            stands = oracle.active(ids)
             if not stands.all():
                 ids, y, highest = ids[stands], y[stands], highest[stands]
                 if not len(ids):
@@ -119,7 +119,7 @@ class Square:
             if step % BLOCK == 0:
                 deals.draw(step // BLOCK, [self.fraction(later) for later in range(step, min(step + BLOCK, self.steps))])
             search.propose(deals, step % BLOCK)
-            answer = loss(ledger.scores(ids, search.x), y)
+            answer = loss(oracle.scores(ids, search.x), y)
             better = answer > highest
             highest = torch.where(better, answer, highest)
             search.settle(better)

@@ -20,7 +20,7 @@ def audit(
     ] = None,
     norm: Annotated[str | None, typer.Option(help="Distance in which eps is measured: linf, l2, l1 or l0.")] = None,
     eps: Annotated[
-        str | None, typer.Option(help="Budgets: 8/255, a list 1/255,2/255, or from:to:points as 0:8/255:9; advised[:FOLDER].")
+        str | None, typer.Option(help="Budgets: 8/255, a list 1/255,2/255, or from:to:points as 0:8/255:9; recommended[:FOLDER].")
     ] = None,
     attack: Annotated[
         list[str] | None, typer.Option(help="Attack, in order: apgd-ce, pgd?steps=50&restarts=3. May repeat.")

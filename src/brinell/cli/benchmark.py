@@ -16,7 +16,7 @@ def benchmark(
     ] = None,
     data: Annotated[str | None, typer.Option(help="Data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR.")] = None,
     model: Annotated[str | None, typer.Option(help="Model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE.")] = None,
-    filters: Annotated[
+    distortions: Annotated[
         str | None, typer.Option(help="What may be placed: names joined by +, file.py:Class. Default: gaussian-noise.")
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Who places it: default, greedy, random, or a file of train-agent.")] = None,

@@ -53,7 +53,7 @@ def epsilon(
 ) -> int:
     """Measure how far the samples of each class are apart, and advise an eps for the data, each class and each sample.
 
-    brinell audit --eps advised:FOLDER attacks each sample within its own.
+    brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
     from brinell.cli import say
@@ -94,7 +94,7 @@ def _show(result: Any) -> None:
         show(f"  {one.why}")
     for note in result.notes:
         show(f"  note: {note.text}")
-    show(f"each sample's own in an audit: --eps advised:{result.folder}")
+    show(f"each sample's own in an audit: --eps recommended:{result.folder}")
     show(f"report: {Path(result.folder) / 'report.html'}")
 
 

@@ -92,7 +92,7 @@ class PluginAnswer(Answer):
     """One plugin."""
 
     kind: str
-    """attack, distance, filter, detector, dataset or target."""
+    """attack, distance, distortion, detector, dataset or model."""
     name: str
     """What to write on the command line."""
     summary: str

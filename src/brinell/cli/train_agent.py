@@ -13,7 +13,7 @@ def train_agent(
     out: Annotated[Path, typer.Option(help="Policy file to write; name it in audit as rlab?policy=FILE.")],
     data: Annotated[str, typer.Option(help="Inputs to learn on: not those that are audited.")] = "digits?split=train",
     model: Annotated[str, typer.Option(help="Model, as for audit.")] = "digits-cnn",
-    attack: Annotated[str, typer.Option(help="What it is for: rlab?filters=gaussian-noise+fog&patch=4.")] = "rlab",
+    attack: Annotated[str, typer.Option(help="What it is for: rlab?distortions=gaussian-noise+fog&patch=4.")] = "rlab",
     norm: Annotated[str, typer.Option(help="Distance in which eps is measured: l2 or linf.")] = "l2",
     eps: Annotated[str, typer.Option(help="Budget of the episodes, such as 1 or 8/255.")] = "1",
     samples: Annotated[int, typer.Option(help="Inputs at most, from the first.")] = 1000,

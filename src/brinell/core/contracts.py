@@ -8,8 +8,8 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain, Kind
-from brinell.core.ledger import Desk
-from brinell.core.model import Access, Target
+from brinell.core.ledger import Oracle
+from brinell.core.model import Access, Model
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 
@@ -39,14 +39,14 @@ class Extras(NamedTuple):
 
 @runtime_checkable
 class Attack(Protocol):
-    """Proposes inputs to the ledger's desk until nothing stands or its own patience ends. It never grades itself."""
+    """Proposes inputs to the ledger's oracle until nothing stands or its own patience ends. It never grades itself."""
 
     access: ClassVar[Access]
     distances: ClassVar[frozenset[str]]
     domains: ClassVar[frozenset[Kind]]
     family: ClassVar[Family]
 
-    def __call__(self, ledger: Desk, batch: Batch, threat: Threat, rng: Streams) -> Extras | None:
+    def __call__(self, ledger: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras | None:
         """Attack every sample of `batch`, all of them correctly classified, within `threat`.
 
         A minimal attack reads `threat.eps` as the largest distance of interest. Most attacks have nothing to say besides: None.
@@ -65,7 +65,7 @@ class ChoosesData(Protocol):
 
         Raises:
             RequestError: they do not fit.
-            ContractError: what the settings name (a filter of one's own) breaks its contract on such inputs.
+            ContractError: what the settings name (a distortion of one's own) breaks its contract on such inputs.
         """
 
 
@@ -77,20 +77,20 @@ class Filed(Protocol):
         """A hash of what the files hold."""
 
 
-class Filter(Protocol):
+class Distortion(Protocol):
     """A distortion of whole inputs. Which patches of what it makes are used is decided elsewhere.
 
-    All values are in [0, 1], whatever the bounds of the data (`distortions._shared.filtered` moves them there and back).
+    All values are in [0, 1], whatever the bounds of the data (`distortions._shared.distorted` moves them there and back).
     """
 
     domains: ClassVar[frozenset[Kind]]
     access: ClassVar[Access]
-    """LABELS: the input is all that the filter needs. GRADIENTS: it is a `GradientFilter`."""
+    """LABELS: the input is all that the distortion needs. GRADIENTS: it is a `GradientDistortion`."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """How many versions of one input of this shape there are to choose from at each severity.
 
-        1 where the filter leaves nothing open, None where its draws are random and so endless.
+        1 where the distortion leaves nothing open, None where its draws are random and so endless.
         """
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Filter(Protocol):
                 (n, C, T, H, W) apart. Never write into it.
             severity: (n,) int64, 1 to 5. More is stronger.
             rng: a stream for each input and draw: whatever is random comes from here.
-            draw: (n,) int64, which version, counted from 0. A filter whose versions are random need not look at it, since
+            draw: (n,) int64, which version, counted from 0. A distortion whose versions are random need not look at it, since
                 `rng` differs already.
 
         Returns:
@@ -109,21 +109,21 @@ class Filter(Protocol):
         """
 
 
-class GradientFilter(Protocol):
-    """A filter that looks into the model: one argument more."""
+class GradientDistortion(Protocol):
+    """A distortion that looks into the model: one argument more."""
 
     domains: ClassVar[frozenset[Kind]]
     access: ClassVar[Access]
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
-        """As for `Filter`."""
+        """As for `Distortion`."""
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor, gradient: Tensor) -> Tensor:
-        """As for `Filter`; `gradient` (n, *shape) is that of the loss to `x`, and the loss is what the attacker raises."""
+        """As for `Distortion`; `gradient` (n, *shape) is that of the loss to `x`, and the loss is what the attacker raises."""
 
 
 Suspicion = Callable[[Tensor], Tensor]
-"""(n, *shape) inputs to (n,) scores, higher where an input looks changed; differentiable where the target is."""
+"""(n, *shape) inputs to (n,) scores, higher where an input looks changed; differentiable where the model is."""
 
 
 @runtime_checkable
@@ -131,16 +131,16 @@ class Detector(Protocol):
     """Tells changed inputs from clean ones, once it has seen clean ones. It never sees an attack."""
 
     access: ClassVar[Access]
-    """What it needs of the target."""
+    """What it needs of the model."""
     domains: ClassVar[frozenset[Kind]]
 
-    def fit(self, x: Tensor, labels: Tensor, target: Target) -> Suspicion:
+    def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Learn what clean inputs look like.
 
         Args:
             x: (n, *shape) clean inputs.
             labels: (n,) their classes.
-            target: the classifier that is guarded.
+            model: the classifier that is guarded.
 
         Raises:
             RequestError: these data give the detector nothing to go by.
@@ -194,8 +194,8 @@ __all__ = [
     "Detector",
     "Extras",
     "Family",
-    "Filter",
-    "GradientFilter",
+    "Distortion",
+    "GradientDistortion",
     "HasGaps",
     "Remark",
     "Suspicion",

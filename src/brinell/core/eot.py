@@ -10,49 +10,49 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from brinell.core.errors import TargetError
-from brinell.core.model import Target, ask
+from brinell.core.errors import ModelError
+from brinell.core.model import Model, ask
 
 Precision = Literal["float32", "bf16"]
 
 NEAR = 2.0**-6
-"""An answer in bf16 whose lead is above minus this share of the largest logit may be a success (design/0008-looks.md)."""
+"""An answer in bf16 whose lead is above minus this share of the largest logit may be a success (design/0008-eot.md)."""
 SAME = 1e-3
 """Two answers that differ by less than this share of the largest logit are one answer, rounded differently."""
 
 
 class Looks:
-    """Asks a target `count` times about each input.
+    """Asks a model `count` times about each input.
 
     Copies of an input share a call where that fills the batch, but only if the model draws anew for each row of a call. One that
     draws once for all of them (a random resizing, say) would answer all copies alike, and twenty looks would be one. So the first
     call that has room holds two copies, and unless they are answered differently every further look is a call of its own.
 
     Args:
-        target: the model.
+        model: the model.
         count: looks at each input.
         batch_size: the most inputs shown to the model at once.
         precision: that of the passes; answers are float32 in any case.
     """
 
-    def __init__(self, target: Target, count: int = 1, batch_size: int = 128, precision: Precision = "float32") -> None:
-        self.target, self.count, self.batch_size, self.precision = target, count, batch_size, precision
+    def __init__(self, model: Model, count: int = 1, batch_size: int = 128, precision: Precision = "float32") -> None:
+        self.model, self.count, self.batch_size, self.precision = model, count, batch_size, precision
         self._shares: bool | None = None
 
     def calls(self, x: Tensor) -> Iterator[Tensor]:
         """(copies * n, classes) for each call, until all looks are taken; `x` (n, *shape) is at most a batch.
 
         Raises:
-            TargetError: the model failed, or did not answer each input with a row of logits.
+            ModelError: the model failed, or did not answer each input with a row of logits.
         """
         left = self.count
         while left:
             copies = 1 if left == 1 else self._copies(left, len(x))
             logits = self._ask(x if copies == 1 else x.repeat(copies, *[1] * (x.ndim - 1)))
-            if logits.shape != (copies * len(x), self.target.classes):
-                expected = (copies * len(x), self.target.classes)
-                raise TargetError(
-                    f"model {self.target.name} answered {tuple(logits.shape)} to {expected[0]} inputs, not {expected}"
+            if logits.shape != (copies * len(x), self.model.classes):
+                expected = (copies * len(x), self.model.classes)
+                raise ModelError(
+                    f"model {self.model.name} answered {tuple(logits.shape)} to {expected[0]} inputs, not {expected}"
                 )
             if copies > 1 and self._shares is None:
                 self._shares = _differ(logits.detach().reshape(copies, len(x), -1))
@@ -67,12 +67,12 @@ class Looks:
 
     def _ask(self, x: Tensor) -> Tensor:
         if self.precision == "float32":
-            return ask(self.target, x)
+            return ask(self.model, x)
         try:
             with torch.autocast(x.device.type, dtype=torch.bfloat16):
-                return ask(self.target, x).float()
-        except TargetError as error:
-            raise TargetError(f"in bf16: {error}; a model that cannot do with bf16 needs precision float32") from error
+                return ask(self.model, x).float()
+        except ModelError as error:
+            raise ModelError(f"in bf16: {error}; a model that cannot do with bf16 needs precision float32") from error
 
     def every(self, x: Tensor) -> Tensor:
         """(count, n, classes): the answer of each look."""

@@ -11,7 +11,7 @@ class RequestError(BrinellError):
     """A request that cannot be carried out: a bad option, a damaged file, a model that does not fit the data (exit 2)."""
 
 
-class TargetError(BrinellError):
+class ModelError(BrinellError):
     """A model that answers with what no classifier may answer: NaN, a wrong shape, probabilities for logits (exit 2)."""
 
 
@@ -29,5 +29,5 @@ class UnreachableError(StoppedError):
     """A model on another machine that does not answer, or no longer answers sensibly (exit 3)."""
 
 
-class SampleError(TargetError):
+class SampleError(ModelError):
     """Samples that cannot be judged while the rest can: the model fails on them alone, or their inputs cannot be read."""

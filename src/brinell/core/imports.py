@@ -1,4 +1,4 @@
-"""Running a user's own Python file: the factory of a model, a filter, an attack."""
+"""Running a user's own Python file: the factory of a model, a distortion, an attack."""
 
 import importlib.util
 import re

@@ -1,12 +1,12 @@
 """The ledger: the only way from an attack to the model, and the only judge of success.
 
-An attack is handed the ledger's `Desk` in place of the model. The desk answers queries; behind it the ledger counts what
+An attack is handed the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger counts what
 each sample cost, enforces access, budget, bounds and threat, and remembers per sample the first success, the query at which
 it came, and the closest adversarial input. A success is a wrong answer to a legal input, whatever the attack believes; the
 wrong class must lead by more than float32 rounding, so that another batch size or machine sees the same success.
 
 Where the domain has values that may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold the others,
-the desk speaks of them alone, and the ledger puts the clean values beside them before it asks the model.
+the oracle speaks of them alone, and the ledger puts the clean values beside them before it asks the model.
 
 With several looks each question is answered by the mean over as many evaluations, and all of them count. With bf16 a gradient is
 taken in bf16, and once more in float32 where the answer comes near a success: only the second may be one. Both count.
@@ -22,8 +22,8 @@ from torch import Tensor
 from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.eot import NEAR, Looks, Precision
-from brinell.core.errors import ContractError, TargetError
-from brinell.core.model import Access, Target
+from brinell.core.errors import ContractError, ModelError
+from brinell.core.model import Access, Model
 from brinell.core.threat import Threat
 from brinell.core.threat import size as size_of
 
@@ -63,7 +63,7 @@ class Differences(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class Oracle:
     """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times.
 
     The shape is that of `Ledger.batch`: values that may not change have no place in it.
@@ -81,8 +81,8 @@ class Desk:
     differences: Callable[[Tensor, Tensor, Tensor], Differences]
     """`differences(ids, x, classes)`: logits of `classes` (n, k) minus the true one, with their input gradients. One forward
     and k backwards each. Needs access GRADIENTS."""
-    standing: Callable[..., Tensor]
-    """`standing(ids, stop_at_eps=False)`: (n,) bool, which samples are still worth a query: with budget left and not yet fooled.
+    active: Callable[..., Tensor]
+    """`active(ids, stop_at_eps=False)`: (n,) bool, which samples are still worth a query: with budget left and not yet fooled.
     A minimal attack goes on with the fooled ones, to come closer, unless it says that it stops at eps."""
     affordable: Callable[[Tensor], Tensor]
     """`affordable(ids)`: (n,) bool, which rows have budget left for a query, fooled or not."""
@@ -108,7 +108,7 @@ class Ledger:
     """Counts and judges the queries of one attack on one batch.
 
     Args:
-        target: the model.
+        model: the model.
         batch: the samples, with ids 0 to n-1.
         threat: what counts as a success, with one eps per sample.
         access: what the attack declared that it needs.
@@ -116,13 +116,13 @@ class Ledger:
         batch_size: the most inputs shown to the model at once.
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
         looks: evaluations by whose mean a question is answered, for a model that draws random numbers.
-        precision: that of `gradient` away from the boundary; bf16 needs a target that torch's autocast reaches.
+        precision: that of `gradient` away from the boundary; bf16 needs a model that torch's autocast reaches.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
 
     def __init__(
         self,
-        target: Target,
+        model: Model,
         batch: Batch,
         threat: Threat,
         *,
@@ -136,7 +136,7 @@ class Ledger:
     ) -> None:
         n, device = len(batch), batch.x.device
         # Copies of what is judged by: an attack that writes into its batch or its threat does not move the bar.
-        self._target, self._batch = target, replace(batch, y=batch.y.clone())
+        self._model, self._batch = model, replace(batch, y=batch.y.clone())
         self._threat = replace(threat, eps=threat.eps.clone())
         movable = threat.domain.movable
         self._movable = None if movable is None else movable.to(device)
@@ -146,10 +146,10 @@ class Ledger:
         """The threat as an attack is given it."""
         self._untouched = self.batch.x._version
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
-        self._access = min(access, target.access)
+        self._access = min(access, model.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
-        self._looks = Looks(target, looks, batch_size)
-        self._climb = self._looks if precision == "float32" else Looks(target, looks, batch_size, precision)
+        self._looks = Looks(model, looks, batch_size)
+        self._climb = self._looks if precision == "float32" else Looks(model, looks, batch_size, precision)
         self._price = question_cost(looks, precision)
         self._view: _View | None = None
         self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
@@ -165,7 +165,7 @@ class Ledger:
         An answer in bf16 stands here only where it was so far below zero that nobody asked again."""
         self.closest = batch.x
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
-        self.answer = torch.zeros(n, target.classes, device=device)
+        self.answer = torch.zeros(n, model.classes, device=device)
         """(n, classes): the logits that the model answered to the closest adversarial input; zeros where there is none."""
 
     def affordable(self, ids: Tensor) -> Tensor:
@@ -191,19 +191,19 @@ class Ledger:
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
         return self._batch.x[ids].index_copy_(1, self._movable, x)
 
-    def desk(self) -> Desk:
+    def oracle(self) -> Oracle:
         """What the attack is given, with `batch` and `threat`."""
-        return Desk(
+        return Oracle(
             scores=lambda ids, x: self._forward(ids, x, Access.SCORES),
             labels=lambda ids, x: self._forward(ids, x, Access.LABELS).argmax(1),
             gradient=lambda ids, x, loss, *extra: self._gradient(ids, x, loss, *extra),
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
-            standing=lambda ids, stop_at_eps=False: self._standing(ids, stop_at_eps),
+            active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
             affordable=self.affordable,
-            classes=self._target.classes,
+            classes=self._model.classes,
         )
 
-    def _standing(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
+    def _active(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
         stands = self.first_success[ids] == 0
@@ -323,7 +323,7 @@ class Ledger:
         hit = legal & (lead > ROUNDING * largest)
         finite, all_legal, any_hit = torch.stack([(largest < torch.inf).all(), legal.all(), hit.any()]).tolist()
         if not finite:
-            raise TargetError(
+            raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
             )
         if not all_legal and not self._minimal:

@@ -6,11 +6,11 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from brinell.core.domain import Domain
-from brinell.core.errors import BrinellError, TargetError
+from brinell.core.errors import BrinellError, ModelError
 
 
 class Access(IntEnum):
-    """What a target answers with, each level including the ones below it."""
+    """What a model answers with, each level including the ones below it."""
 
     LABELS = 1
     SCORES = 2
@@ -18,7 +18,7 @@ class Access(IntEnum):
 
 
 @runtime_checkable
-class Target(Protocol):
+class Model(Protocol):
     """A classifier over a domain. Normalisation and resizing happen inside `predict`.
 
     Over a domain with columns it is asked in their units (`Domain.in_units`). One that knows what its classes are called may have
@@ -48,19 +48,19 @@ class Target(Protocol):
         """A hash of everything that determines its answers."""
 
 
-def ask(target: Target, x: Tensor) -> Tensor:
-    """The target's answer to a batch.
+def ask(model: Model, x: Tensor) -> Tensor:
+    """The model's answer to a batch.
 
     Raises:
-        TargetError: the model failed; its own error is told in one line.
+        ModelError: the model failed; its own error is told in one line.
     """
     try:
-        return target.predict(x)
+        return model.predict(x)
     except BrinellError:
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
-        raise TargetError(
-            f"model {target.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {reason}): mend it, or try a "
+        raise ModelError(
+            f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {reason}): mend it, or try a "
             "smaller --batch-size where memory is short; what was computed is kept"
         ) from error

@@ -15,7 +15,7 @@ from brinell.core.pairs import Neighbours
 
 Array = np.ndarray[Any, Any]
 FEW = 24
-"""So many candidates are compared in all their values at once, rather than filtered further."""
+"""So many candidates are compared in all their values at once, rather than distorted further."""
 ROWS = 64
 """Rows of a block of lower bounds."""
 GROUPS = 64

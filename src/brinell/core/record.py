@@ -58,10 +58,10 @@ class Records:
     distance: np.ndarray[Any, Any] = _column("string", "norm in which eps is measured")
     eps: np.ndarray[Any, Any] = _column(
         "float64",
-        "budget of this row as the run counts it: in the units of the data, or as a multiple of the sample's advised eps",
+        "budget of this row as the run counts it: in the units of the data, or as a multiple of the sample's recommended eps",
     )
     radius: np.ndarray[Any, Any] = _column(
-        "float64", "the same budget in the units of the data: eps itself, or that multiple of what the sample was advised"
+        "float64", "the same budget in the units of the data: eps itself, or that multiple of what the sample was recommended"
     )
     outcome: np.ndarray[Any, Any] = _column("string", "one of Outcome")
     adv_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the adversarial input", null=True)

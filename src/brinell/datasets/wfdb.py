@@ -291,7 +291,7 @@ class _Record:
             return np.asarray(x)
         from scipy.signal import resample_poly
 
-        # Missing values would spread through the filter over the whole record: they become 0 and are put back.
+        # Missing values would spread through the distortion over the whole record: they become 0 and are put back.
         gone = np.isnan(x)
         found = np.asarray(resample_poly(np.where(gone, 0.0, x), ratio.numerator, ratio.denominator, axis=1))
         for lead, places in zip(*np.nonzero(gone), strict=True):

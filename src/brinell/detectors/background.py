@@ -15,7 +15,7 @@ from torch import Tensor
 from brinell.core.contracts import Suspicion
 from brinell.core.domain import Kind
 from brinell.core.errors import RequestError
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.detectors._background import BINS, SHARE, most_frequent
 
 __all__ = ["Background"]
@@ -37,13 +37,13 @@ class Background:
         if not 0 < self.near <= 1 or not 0 < self.least < 1:
             raise ValueError(f"near={self.near} and least={self.least} must lie between 0 and 1")
 
-    def fit(self, x: Tensor, labels: Tensor, target: Target) -> Suspicion:
+    def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Find the value that each channel has most often.
 
         Raises:
             RequestError: no value is so frequent that it could be a background.
         """
-        domain = target.domain
+        domain = model.domain
         background, share = most_frequent(x, domain)
         if share < self.least:
             raise RequestError(

@@ -1,7 +1,7 @@
 """Feature squeezing: does the answer change when the input is squeezed?
 
 Xu, Evans & Qi 2018, Feature squeezing: detecting adversarial examples in deep neural networks (NDSS), sections 3 and 5: the
-largest L1 distance between the probabilities for the input and for its squeezed forms, fewer bits per value and a median filter.
+largest L1 distance between the probabilities for the input and for its squeezed forms, fewer bits per value and a median distortion.
 
 Deviations: the fewest bits that cost at most one point of accuracy on the clean inputs are found here (the paper gives 1 for
 MNIST and 5 for CIFAR-10); non-local means is left out; the median takes the upper left of a 2 x 2 window as in the paper, and an
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Suspicion
 from brinell.core.domain import Domain, Kind
-from brinell.core.model import Access, Target, ask
+from brinell.core.model import Access, Model, ask
 
 __all__ = ["FeatureSqueezing"]
 
@@ -29,12 +29,12 @@ CHUNK = 256
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSqueezing:
-    """Largest change of the probabilities when the input loses bits or goes through a median filter."""
+    """Largest change of the probabilities when the input loses bits or goes through a median distortion."""
 
     bits: int = 0
     """Bits per value after squeezing, 1 to 7; 0 takes the fewest that cost at most one point of clean accuracy."""
     window: int = 2
-    """Side of the median filter; 1 for none."""
+    """Side of the median distortion; 1 for none."""
 
     access: ClassVar[Access] = Access.SCORES
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
@@ -43,26 +43,26 @@ class FeatureSqueezing:
         if not 0 <= self.bits <= MOST or self.window < 1:
             raise ValueError(f"bits={self.bits} must be 0 to {MOST}, and window={self.window} at least 1")
 
-    def fit(self, x: Tensor, labels: Tensor, target: Target) -> Suspicion:
+    def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Choose the bits, where they are not given."""
-        bits = self.bits or _fewest(x, labels, target)
+        bits = self.bits or _fewest(x, labels, model)
 
         def suspicion(x: Tensor) -> Tensor:
-            plain = ask(target, x).softmax(1)
-            squeezed = [reduce_bits(x, bits, target.domain)]
+            plain = ask(model, x).softmax(1)
+            squeezed = [reduce_bits(x, bits, model.domain)]
             if self.window > 1:
                 squeezed.append(median(x, self.window))
-            apart = [(ask(target, one).softmax(1) - plain).abs().sum(1) for one in squeezed]
+            apart = [(ask(model, one).softmax(1) - plain).abs().sum(1) for one in squeezed]
             return torch.stack(apart).amax(0)
 
         return suspicion
 
 
-def _fewest(x: Tensor, labels: Tensor, target: Target) -> int:
+def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
     def right(bits: int | None) -> float:
-        parts = [part if bits is None else reduce_bits(part, bits, target.domain) for part in torch.split(x, CHUNK)]
+        parts = [part if bits is None else reduce_bits(part, bits, model.domain) for part in torch.split(x, CHUNK)]
         with torch.no_grad():
-            return float((torch.cat([ask(target, part).argmax(1) for part in parts]) == labels).float().mean())
+            return float((torch.cat([ask(model, part).argmax(1) for part in parts]) == labels).float().mean())
 
     clean = right(None)
     return next((bits for bits in range(1, MOST) if right(bits) >= clean - COST), MOST)

@@ -5,7 +5,7 @@ section 2.1: class means and one covariance shared by all classes, on the featur
 smallest distance to a class mean.
 
 Deviations: one layer, no weighted ensemble of layers and no input pre-processing (both are tuned on adversarial inputs, which a
-detector never sees here); the covariance is shrunk towards its diagonal mean by a hundredth so that it can be inverted. A target
+detector never sees here); the covariance is shrunk towards its diagonal mean by a hundredth so that it can be inverted. A model
 that shows no features is judged on its logits.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Suspicion
 from brinell.core.domain import KINDS, Kind
-from brinell.core.model import Access, Target, ask
+from brinell.core.model import Access, Model, ask
 
 __all__ = ["Mahalanobis"]
 
@@ -38,10 +38,10 @@ class Mahalanobis:
         if not 0 < self.shrinkage < 1:
             raise ValueError(f"shrinkage={self.shrinkage} must lie between 0 and 1")
 
-    def fit(self, x: Tensor, labels: Tensor, target: Target) -> Suspicion:
+    def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Class means and the shared covariance."""
         with torch.no_grad():
-            features = torch.cat([_features(target, part) for part in torch.split(x, CHUNK)]).double()
+            features = torch.cat([_features(model, part) for part in torch.split(x, CHUNK)]).double()
         present: Tensor = torch.unique(labels)
         means = torch.stack([features[labels == label].mean(0) for label in present])
         within = features - means[torch.searchsorted(present, labels)]
@@ -54,12 +54,12 @@ class Mahalanobis:
         turn = whiten.T.float()
 
         def suspicion(x: Tensor) -> Tensor:
-            return torch.cdist(_features(target, x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+            return torch.cdist(_features(model, x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
         return suspicion
 
 
-def _features(target: Target, x: Tensor) -> Tensor:
-    features = getattr(target, "features", None)
-    shown: Tensor = ask(target, x) if features is None else features(x)
+def _features(model: Model, x: Tensor) -> Tensor:
+    features = getattr(model, "features", None)
+    shown: Tensor = ask(model, x) if features is None else features(x)
     return shown

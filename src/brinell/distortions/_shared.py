@@ -1,7 +1,7 @@
-"""How filters are called, and what several of them share. Inside a filter every value runs from 0 to 1.
+"""How distortions are called, and what several of them share. Inside a distortion every value runs from 0 to 1.
 
-A filter never sees the bounds of the data: `filtered` moves inputs from their bounds to [0, 1] and back, and leaves the values
-that the filter left alone exactly as they were. So one filter serves photographs, millivolts and features of any unit, and a
+A distortion never sees the bounds of the data: `distorted` moves inputs from their bounds to [0, 1] and back, and leaves the values
+that the distortion left alone exactly as they were. So one distortion serves photographs, millivolts and features of any unit, and a
 severity is always a share of the room that a value has.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Filter, GradientFilter
+from brinell.core.contracts import Distortion, GradientDistortion
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, ContractError, RequestError
 from brinell.core.model import Access
@@ -23,14 +23,14 @@ from brinell.core.streams import Streams
 SEVERITIES = (1, 2, 3, 4, 5)
 """From hardly seen to hardly recognised."""
 SLACK = 1e-6
-"""By how much float32 rounding may move a filter's answer out of [0, 1]."""
+"""By how much float32 rounding may move a distortion's answer out of [0, 1]."""
 SIDES = (32, 224)
 """Sides of the photographs on which scales are calibrated: CIFAR-10 and ImageNet."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The parameter of a filter at severities 1 to 5, calibrated on photographs of two sizes.
+    """The parameter of a distortion at severities 1 to 5, calibrated on photographs of two sizes.
 
     A blur of one pixel hides more of a small picture than of a large one. Between the two sizes the parameter is interpolated
     linearly in the logarithm of the side (the geometric mean of height and width; the length of a signal or a vector), and
@@ -44,7 +44,7 @@ class Scale:
 
     @classmethod
     def same(cls, *levels: float) -> "Scale":
-        """A parameter that does not depend on the size: that of filters for signals alone, calibrated on heartbeats.
+        """A parameter that does not depend on the size: that of distortions for signals alone, calibrated on heartbeats.
 
         Raises:
             ValueError: not one value for each severity.
@@ -84,46 +84,46 @@ def by_level(x: Tensor, parameter: Tensor, function: Callable[[Tensor, float], T
 class Variant(NamedTuple):
     """One of the things that can stand on a patch."""
 
-    filter: Filter | GradientFilter
+    distortion: Distortion | GradientDistortion
     severity: int
     draw: int
 
 
 def variants(
-    filters: Sequence[Filter | GradientFilter], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
+    distortions: Sequence[Distortion | GradientDistortion], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
 ) -> tuple[Variant, ...]:
-    """Every filter at every severity in every draw.
+    """Every distortion at every severity in every draw.
 
     Args:
-        filters: what may be placed.
+        distortions: what may be placed.
         domain: the inputs that it is placed on.
         severities: of 1 to 5.
-        draws: how many of each filter whose draws are endless.
+        draws: how many of each distortion whose draws are endless.
 
     Raises:
-        RequestError: a severity that does not exist, no draw, or a filter that does not know such inputs.
+        RequestError: a severity that does not exist, no draw, or a distortion that does not know such inputs.
     """
     wrong = [severity for severity in severities if severity not in SEVERITIES]
     if wrong or not severities or draws < 1:
         raise RequestError(
             f"severities {list(severities)} and {draws} draws: severities are 1 to 5, and at least 1 draw is needed"
         )
-    for one in filters:
+    for one in distortions:
         if domain.kind not in one.domains:
             known = ", ".join(sorted(one.domains))
             raise RequestError(
-                f"filter {type(one).__name__} distorts {known}, and the data is of kind {domain.kind}: leave it out"
+                f"distortion {type(one).__name__} distorts {known}, and the data is of kind {domain.kind}: leave it out"
             )
     return tuple(
         Variant(one, severity, draw)
-        for one in filters
+        for one in distortions
         for severity in severities
         for draw in range(one.draws(domain.shape) or draws)
     )
 
 
-def filtered(
-    filter: Filter | GradientFilter,
+def distorted(
+    distortion: Distortion | GradientDistortion,
     x: Tensor,
     severity: Tensor | int,
     rng: Streams,
@@ -132,23 +132,23 @@ def filtered(
     draw: Tensor | int = 0,
     gradient: Tensor | None = None,
 ) -> Tensor:
-    """What a filter makes of inputs, checked: the same shape, finite, in the bounds, `x` untouched.
+    """What a distortion makes of inputs, checked: the same shape, finite, in the bounds, `x` untouched.
 
     Args:
-        filter: the filter.
+        distortion: the distortion.
         x: (n, *shape) inputs within the bounds of `domain`.
         severity: 1 to 5, one for all or (n,) int64.
-        rng: a stream for each input. The filter is handed another for each draw.
+        rng: a stream for each input. The distortion is handed another for each draw.
         domain: where the inputs live.
         draw: which version, counted from 0, one for all or (n,) int64.
-        gradient: (n, *shape) gradient of the loss to `x`, for filters that declare access GRADIENTS.
+        gradient: (n, *shape) gradient of the loss to `x`, for distortions that declare access GRADIENTS.
 
     Returns:
-        (n, *shape) in the bounds. Values that the filter did not change are those of `x`, bit by bit.
+        (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit by bit.
 
     Raises:
-        RequestError: no such severity, or the filter needs a gradient and none is given.
-        ContractError: the filter failed or broke its contract.
+        RequestError: no such severity, or the distortion needs a gradient and none is given.
+        ContractError: the distortion failed or broke its contract.
     """
     low, high = domain.bounds(x)
     plain = not low.any() and bool((high == 1).all())
@@ -158,14 +158,16 @@ def filtered(
         raise RequestError(f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}")
     before = unit._version
     arguments: list[Any] = [unit, severity, _drawn(rng, draw), draw]
-    if filter.access == Access.GRADIENTS:
+    if distortion.access == Access.GRADIENTS:
         if gradient is None:
-            raise RequestError(f"filter {type(filter).__name__} needs gradients, which this model does not give: leave it out")
+            raise RequestError(
+                f"distortion {type(distortion).__name__} needs gradients, which this model does not give: leave it out"
+            )
         arguments.append(gradient if plain else gradient * (high - low))
-    answer = _call(filter, arguments)
+    answer = _call(distortion, arguments)
     if unit._version != before:
-        raise _broken(filter, "wrote into the inputs it was given; it must clone what it changes")
-    _check(filter, answer, x)
+        raise _broken(distortion, "wrote into the inputs it was given; it must clone what it changes")
+    _check(distortion, answer, x)
     # Within the slack only: an answer that leaves the bounds by more was refused.
     answer = answer.clamp(0, 1)
     return answer if plain else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
@@ -183,43 +185,43 @@ def _drawn(rng: Streams, draw: Tensor) -> Streams:
     return Streams(keys)
 
 
-def _call(filter: Any, arguments: Sequence[Any]) -> Any:
+def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
     try:
-        return filter(*arguments)
+        return distortion(*arguments)
     except BrinellError:
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
-        raise _broken(filter, f"failed with {type(error).__name__}: {reason}") from error
+        raise _broken(distortion, f"failed with {type(error).__name__}: {reason}") from error
 
 
-def _check(filter: Filter | GradientFilter, answer: Any, x: Tensor) -> None:
+def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) -> None:
     if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
         kind = f"{tuple(answer.shape)} {answer.dtype}" if isinstance(answer, Tensor) else type(answer).__name__
-        raise _broken(filter, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type")
+        raise _broken(distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type")
     least, most = torch.stack(torch.aminmax(answer)).tolist()
     if not (math.isfinite(least) and math.isfinite(most)):
-        raise _broken(filter, "answered NaN or infinity")
+        raise _broken(distortion, "answered NaN or infinity")
     if least < -SLACK or most > 1 + SLACK:
-        raise _broken(filter, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)")
+        raise _broken(distortion, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)")
 
 
 def vet(chosen: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> None:
-    """Try each filter once on these inputs, at its strongest, before anything is spent on it.
+    """Try each distortion once on these inputs, at its strongest, before anything is spent on it.
 
     Raises:
-        ContractError: a filter broke its contract, or gave two answers to one question.
-        RequestError: a filter needs a gradient and none is given.
+        ContractError: a distortion broke its contract, or gave two answers to one question.
+        RequestError: a distortion needs a gradient and none is given.
     """
-    strongest = {id(variant.filter): variant for variant in sorted(chosen, key=lambda variant: variant.severity)}
-    for filter, severity, draw in strongest.values():
-        one, two = (filtered(filter, x, severity, rng, domain=domain, draw=draw, gradient=gradient) for _ in range(2))
+    strongest = {id(variant.distortion): variant for variant in sorted(chosen, key=lambda variant: variant.severity)}
+    for distortion, severity, draw in strongest.values():
+        one, two = (distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient) for _ in range(2))
         if not torch.equal(one, two):
-            raise _broken(filter, "gave two answers to the same input and streams; draw from the streams it is given")
+            raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
 
 
-def _broken(filter: Filter | GradientFilter, rule: str) -> ContractError:
-    return ContractError(f"filter {type(filter).__name__} {rule}")
+def _broken(distortion: Distortion | GradientDistortion, rule: str) -> ContractError:
+    return ContractError(f"distortion {type(distortion).__name__} {rule}")
 
 
 def opaque(shade: Tensor, cover: Tensor, x: Tensor) -> Tensor:
@@ -227,4 +229,16 @@ def opaque(shade: Tensor, cover: Tensor, x: Tensor) -> Tensor:
     return x + cover * (shade - x)
 
 
-__all__ = ["SEVERITIES", "Scale", "Variant", "by_level", "filtered", "frame", "opaque", "per_sample", "planes", "variants", "vet"]
+__all__ = [
+    "SEVERITIES",
+    "Scale",
+    "Variant",
+    "by_level",
+    "distorted",
+    "frame",
+    "opaque",
+    "per_sample",
+    "planes",
+    "variants",
+    "vet",
+]

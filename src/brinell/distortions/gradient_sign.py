@@ -1,6 +1,6 @@
 """Gradient sign: each value one step along the sign of the loss's gradient. For white-box targets.
 
-Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4, as a filter: placed on patches it is
+Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4, as a distortion: placed on patches it is
 the strongest change of its Linf norm, to first order.
 """
 

@@ -1,6 +1,6 @@
 """Signed patch: a constant is added or taken away, with a sign for each channel.
 
-The free filter: no camera does this, but placed patch by patch, with the sign of each channel and patch chosen, it spans the
+The free distortion: no camera does this, but placed patch by patch, with the sign of each channel and patch chosen, it spans the
 perturbations among which Square Attack (Andriushchenko et al. 2020) and SimBA (Guo et al. 2019, Simple black-box adversarial
 attacks) search, so that what is learned about where to strike can be compared with them at equal norms.
 """

@@ -16,10 +16,10 @@ from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
-from brinell.core.errors import TargetError
+from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
-from brinell.core.ledger import Desk, Gradient, Ledger
-from brinell.core.model import Access, Target
+from brinell.core.ledger import Gradient, Ledger, Oracle
+from brinell.core.model import Access, Model
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import probes as looks
@@ -69,28 +69,28 @@ class Looked:
         return [asdict(one) for one in self.findings], {"forwards": self.forwards, "backwards": self.backwards}
 
 
-def check_answers(logits: Tensor, target: Target) -> None:
+def check_answers(logits: Tensor, model: Model) -> None:
     """Refuse answers that cannot be judged.
 
     Raises:
-        TargetError: not (n, classes), NaN or infinity, or probabilities in place of logits.
+        ModelError: not (n, classes), NaN or infinity, or probabilities in place of logits.
     """
-    if logits.ndim != 2 or logits.shape[1] != target.classes:
-        raise TargetError(f"model {target.name} answered {tuple(logits.shape)}, not (n, {target.classes})")
+    if logits.ndim != 2 or logits.shape[1] != model.classes:
+        raise ModelError(f"model {model.name} answered {tuple(logits.shape)}, not (n, {model.classes})")
     if not torch.isfinite(logits).all():
-        raise TargetError(
-            f"model {target.name} answered NaN or infinity on clean inputs: look for overflow or a division by zero in it"
+        raise ModelError(
+            f"model {model.name} answered NaN or infinity on clean inputs: look for overflow or a division by zero in it"
         )
     sums = logits.sum(1)
     if len(logits) > 1 and bool((logits >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()):
-        raise TargetError(
-            f"model {target.name} answers probabilities (each row sums to 1), and attacks need logits: return what goes into "
+        raise ModelError(
+            f"model {model.name} answers probabilities (each row sums to 1), and attacks need logits: return what goes into "
             "the softmax, or its logarithm"
         )
 
 
 def look(
-    target: Target,
+    model: Model,
     batch: Batch,
     distance: Distance,
     eps: float,
@@ -99,12 +99,12 @@ def look(
     batch_size: int = 128,
     on_pass: Callable[[int, int], None] | None = None,
 ) -> Looked:
-    """Make every check that the target's access allows.
+    """Make every check that the model's access allows.
 
     Costs at most 29 forwards and 15 backwards a sample, and some 7 and 2 where one step fools the model.
 
     Args:
-        target: the model.
+        model: the model.
         batch: inputs that it classifies correctly, at least one.
         distance: norm of `eps`.
         eps: the largest budget of the run, above 0; infinite where there is none.
@@ -113,31 +113,31 @@ def look(
         on_pass: called with (forwards, backwards) after each batch.
 
     Raises:
-        TargetError: the model fails on inputs that it has answered before.
+        ModelError: the model fails on inputs that it has answered before.
     """
-    whole = torch.full((len(batch),), extent(distance, target.domain), device=batch.x.device)
-    threat = Threat(distance=distance, eps=whole, domain=target.domain)
+    whole = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
+    threat = Threat(distance=distance, eps=whole, domain=model.domain)
     # Two ledgers, so that an input that fools the model by chance in one look is not taken for a success in the other.
     ledgers = [
-        Ledger(target, batch, threat, access=target.access, batch_size=batch_size, on_pass=on_pass) for _ in ("answers", "attack")
+        Ledger(model, batch, threat, access=model.access, batch_size=batch_size, on_pass=on_pass) for _ in ("answers", "attack")
     ]
-    desk, attack = (ledger.desk() for ledger in ledgers)
+    oracle, attack = (ledger.oracle() for ledger in ledgers)
     batch, domain = ledgers[0].batch, ledgers[0].threat.domain
-    if target.access == Access.LABELS:
-        labels = [desk.labels(batch.ids, batch.x) for _ in range(2)]
-        found = [_random([torch.nn.functional.one_hot(one, target.classes).float() for one in labels])]
-    elif target.access == Access.SCORES:
-        first, second = (desk.scores(batch.ids, batch.x) for _ in range(2))
+    if model.access == Access.LABELS:
+        labels = [oracle.labels(batch.ids, batch.x) for _ in range(2)]
+        found = [_random([torch.nn.functional.one_hot(one, model.classes).float() for one in labels])]
+    elif model.access == Access.SCORES:
+        first, second = (oracle.scores(batch.ids, batch.x) for _ in range(2))
         found = [_random([first, second]), _probabilities(), _one_hot(first, batch)]
     else:
-        first, inside = looks.answer_watched(desk, batch)
-        ce, margin = (desk.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
+        first, inside = looks.answer_watched(oracle, batch)
+        ce, margin = (oracle.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
         found = [_random([first, ce.logits, margin.logits]), _probabilities(), _one_hot(first, batch), _inside(inside)]
         found += _slopes(ce.grad, margin.grad)
-        found.append(_attempt(Code.MISLEADING, lambda: _misleading(desk, batch, margin, distance, eps, rng, domain)))
+        found.append(_attempt(Code.MISLEADING, lambda: _misleading(oracle, batch, margin, distance, eps, rng, domain)))
         found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
     made = {finding.code for finding in found}
-    why = f"not made: the model gives {target.access.name.lower()} only"
+    why = f"not made: the model gives {model.access.name.lower()} only"
     found += [Finding(code=code, passed=None, text=why) for code in looked_for() if code not in made]
     spent = [int(sum(getattr(ledger, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
     return Looked(sorted(found, key=lambda one: looked_for().index(Code(one.code))), *spent)
@@ -152,7 +152,7 @@ def _attempt(code: str, check: Callable[[], Finding]) -> Finding:
     """A check that asks about other inputs than clean ones, on which the model may fail."""
     try:
         return check()
-    except TargetError as error:
+    except ModelError as error:
         return Finding(code=code, passed=None, text=f"not made: {error}")
 
 
@@ -216,11 +216,11 @@ def _slopes(ce: Tensor, margin: Tensor) -> list[Finding]:
 
 
 def _misleading(
-    desk: Desk, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, domain: Domain
+    oracle: Oracle, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, domain: Domain
 ) -> Finding:
     if not bool(looks.steep(margin.grad).any()):
         return Finding(code=Code.MISLEADING, passed=None, text="not made: there is no gradient to follow")
-    failed, visible = looks.misled(desk, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
+    failed, visible = looks.misled(oracle, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
     if not bool(visible.any()):
         return Finding(code=Code.MISLEADING, passed=None, text="not made: within the budget the answers do not change visibly")
     return _share(
@@ -232,8 +232,8 @@ def _misleading(
     )
 
 
-def _unconstrained(desk: Desk, batch: Batch, margin: Gradient, domain: Domain) -> Finding:
-    stands = looks.unbroken(desk, batch, margin.grad, domain)
+def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domain) -> Finding:
+    stands = looks.unbroken(oracle, batch, margin.grad, domain)
     return _share(
         Code.UNCONSTRAINED,
         stands,

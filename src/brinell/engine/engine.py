@@ -22,7 +22,7 @@ from brinell.core.checks import Code
 from brinell.core.contracts import Filed, Remark
 from brinell.core.errors import SampleError
 from brinell.core.intervals import wilson
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.version import VERSION
@@ -68,8 +68,8 @@ class Progress(Protocol):
 class ModelAudit:
     """Runs the plan on one model."""
 
-    def __init__(self, plan: Plan, source: ModelSource, target: Target, run: Run, progress: Progress) -> None:
-        self.plan, self.source, self.target, self.run, self.progress = plan, source, target, run, progress
+    def __init__(self, plan: Plan, source: ModelSource, model: Model, run: Run, progress: Progress) -> None:
+        self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
         self.masked = False
         """Whether attacks that follow gradients cannot be trusted here: there are signs that they mislead, or some cannot run."""
 
@@ -116,10 +116,10 @@ class ModelAudit:
         """The sign that a model on another machine answers otherwise than at the beginning."""
         clean = self.run.part(clean_cell(self.plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        if not getattr(self.target, "remote", False) or self.plan.looks > 1 or not len(judged):
+        if not getattr(self.model, "remote", False) or self.plan.looks > 1 or not len(judged):
             return {}
         rows_ = tables.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
-        found = failures.exchanged(self.target, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
+        found = failures.exchanged(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
         self.run.manifest["looks"][self.source.name]["forwards"] += len(rows_)
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
@@ -128,8 +128,8 @@ class ModelAudit:
     def _hear(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
         name, manifest = self.source.name, self.run.manifest
-        self._note("model", getattr(self.target, "remarks", tuple)())
-        traffic: dict[str, int] = getattr(self.target, "traffic", dict)()
+        self._note("model", getattr(self.model, "remarks", tuple)())
+        traffic: dict[str, int] = getattr(self.model, "traffic", dict)()
         if traffic:
             total = manifest.setdefault("traffic", {}).setdefault(name, {})
             total.update({what: total.get(what, 0) + count for what, count in traffic.items()})
@@ -151,7 +151,7 @@ class ModelAudit:
         x = self._load(ids)
         y = torch.as_tensor(plan.labels[at], device=x.device).long()
         return look(
-            self.target,
+            self.model,
             Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
             plan.distance,
             float(plan.levels[-1] * np.median(plan.units[at])) if len(plan.levels) else math.inf,
@@ -189,8 +189,8 @@ class ModelAudit:
 
     def _check(self, at: Array) -> Records:
         started = time.perf_counter()
-        logits = predict(self.target, self._load(self.plan.ids[at]), self.plan.request.batch_size, self.plan.looks)
-        check_answers(logits, self.target)
+        logits = predict(self.model, self._load(self.plan.ids[at]), self.plan.request.batch_size, self.plan.looks)
+        check_answers(logits, self.model)
         self.progress.passes(len(at) * self.plan.looks, 0)
         confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
         lead = losses.margin(logits, torch.as_tensor(self.plan.labels[at], device=logits.device))
@@ -267,7 +267,7 @@ class ModelAudit:
         """Whether a stage works otherwise than by climbing the loss, after stages that climbed it."""
         climbs = [one.attack.access == Access.GRADIENTS and one.attack.family == "budgeted" for one in self.plan.stages]
         at = self.plan.stages.index(stage)
-        return self.target.access == Access.GRADIENTS and not climbs[at] and any(climbs[:at])
+        return self.model.access == Access.GRADIENTS and not climbs[at] and any(climbs[:at])
 
     def _alarm(self, stage: Stage, ahead: int, looked: int) -> dict[str, str]:
         """Whether an attack that does not climb the loss does so well beside those that do that gradients must mislead."""
@@ -365,8 +365,8 @@ class ModelAudit:
 
     def _setting(self, stage: Stage) -> Setting:
         return Setting(
-            model=self.source.name,
-            target=self.target,
+            name=self.source.name,
+            model=self.model,
             stage=stage,
             distance=self.plan.distance,
             domain=self.plan.dataset.domain,
@@ -471,7 +471,7 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
         stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
         distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
         eps=plan.levels.tolist(),
-        units=None if plan.advised is None else plan.units.tolist(),
+        units=None if plan.recommended is None else plan.units.tolist(),
         seed=plan.request.seed,
         queries=plan.request.queries,
         precision=plan.request.precision,

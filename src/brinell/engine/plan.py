@@ -12,13 +12,13 @@ from brinell import plugins
 from brinell.core.contracts import ChoosesData, Dataset, HasGaps
 from brinell.core.domain import Domain
 from brinell.core.eot import Precision
-from brinell.core.errors import RequestError, TargetError
+from brinell.core.errors import ModelError, RequestError
 from brinell.core.ledger import question_cost
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
 from brinell.engine.cascade import DEFAULT, Stage, build_stages
 from brinell.engine.eps_grid import Budgets, parse_eps
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
@@ -39,7 +39,7 @@ class Request(BaseModel):
     norm: str = "linf"
     """The distance in which eps is measured."""
     eps: str | None = None
-    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points; advised, or advised:FOLDER of brinell epsilon, for each
+    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points; recommended, or recommended:FOLDER of brinell epsilon, for each
     sample's own; none means the field's usual ones for images."""
     attack: tuple[str, ...] = DEFAULT
     """The attacks, in order; each runs on what the ones before it left standing."""
@@ -68,7 +68,7 @@ class ModelSource:
 
     name: str
     spec: str
-    open: Callable[[], Target]
+    open: Callable[[], Model]
     facts: dict[str, Any]
     """For the manifest: digest, architecture, parameters, classes, access."""
     skipped: dict[str, str]
@@ -88,9 +88,9 @@ class Plan:
     """(n,) int64: their labels."""
     budgets: Budgets
     units: Array
-    """(n,) float64: what the budgets of each sample are multiples of: 1, or its advised eps."""
-    advised: dict[str, Any] | None
-    """For the manifest, where budgets were advised: how."""
+    """(n,) float64: what the budgets of each sample are multiples of: 1, or its recommended eps."""
+    recommended: dict[str, Any] | None
+    """For the manifest, where budgets were recommended: how."""
     distance: Distance
     stages: tuple[Stage, ...]
     models: tuple[ModelSource, ...]
@@ -125,13 +125,13 @@ class Plan:
         return len(self.ids) * runs * (per_run + shrinking), len(self.ids) * runs * backwards
 
 
-def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tuple[Target, ...] = ()) -> Plan:
+def make_plan(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:
     """Resolve a request, naming whatever does not fit before anything is computed.
 
     Args:
         request: what is asked for.
         dataset: data already in memory, in place of `request.data`.
-        targets: models already in memory, in place of `request.model`.
+        models: models already in memory, in place of `request.model`.
 
     Raises:
         RequestError: any part that cannot be carried out.
@@ -155,10 +155,10 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
     if request.samples and request.samples > len(labels):
         raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
     gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
-    budgets, units, advised = budgets_of(request, dataset, n)
-    openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not targets else [("", _given(t)) for t in targets]
+    budgets, units, recommended = budgets_of(request, dataset, n)
+    openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision
-    models = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
+    sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
     return Plan(
         request=request,
         dataset=dataset,
@@ -167,26 +167,26 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, targets: tupl
         labels=np.asarray(labels[:n], dtype=np.int64),
         budgets=budgets,
         units=units,
-        advised=advised,
+        recommended=recommended,
         distance=distance,
         stages=stages,
-        models=_distinct(models),
+        models=_distinct(sources),
         device=device,
     )
 
 
 def budgets_of(request: Request, dataset: Dataset, n: int) -> tuple[Budgets, Array, dict[str, Any] | None]:
-    """The budgets, what they are multiples of for each of the first `n` samples, and how they were advised.
+    """The budgets, what they are multiples of for each of the first `n` samples, and how they were recommended.
 
     Raises:
-        RequestError: no budget that can be read, or nothing advised for these samples.
+        RequestError: no budget that can be read, or nothing recommended for these samples.
     """
     text = str(request.eps)
-    if text.partition(":")[0].partition("?")[0] != "advised":
+    if text.partition(":")[0].partition("?")[0] != "recommended":
         return parse_eps(text), np.ones(n), None
-    from brinell.studies.epsilon.recommended import advised_budgets  # which opens data and models as this module does
+    from brinell.studies.epsilon.recommended import recommended_budgets  # which opens data and models as this module does
 
-    return advised_budgets(text, request.data, request.norm, request.seed, dataset, n)
+    return recommended_budgets(text, request.data, request.norm, request.seed, dataset, n)
 
 
 def usual_eps(domain: Domain, distance: str) -> str:
@@ -250,108 +250,108 @@ def _check_queries(stage: Stage, request: Request) -> None:
         )
 
 
-def opener_of(spec: str, dataset: Dataset) -> Callable[[], Target]:
+def opener_of(spec: str, dataset: Dataset) -> Callable[[], Model]:
     """Opens the model that a spec names, over the domain of the data."""
     name, path, options = plugins.parse(spec)
-    plugin = plugins.build("target", name, options | ({"path": path} if path else {}))
+    plugin = plugins.build("model", name, options | ({"path": path} if path else {}))
 
-    def open_target() -> Target:
-        target: Target = plugin(dataset.domain)
-        return target
+    def open_model() -> Model:
+        model: Model = plugin(dataset.domain)
+        return model
 
-    return open_target
+    return open_model
 
 
-def _given(target: Target) -> Callable[[], Target]:
-    return lambda: target
+def _given(model: Model) -> Callable[[], Model]:
+    return lambda: model
 
 
 def _describe(
     spec: str,
-    opener: Callable[[], Target],
+    opener: Callable[[], Model],
     labels: Array,
     classes: tuple[str, ...],
     distance: Distance,
     stages: tuple[Stage, ...],
     precision: Precision,
 ) -> ModelSource:
-    target = opener()
-    check_classes(target, labels, classes)
-    if precision != "float32" and not isinstance(target, TorchTarget):
-        raise RequestError(f"precision {precision} is for torch modules, and {target.name} is none: leave --precision out")
-    facts = facts_of(target)
+    model = opener()
+    check_classes(model, labels, classes)
+    if precision != "float32" and not isinstance(model, TorchModel):
+        raise RequestError(f"precision {precision} is for torch modules, and {model.name} is none: leave --precision out")
+    facts = facts_of(model)
     skipped: dict[str, str] = {}
     for stage in stages:
         alone = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
-        if reason := _misfit(stage, target, distance) or (ALONE if alone else ""):
+        if reason := _misfit(stage, model, distance) or (ALONE if alone else ""):
             skipped[stage.name] = reason
     if len(skipped) == len(stages):
-        raise RequestError(_nothing_runs(stages, skipped, target))
-    return ModelSource(name=target.name, spec=spec, open=opener, facts=facts, skipped=skipped)
+        raise RequestError(_nothing_runs(stages, skipped, model))
+    return ModelSource(name=model.name, spec=spec, open=opener, facts=facts, skipped=skipped)
 
 
-def check_classes(target: Target, labels: Array, names: tuple[str, ...] = ()) -> None:
+def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> None:
     """Refuse a model that does not know the labels.
 
     Args:
-        target: the model; where it names its classes (`class_names`), they must be those of the data, in the same order.
+        model: the model; where it names its classes (`class_names`), they must be those of the data, in the same order.
         labels: (n,) those of the data.
         names: what the data calls its classes.
 
     Raises:
-        TargetError: fewer classes than labels, or fewer than two, or other ones.
+        ModelError: fewer classes than labels, or fewer than two, or other ones.
     """
-    own: tuple[str, ...] = getattr(target, "class_names", ())
+    own: tuple[str, ...] = getattr(model, "class_names", ())
     unnamed = names == tuple(map(str, range(len(names)))) and not all(map(str.isdigit, own))
     if own and own[: len(names)] != names and not unnamed:
-        raise TargetError(
-            f"model {target.name} tells the classes {', '.join(own[:6])} apart, and those of the data are "
+        raise ModelError(
+            f"model {model.name} tells the classes {', '.join(own[:6])} apart, and those of the data are "
             f"{', '.join(names[:6])}: choose the model made for this data, or name the classes of a table in the model's order, "
             f"classes={'+'.join(own[:6])}"
         )
-    if labels.max(initial=0) >= target.classes or labels.min(initial=0) < 0:
-        raise TargetError(
-            f"model {target.name} tells {target.classes} classes apart, and the data has labels from {labels.min()} to "
+    if labels.max(initial=0) >= model.classes or labels.min(initial=0) < 0:
+        raise ModelError(
+            f"model {model.name} tells {model.classes} classes apart, and the data has labels from {labels.min()} to "
             f"{labels.max()}: choose the model made for this data"
         )
-    if target.classes < 2:
-        raise TargetError(f"model {target.name} answers one number per input; give one logit per class, for two classes two")
+    if model.classes < 2:
+        raise ModelError(f"model {model.name} answers one number per input; give one logit per class, for two classes two")
 
 
-def facts_of(target: Target) -> dict[str, Any]:
+def facts_of(model: Model) -> dict[str, Any]:
     """What a manifest says of a model."""
-    served = getattr(target, "served", None)
+    served = getattr(model, "served", None)
     return {
-        "digest": target.digest(),
-        "architecture": getattr(target, "architecture", None),
-        "parameters": getattr(target, "parameters", None),
-        "classes": target.classes,
-        "access": target.access.name.lower(),
+        "digest": model.digest(),
+        "architecture": getattr(model, "architecture", None),
+        "parameters": getattr(model, "parameters", None),
+        "classes": model.classes,
+        "access": model.access.name.lower(),
     } | ({"served": served} if served else {})
 
 
-def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], target: Target) -> str:
+def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model) -> str:
     """One line: which attacks cannot run and why, and what can."""
     reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
     listed = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-    line = f"no attack can run on {target.name} ({listed})"
-    blind = target.access < Access.GRADIENTS and any(stage.attack.access > target.access for stage in stages)
+    line = f"no attack can run on {model.name} ({listed})"
+    blind = model.access < Access.GRADIENTS and any(stage.attack.access > model.access for stage in stages)
     if not blind:
         return line
-    if target.access == Access.LABELS:
+    if model.access == Access.LABELS:
         return f"{line}: ask for --attack hop-skip-jump, which needs labels only"
     return f"{line}: ask for --attack black-box, which needs scores only"
 
 
-def _misfit(stage: Stage, target: Target, distance: Distance) -> str:
+def _misfit(stage: Stage, model: Model, distance: Distance) -> str:
     """Why a stage cannot run, or nothing."""
     attack = stage.attack
-    if attack.access > target.access:
-        return f"it needs {attack.access.name.lower()}, and the model gives {target.access.name.lower()} only"
+    if attack.access > model.access:
+        return f"it needs {attack.access.name.lower()}, and the model gives {model.access.name.lower()} only"
     if distance.name not in attack.distances:
         return f"it works in {', '.join(sorted(attack.distances))}, not in {distance.name}"
-    if target.domain.kind not in attack.domains:
-        return f"it works on {', '.join(sorted(attack.domains))} inputs, not on a {target.domain.kind}"
+    if model.domain.kind not in attack.domains:
+        return f"it works on {', '.join(sorted(attack.domains))} inputs, not on a {model.domain.kind}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What is measured on a model before any attack. Every question goes through a ledger's desk, which counts it."""
+"""What is measured on a model before any attack. Every question goes through a ledger's oracle, which counts it."""
 
 import torch
 from torch import Tensor
@@ -6,8 +6,8 @@ from torch import Tensor
 from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
-from brinell.core.errors import TargetError
-from brinell.core.ledger import Desk
+from brinell.core.errors import ModelError
+from brinell.core.ledger import Oracle
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat
@@ -26,10 +26,10 @@ STRIDES = (0.2,) * 4 + (0.1,) * 2 + (0.05,) * 2
 """Steps of the attack without a budget, in widths of the data's range."""
 
 
-def answer_watched(desk: Desk, batch: Batch) -> tuple[Tensor, bool]:
+def answer_watched(oracle: Oracle, batch: Batch) -> tuple[Tensor, bool]:
     """The logits of the batch, and whether the model took gradients on the way to them.
 
-    The desk asks without gradients, so nothing that is saved for a backward pass is fetched again, unless the model switched
+    The oracle asks without gradients, so nothing that is saved for a backward pass is fetched again, unless the model switched
     gradients on and went backwards itself. A model that only switches them on is not noted.
     """
     fetched = False
@@ -41,10 +41,10 @@ def answer_watched(desk: Desk, batch: Batch) -> tuple[Tensor, bool]:
 
     try:
         with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, fetch):
-            return desk.scores(batch.ids, batch.x), fetched
-    except TargetError:
+            return oracle.scores(batch.ids, batch.x), fetched
+    except ModelError:
         # torch.func takes gradients too, and refuses to run beside these hooks. Any other failure fails again.
-        return desk.scores(batch.ids, batch.x), True
+        return oracle.scores(batch.ids, batch.x), True
 
 
 def steep(grad: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def steep(grad: Tensor) -> Tensor:
 
 
 def misled(
-    desk: Desk, batch: Batch, logits: Tensor, grad: Tensor, *, distance: Distance, domain: Domain, eps: float, rng: Streams
+    oracle: Oracle, batch: Batch, logits: Tensor, grad: Tensor, *, distance: Distance, domain: Domain, eps: float, rng: Streams
 ) -> tuple[Tensor, Tensor]:
     """Where steps along the gradient of the margin do not do what the gradient says, on clean inputs and inside the budget.
 
@@ -66,7 +66,7 @@ def misled(
     as much as shattered ones do; and not around clean inputs only, because gradients that lead at first may fail further on.
 
     Args:
-        desk: of a ledger whose threat is the whole domain.
+        oracle: of a ledger whose threat is the whole domain.
         batch: clean inputs with ids 0 to n-1, all classified correctly.
         logits: (n, classes) at the inputs.
         grad: (n, *shape): gradient of the margin there.
@@ -80,19 +80,19 @@ def misled(
     """
     low, high = domain.bounds(batch.x)
     most = min(eps, float(distance.size(((high - low) * LOCAL).expand(1, *domain.shape))))
-    failed, visible = _mislead(desk, batch, logits, grad, most, distance, domain, rng.fold("clean"))
+    failed, visible = _mislead(oracle, batch, logits, grad, most, distance, domain, rng.fold("clean"))
     budget = torch.full((len(batch),), most if eps == torch.inf else eps, device=batch.x.device)
-    ids, logits, grad, x = _walk(desk, batch, grad, Threat(distance=distance, eps=budget, domain=domain))
+    ids, logits, grad, x = _walk(oracle, batch, grad, Threat(distance=distance, eps=budget, domain=domain))
     if len(ids):
         there = Batch(ids=ids, x=x, y=batch.y[ids])
-        again, shows = _mislead(desk, there, logits, grad, most, distance, domain, rng.select(ids).fold("inside"))
+        again, shows = _mislead(oracle, there, logits, grad, most, distance, domain, rng.select(ids).fold("inside"))
         failed[ids] |= again
         visible[ids] |= shows
     return failed, visible
 
 
 def _mislead(
-    desk: Desk, batch: Batch, logits: Tensor, grad: Tensor, most: float, distance: Distance, domain: Domain, rng: Streams
+    oracle: Oracle, batch: Batch, logits: Tensor, grad: Tensor, most: float, distance: Distance, domain: Domain, rng: Streams
 ) -> tuple[Tensor, Tensor]:
     """One step along the gradient (in Linf along its sign) at the inputs of `batch`, and one as long at random.
 
@@ -106,40 +106,40 @@ def _mislead(
     along = domain.clamp(x + _sized(free, length, distance))
     astray = domain.clamp(x + _sized(rng.fold("way").normal(*x.shape[1:]), length, distance))
     promised = ((along - x) * free).flatten(1).sum(1)
-    rise = losses.margin(desk.scores(batch.ids, along), y) - lead
-    chance = losses.margin(desk.scores(batch.ids, astray), y) - lead
+    rise = losses.margin(oracle.scores(batch.ids, along), y) - lead
+    chance = losses.margin(oracle.scores(batch.ids, astray), y) - lead
     shows = torch.stack([rise.abs(), chance.abs(), promised]).amax(0) > VISIBLE * scale
     short = (rise < KEPT * torch.minimum(promised, -lead)) | (rise < chance - VISIBLE * scale)
     return shows & short, shows
 
 
-def _walk(desk: Desk, batch: Batch, grad: Tensor, threat: Threat) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _walk(oracle: Oracle, batch: Batch, grad: Tensor, threat: Threat) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ids of the samples that stand after a few attack steps, with logits, gradients and inputs there."""
-    ids, x, logits = batch.ids, batch.x, batch.x.new_zeros(0, desk.classes)
+    ids, x, logits = batch.ids, batch.x, batch.x.new_zeros(0, oracle.classes)
     for turn, share in enumerate(WALK):
         eps = threat.eps[ids]
         step = _sized(_within(grad, x, threat.domain), share * eps, threat.distance)
         x = threat.select(ids).project(x + step, batch.x[ids])
         if not turn:
-            desk.scores(ids, x)  # where this fools the model, as it does on most that are not robust, no gradient is needed
-            stands = desk.standing(ids)
+            oracle.scores(ids, x)  # where this fools the model, as it does on most that are not robust, no gradient is needed
+            stands = oracle.active(ids)
             ids, x = ids[stands], x[stands]
         if len(ids):
-            logits, _, grad = desk.gradient(ids, x, losses.margin)
-            stands = desk.standing(ids)
+            logits, _, grad = oracle.gradient(ids, x, losses.margin)
+            stands = oracle.active(ids)
             ids, x, logits, grad = ids[stands], x[stands], logits[stands], grad[stands]
         if not len(ids):
             break
     return ids, logits, grad, x
 
 
-def unbroken(desk: Desk, batch: Batch, grad: Tensor, domain: Domain) -> Tensor:
+def unbroken(oracle: Oracle, batch: Batch, grad: Tensor, domain: Domain) -> Tensor:
     """(n,) bool: which samples stand after eight long steps along the sign of their gradient, with no budget but the bounds.
 
     Costs at most 8 looks and 7 gradients a sample, one look where the first step fools the model.
 
     Args:
-        desk: of a ledger whose threat is the whole domain.
+        oracle: of a ledger whose threat is the whole domain.
         batch: clean inputs, all classified correctly.
         grad: (n, *shape): gradient of the margin there.
         domain: where the inputs live.
@@ -148,19 +148,19 @@ def unbroken(desk: Desk, batch: Batch, grad: Tensor, domain: Domain) -> Tensor:
     ids, x = batch.ids, batch.x
     for turn, stride in enumerate(STRIDES):
         if turn:
-            grad = desk.gradient(ids, x, losses.margin).grad
+            grad = oracle.gradient(ids, x, losses.margin).grad
         ways = _within(grad, x, domain).sign()
         moves = ways.flatten(1).any(1)
         ids, x, ways = ids[moves], x[moves], ways[moves]
         if not len(ids):
             break
         x = domain.clamp(x + stride * (high - low) * ways)
-        desk.scores(ids, x)
-        stands = desk.standing(ids)
+        oracle.scores(ids, x)
+        stands = oracle.active(ids)
         ids, x = ids[stands], x[stands]
         if not len(ids):
             break
-    return desk.standing(batch.ids)
+    return oracle.active(batch.ids)
 
 
 def _sized(way: Tensor, size: Tensor, distance: Distance) -> Tensor:

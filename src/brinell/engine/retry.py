@@ -9,7 +9,7 @@ from torch import Tensor
 
 from brinell.core.checks import Code
 from brinell.core.errors import SampleError
-from brinell.core.model import Target
+from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.engine.shard import Group, Result, Setting, joined, predict, run_unit
 from brinell.store import rows
@@ -47,7 +47,7 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
         one = group.select(np.array([row]))
         records = rows.build(
             1,
-            model=setting.model,
+            model=setting.name,
             sample_id=one.sample_id,
             label=one.label,
             clean_pred=one.clean_pred,
@@ -87,17 +87,17 @@ def warning(failed: Mapping[str, Mapping[str, str]], n: int) -> dict[str, str]:
     return {FAILED: f"{count} of {n} samples could not be judged; the first: {sample} in {stages[0]}: {why}"}
 
 
-def exchanged(target: Target, x: Tensor, clean: Records, batch_size: int) -> dict[str, str]:
+def exchanged(model: Model, x: Tensor, clean: Records, batch_size: int) -> dict[str, str]:
     """The sign that a model on another machine no longer answers clean inputs as it did at the beginning, if so.
 
     Args:
-        target: the model.
+        model: the model.
         x: (n, *shape): clean inputs.
         clean: their (n,) rows of the first check.
         batch_size: the most inputs shown to the model at once.
     """
     try:
-        logits = predict(target, x, batch_size)
+        logits = predict(model, x, batch_size)
     except SampleError as error:
         return {Code.RANDOM: f"the model fails on a clean input that it answered at the beginning: {error}"}
     confidence, pred = logits.softmax(1).max(1)

@@ -1,4 +1,4 @@
-"""One unit of work: one attack on one group of samples, each at its own eps, from the desk to the rows."""
+"""One unit of work: one attack on one group of samples, each at its own eps, from the oracle to the rows."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from brinell.core.domain import Domain
 from brinell.core.eot import Looks, Precision
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
-from brinell.core.model import Target
+from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
@@ -31,8 +31,9 @@ Array = np.ndarray[Any, Any]
 class Setting:
     """What all units of a stage share."""
 
-    model: str
-    target: Target
+    name: str
+    """Name of the model, as the records have it."""
+    model: Model
     stage: Stage
     distance: Distance
     domain: Domain
@@ -56,7 +57,7 @@ class Group:
     level: Array
     """(n,) int64: index into the setting's levels of the budget to attack at."""
     x: Tensor
-    """(n, *shape): clean inputs on the target's device."""
+    """(n, *shape): clean inputs on the model's device."""
     unit: Array
     """(n,) float64: what the setting's levels are multiples of."""
 
@@ -107,7 +108,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
     )
     minimal = setting.stage.attack.family == "minimal"
     ledger = Ledger(
-        setting.target,
+        setting.model,
         batch,
         threat,
         access=setting.stage.attack.access,
@@ -120,7 +121,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
     )
     ids = torch.as_tensor(group.sample_id, device=device)
     rng = Streams.of(setting.seed, ids).fold(setting.stage.name)
-    told = setting.stage.attack(ledger.desk(), ledger.batch, ledger.threat, rng) or Extras()
+    told = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
     if not minimal:
         _shrink(ledger, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
@@ -170,7 +171,7 @@ def _level_of(reach: Tensor, levels: Tensor, threat: Threat) -> Tensor:
 
 def _shrink(ledger: Ledger, levels: Tensor) -> None:
     """Move each find towards its clean input, bisecting the levels below it; one forward a step, counted as the attack's."""
-    desk, batch, threat = ledger.desk(), ledger.batch, ledger.threat
+    oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
     reached = _level_of(ledger.distance, levels, threat)
     failed = torch.full_like(reached, -1)
     while True:
@@ -180,7 +181,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
         ids = batch.ids[open_]
         middle = (reached[ids] + failed[ids]) // 2
         smaller = replace(threat, eps=_at(levels[ids], middle))
-        desk.labels(ids, smaller.project(ledger.movable(ledger.closest[ids]), batch.x[ids]))
+        oracle.labels(ids, smaller.project(ledger.movable(ledger.closest[ids]), batch.x[ids]))
         now = _level_of(ledger.distance[ids], levels[ids], threat)
         reached[ids] = now
         failed[ids] = torch.where(now > middle, middle, failed[ids])
@@ -193,11 +194,11 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     y = torch.as_tensor(group.label, device=x.device).long()[at]
     looks = setting.stage.eot
     stored = setting.domain.round(x)
-    seen = predict(setting.target, stored, setting.batch_size, looks)
+    seen = predict(setting.model, stored, setting.batch_size, looks)
     # Where the model draws random numbers, a second mean of the input as found shows what was luck.
     again = looks > 1 and setting.domain.levels is not None
     if again:
-        logits = predict(setting.target, x, setting.batch_size, looks)
+        logits = predict(setting.model, x, setting.batch_size, looks)
     else:
         logits = ledger.answer[at] if looks == 1 else seen
     (confidence, pred), stored_pred = logits.softmax(1).max(1), seen.argmax(1)
@@ -222,18 +223,18 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     }
 
 
-def session(target: Target, device: torch.device) -> AbstractContextManager[None]:
-    """The target's own session (evaluation mode, device) where it has one."""
-    own: Callable[[torch.device], AbstractContextManager[None]] | None = getattr(target, "session", None)
+def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
+    """The model's own session (evaluation mode, device) where it has one."""
+    own: Callable[[torch.device], AbstractContextManager[None]] | None = getattr(model, "session", None)
     return nullcontext() if own is None else own(device)
 
 
-def predict(target: Target, x: Tensor, batch_size: int, looks: int = 1) -> Tensor:
+def predict(model: Model, x: Tensor, batch_size: int, looks: int = 1) -> Tensor:
     """(n, classes) logits in batches, outside any ledger: the auditor's own look, or the mean of several."""
-    asked = Looks(target, looks, batch_size)
+    asked = Looks(model, looks, batch_size)
     with torch.no_grad():
         answers = [asked.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
-    return torch.cat(answers) if answers else torch.zeros(0, target.classes, device=x.device)
+    return torch.cat(answers) if answers else torch.zeros(0, model.classes, device=x.device)
 
 
 def _costs(ledger: Ledger, seconds: float) -> dict[str, Array]:
@@ -261,7 +262,7 @@ def _write(
     def put(at: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
         return rows.build(
             len(at),
-            model=setting.model,
+            model=setting.name,
             sample_id=group.sample_id[at],
             label=group.label[at],
             clean_pred=group.clean_pred[at],

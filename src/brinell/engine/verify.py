@@ -12,7 +12,7 @@ from brinell.core import losses, norms
 from brinell.core.eot import Looks
 from brinell.core.errors import RequestError
 from brinell.core.ledger import ROUNDING
-from brinell.core.model import Target
+from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.core.threat import size, tolerance
 from brinell.engine.cascade import Stage
@@ -100,18 +100,18 @@ class Verification:
             if digests.get(source.name) != source.facts["digest"]:
                 self._note(source.name, "the model is not the one of the run: its digest differs")
 
-    def model(self, source: ModelSource, target: Target) -> None:
+    def model(self, source: ModelSource, model: Model) -> None:
         """Repeat the clean predictions, and judge each stored adversarial input anew."""
         clean = self._part(clean_cell(self.plan, source), f"{source.name} clean")
         if clean is None:
             return
-        self._clean(source, target, clean)
+        self._clean(source, model, clean)
         for stage in self.plan.stages if len(self.plan.levels) else ():
             where = f"{source.name} {stage.name}"
             records = self._part(stage_cell(self.plan, source, stage), where)
             if records is not None:
                 self._complete(where, records)
-                self._finds(source.name, stage, target, records)
+                self._adversarial(source.name, stage, model, records)
 
     def _part(self, key: str, where: str) -> Records | None:
         if not self.run.has_part(key):
@@ -134,11 +134,11 @@ class Verification:
                 where, f"{len(records)} rows, not one for each of {len(self.plan.ids)} samples x {len(self.plan.levels)} budgets"
             )
 
-    def _clean(self, source: ModelSource, target: Target, records: Records) -> None:
+    def _clean(self, source: ModelSource, model: Model, records: Records) -> None:
         wrong: list[int] = []
         for rows in _chunks(np.flatnonzero(records.outcome != Outcome.FAILED)):
             ids = records.sample_id[rows]
-            lead, rounding, chance = self._lead(target, self._inputs(ids), records.clean_pred[rows], self.plan.looks)
+            lead, rounding, chance = self._lead(model, self._inputs(ids), records.clean_pred[rows], self.plan.looks)
             self.predictions += len(rows)
             self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
             wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
@@ -147,12 +147,12 @@ class Verification:
     def _inputs(self, ids: Array) -> Tensor:
         return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
 
-    def _lead(self, target: Target, x: Tensor, claimed: Array, looks: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _lead(self, model: Model, x: Tensor, claimed: Array, looks: int) -> tuple[Tensor, Tensor, Tensor]:
         """Lead of another class over the claimed one in the mean of the looks, and what rounding and chance may have made of it.
 
         Each is (n,); a model that draws no random numbers, or is looked at once, has no chance.
         """
-        asked = Looks(target, looks, self.plan.request.batch_size)
+        asked = Looks(model, looks, self.plan.request.batch_size)
         with torch.no_grad():
             every = torch.cat([asked.every(part) for part in torch.split(x, asked.batch_size)], 1)
         mean, y = every.mean(0), torch.as_tensor(np.asarray(claimed), device=x.device).long()
@@ -163,15 +163,15 @@ class Verification:
         chance = CHANCE * each.std(0) / looks**0.5 if looks > 1 else torch.zeros_like(lead)
         return lead, ROUNDING * mean.abs().amax(1), chance
 
-    def _finds(self, model: str, stage: Stage, target: Target, records: Records) -> None:
-        where = f"{model} {stage.name}"
+    def _adversarial(self, name: str, stage: Stage, model: Model, records: Records) -> None:
+        where = f"{name} {stage.name}"
         found = np.flatnonzero(records.outcome == Outcome.FOOLED)
         order = found[np.lexsort((records.eps[found], records.sample_id[found]))]
         first = np.unique(records.sample_id[order], return_index=True)[1]
         for rows in _chunks(order[first]):
             ids = records.sample_id[rows]
             try:
-                stored = self.run.adversarial(model, stage.name, ids.tolist())
+                stored = self.run.adversarial(name, stage.name, ids.tolist())
             except RequestError as error:
                 self._note(where, str(error))
                 return
@@ -179,9 +179,9 @@ class Verification:
             self._note(where, "the adversarial input is not stored", missing)
             rows = rows[np.isin(ids, list(stored))]
             if len(rows):
-                self._judge(where, target, records, rows, stored, stage.eot)
+                self._judge(where, model, records, rows, stored, stage.eot)
 
-    def _judge(self, where: str, target: Target, records: Records, rows: Array, stored: dict[int, Array], looks: int) -> None:
+    def _judge(self, where: str, model: Model, records: Records, rows: Array, stored: dict[int, Array], looks: int) -> None:
         ids, domain = records.sample_id[rows], self.plan.dataset.domain
         arrays = [stored[sample] for sample in ids.tolist()]
         misshapen = [sample for sample, array in zip(ids.tolist(), arrays, strict=True) if array.shape != tuple(domain.shape)]
@@ -205,9 +205,9 @@ class Verification:
             measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
             close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=domain.slack)
             claim(torch.as_tensor(close), f"the stored input has another {name} than the record says")
-        lead, _, chance = self._lead(target, x, records.label[rows], looks)
+        lead, _, chance = self._lead(model, x, records.label[rows], looks)
         claim(lead > -chance, "the model is right on the stored input")
-        lead, rounding, chance = self._lead(target, domain.round(x), records.stored_pred[rows], looks)
+        lead, rounding, chance = self._lead(model, domain.round(x), records.stored_pred[rows], looks)
         claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
 
     def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:
@@ -227,9 +227,9 @@ def verify_run(run: Run, plan: Plan) -> VerifyResult:
     verification = Verification(run, plan)
     verification.files()
     for source in plan.models:
-        target = source.open()
-        with session(target, plan.device):
-            verification.model(source, target)
+        model = source.open()
+        with session(model, plan.device):
+            verification.model(source, model)
     return verification.result()
 
 

@@ -158,8 +158,8 @@ class Mixture(nn.Module):
         large = F.interpolate(x, (self.side, self.side), mode="bilinear", align_corners=False)
         accurate, robust = self.standard.stages(large), self.robust.stages(x)
         first, second = (torch.cat((accurate[stage], robust[stage]), 1) for stage in (0, 1))
-        belief = 2.0 * self.bn(self.mixing(first, second)) + 1.05
-        alpha = 0.04 * belief.sigmoid() + 0.96
+        posterior = 2.0 * self.bn(self.mixing(first, second)) + 1.05
+        alpha = 0.04 * posterior.sigmoid() + 0.96
         answers = (1.2 * self.standard.classify(accurate[-1])).softmax(1), (0.3 * self.robust.classify(robust[-1])).softmax(1)
         return torch.log((1 - alpha) * answers[0] + alpha * answers[1])
 

@@ -1,7 +1,7 @@
 """A library's network behind the preparation that the library gives to pictures before it: size, crop, mean and deviation.
 
 So inputs stay in [0, 1] at the size that the data has, budgets mean what they say, and gradients reach the data's own pixels.
-Pictures are resized with antialiasing, as the libraries do it to tensors; what a bicubic filter overshoots is cut off at 0 and 1,
+Pictures are resized with antialiasing, as the libraries do it to tensors; what a bicubic distortion overshoots is cut off at 0 and 1,
 as it is where the libraries resize 8-bit pictures.
 """
 
@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 Scaling = Literal["shorter", "longer", "both"]
 Resize = Literal["auto", "library"]
@@ -84,7 +84,7 @@ class Prepared(nn.Module):
         return logits
 
     def extra_repr(self) -> str:
-        """What the network is shown, for the digest of the target."""
+        """What the network is shown, for the digest of the model."""
         return f"{self.view}, resized={self.resized}, padding={self.padding}"
 
 
@@ -96,8 +96,8 @@ def _margins(have: int, want: int) -> tuple[int, int]:
     return (want - have) // 2, (want - have + 1) // 2
 
 
-def prepared(network: nn.Module, view: View, domain: Domain, resize: Resize, name: str) -> TorchTarget:
-    """The network as a target for the pictures of a domain.
+def prepared(network: nn.Module, view: View, domain: Domain, resize: Resize, name: str) -> TorchModel:
+    """The network as a model for the pictures of a domain.
 
     Raises:
         RequestError: data that are no pictures with as many channels as the network takes.
@@ -111,4 +111,4 @@ def prepared(network: nn.Module, view: View, domain: Domain, resize: Resize, nam
         raise RequestError(f"{name} is shown pictures resized by {view.mode!r}; only bilinear and bicubic are known here")
     _, height, width = domain.shape
     module = Prepared(network, view, height, width, resize).eval()
-    return TorchTarget(module, domain, name=name, bounds=(0.0, 1.0), architecture=type(network).__name__)
+    return TorchModel(module, domain, name=name, bounds=(0.0, 1.0), architecture=type(network).__name__)

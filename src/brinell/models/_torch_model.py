@@ -1,4 +1,4 @@
-"""Any `torch.nn.Module` as a target: preprocessing inside, weights and training flags left as they were."""
+"""Any `torch.nn.Module` as a model: preprocessing inside, weights and training flags left as they were."""
 
 import hashlib
 import inspect
@@ -27,8 +27,8 @@ DEEP = 16
 """Convolutions from which a module gains from channels last on a CPU (docs/performance.md); with max pooling each does."""
 
 
-class TorchTarget:
-    """A target around a module that takes the data's inputs and answers with logits.
+class TorchModel:
+    """A model around a module that takes the data's inputs and answers with logits.
 
     Inputs get gradients; weights do not: `torch.autograd.grad` to the input alone computes no weight gradient, whether the
     parameters require one or not (measured on convolution, batch norm and linear layers: same time, same kernels, same bits).

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.splits import digits_split
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 
 __all__ = ["DigitsCnn"]
 
@@ -53,7 +53,7 @@ class DigitsCnn:
     path: str = ""
     """Must stay empty: there is one such network."""
 
-    def __call__(self, domain: Domain) -> TorchTarget:
+    def __call__(self, domain: Domain) -> TorchModel:
         """The network, from the cache or newly trained.
 
         Raises:
@@ -74,7 +74,7 @@ class DigitsCnn:
             _keep(network, file)
         else:
             network.load_state_dict(state)
-        return TorchTarget(network.eval(), domain, 10, name="digits-cnn")
+        return TorchModel(network.eval(), domain, 10, name="digits-cnn")
 
 
 def build() -> nn.Sequential:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Remark
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError, SampleError, TargetError, UnreachableError
+from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.datasets._arrays import space
@@ -95,12 +95,12 @@ class Http:
         if (self.low is None) != (self.high is None):
             raise ValueError("low and high come together: what the ends of the data's range become")
 
-    def __call__(self, domain: Domain) -> "RemoteTarget":
+    def __call__(self, domain: Domain) -> "RemoteModel":
         """Read the model's metadata, settle what is open by a few queries.
 
         Raises:
             RequestError: a URL of another form, no such model, options that are needed or do not fit, httpx2 not installed.
-            TargetError: answers that no classifier of this protocol gives.
+            ModelError: answers that no classifier of this protocol gives.
             UnreachableError: nobody answers, or only with another token.
         """
         url, name = _address(self.path)
@@ -115,7 +115,7 @@ class Http:
             except (RejectedError, AnswerError) as error:
                 hint = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
                 raise RequestError(f"{who} has no metadata of the Open Inference Protocol ({error}): {hint}") from None
-            return _learn(RemoteTarget(domain, name=name, url=url, channel=channel, form=form), self, metadata)
+            return _learn(RemoteModel(domain, name=name, url=url, channel=channel, form=form), self, metadata)
 
 
 class Form(NamedTuple):
@@ -136,7 +136,7 @@ class Form(NamedTuple):
     classes: int = 0
 
 
-class RemoteTarget:
+class RemoteModel:
     """A model on another machine: scores or labels, never gradients.
 
     Inputs go out in several requests at once. An input that the server refuses, or answers with NaN, raises SampleError while
@@ -362,56 +362,56 @@ def _layout(slot: Slot, shape: tuple[int, ...], domain: Domain) -> Layout:
     return "first" if first else "last"
 
 
-def _learn(target: RemoteTarget, options: Http, metadata: dict[str, Any]) -> RemoteTarget:
+def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> RemoteModel:
     """Settle encoding, kind of answers and number of classes by the answers to a few inputs."""
-    given, refusal = _first_answer(target, options)
+    given, refusal = _first_answer(model, options)
     kind = options.answers if options.answers != "auto" else _kind(given)
     classes = options.classes or 0 if kind == "labels" else given.shape[-1]
     if kind == "labels" and not classes:
-        raise RequestError(f"model {target.name} answers labels: say how many classes there are with the option classes=")
+        raise RequestError(f"model {model.name} answers labels: say how many classes there are with the option classes=")
     if kind != "labels" and (given.ndim != 2 or classes < 2):
-        what = f"model {target.name} answers {_some(given)} of shape {given.shape}, not one number per class"
-        raise TargetError(f"{what}: if these are labels, give the options answers=labels&classes=")
+        what = f"model {model.name} answers {_some(given)} of shape {given.shape}, not one number per class"
+        raise ModelError(f"{what}: if these are labels, give the options answers=labels&classes=")
     if kind != "labels" and options.classes not in (None, classes):
-        raise TargetError(f"model {target.name} answers {classes} classes, and classes={options.classes} was said: mend either")
-    target.form = target.form._replace(answers=kind, classes=classes)
+        raise ModelError(f"model {model.name} answers {classes} classes, and classes={options.classes} was said: mend either")
+    model.form = model.form._replace(answers=kind, classes=classes)
     try:
-        for part in torch.split(target.probes, target.form.rows):
-            target.logits(part)
+        for part in torch.split(model.probes, model.form.rows):
+            model.logits(part)
     except RejectedError as error:
-        raise TargetError(f"model {target.name} answers what cannot be judged: {error}") from None
-    slot = target.form.slot
-    target.architecture = str(metadata.get("platform") or "") or None
-    target.served = {
-        "encoding": "binary" if target.form.binary else "json",
+        raise ModelError(f"model {model.name} answers what cannot be judged: {error}") from None
+    slot = model.form.slot
+    model.architecture = str(metadata.get("platform") or "") or None
+    model.served = {
+        "encoding": "binary" if model.form.binary else "json",
         "answers": kind,
-        "input": {"name": slot.name, "datatype": slot.datatype, "shape": list(slot.shape), "layout": target.form.layout},
+        "input": {"name": slot.name, "datatype": slot.datatype, "shape": list(slot.shape), "layout": model.form.layout},
         "versions": [str(one) for one in metadata.get("versions") or ()],
-        "rows": target.form.rows,
+        "rows": model.form.rows,
         "concurrency": options.concurrency,
     }
-    target.notes = _notes(target, refusal)
-    target.traffic()  # what was asked here is nobody's query
-    return target
+    model.notes = _notes(model, refusal)
+    model.traffic()  # what was asked here is nobody's query
+    return model
 
 
-def _first_answer(target: RemoteTarget, options: Http) -> tuple[Array, str]:
+def _first_answer(model: RemoteModel, options: Http) -> tuple[Array, str]:
     """The answer to the probes, and why the server would not have them as binary tensors."""
     refusal = ""
     if options.encoding == "auto":
         try:
-            return _all(target, unusable=2), ""
+            return _all(model, unusable=2), ""
         except RejectedError as error:
             refusal = str(error)
-            target.form = target.form._replace(binary=False)
+            model.form = model.form._replace(binary=False)
     try:
-        return _all(target), refusal
+        return _all(model), refusal
     except RejectedError as error:
-        raise TargetError(f"model {target.name} does not answer {PROBES} random inputs of the data's shape: {error}") from None
+        raise ModelError(f"model {model.name} does not answer {PROBES} random inputs of the data's shape: {error}") from None
 
 
-def _all(target: RemoteTarget, *, unusable: int | None = None) -> Array:
-    return np.concatenate([target.raw(part, unusable=unusable) for part in torch.split(target.probes, target.form.rows)])
+def _all(model: RemoteModel, *, unusable: int | None = None) -> Array:
+    return np.concatenate([model.raw(part, unusable=unusable) for part in torch.split(model.probes, model.form.rows)])
 
 
 def _kind(given: Array) -> Answers:
@@ -421,8 +421,8 @@ def _kind(given: Array) -> Answers:
     return "probabilities" if distribution else "logits"
 
 
-def _notes(target: RemoteTarget, refusal: str) -> list[Remark]:
-    form, notes = target.form, []
+def _notes(model: RemoteModel, refusal: str) -> list[Remark]:
+    form, notes = model.form, []
     if refusal:
         notes.append(Remark("json", f"the server takes no binary tensors ({refusal}): numbers travel as JSON"))
     if form.answers == "probabilities":

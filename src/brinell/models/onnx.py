@@ -57,7 +57,7 @@ class Onnx:
         if 0.0 in self.std:
             raise ValueError("std divides by 0")
 
-    def __call__(self, domain: Domain) -> "OnnxTarget":
+    def __call__(self, domain: Domain) -> "OnnxModel":
         """Open the file and ask it about random inputs.
 
         Raises:
@@ -70,11 +70,11 @@ class Onnx:
         for key in ("mean", "std"):
             if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
                 raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
-        return OnnxTarget(_open(file, self.threads), domain, self, _digest(file), self.name or file.stem)
+        return OnnxModel(_open(file, self.threads), domain, self, _digest(file), self.name or file.stem)
 
 
-class OnnxTarget:
-    """A target around a session of ONNX Runtime.
+class OnnxModel:
+    """A model around a session of ONNX Runtime.
 
     Args:
         session: has `run`, `get_inputs` and `get_outputs`.

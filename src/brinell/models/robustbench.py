@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.models._mixture import Mixture, adaptive_smoothing
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit, one_line, read_torch, read_weights, state_dict
 from brinell.models._wide_resnet import ra_wide_resnet, wide_resnet
 
@@ -51,7 +51,7 @@ class RobustBench:
     name: str = ""
     """How reports call it; by default the name in the model zoo."""
 
-    def __call__(self, domain: Domain) -> TorchTarget:
+    def __call__(self, domain: Domain) -> TorchModel:
         """Build the network and load its checkpoint.
 
         Raises:
@@ -60,7 +60,7 @@ class RobustBench:
         """
         name = self.name or self.path
         if self.path not in BUILT or (self.dataset, self.threat) != ("cifar10", "Linf"):
-            return TorchTarget(self._through_package().eval(), domain, name=name, bounds=(0.0, 1.0))
+            return TorchModel(self._through_package().eval(), domain, name=name, bounds=(0.0, 1.0))
         if domain.kind != "image" or domain.shape != (3, 32, 32):
             raise RequestError(
                 f"robustbench:{self.path} takes images of shape (3, 32, 32), and the data are {domain.kind}s of shape "
@@ -81,7 +81,7 @@ class RobustBench:
             raise RequestError(f"robustbench:{self.path} is one file, not {len(files)}: name its checkpoint alone")
         else:
             fit(network, _unwrapped(read_weights(files[0])), str(files[0]))
-        return TorchTarget(network.eval(), domain, name=name, bounds=(0.0, 1.0))
+        return TorchModel(network.eval(), domain, name=name, bounds=(0.0, 1.0))
 
     def _through_package(self) -> nn.Module:
         if not self.path:

@@ -42,7 +42,7 @@ class Sklearn:
     name: str = ""
     """How reports call it; by default the stem of the file."""
 
-    def __call__(self, domain: Domain) -> "SklearnTarget":
+    def __call__(self, domain: Domain) -> "SklearnModel":
         """Load the estimator and ask it once.
 
         Raises:
@@ -57,13 +57,13 @@ class Sklearn:
         for setting in [key for key in estimator.get_params() if key.rpartition("__")[2] == "n_jobs"]:
             estimator.set_params(**{setting: 1})
         digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-        target = SklearnTarget(estimator, domain, own, name=self.name or file.stem, digest=digest)
-        target.probe()
-        return target
+        model = SklearnModel(estimator, domain, own, name=self.name or file.stem, digest=digest)
+        model.probe()
+        return model
 
 
-class SklearnTarget:
-    """A target around a fitted classifier; inputs of any shape are flattened to vectors, in the units of their table.
+class SklearnModel:
+    """A model around a fitted classifier; inputs of any shape are flattened to vectors, in the units of their table.
 
     Args:
         estimator: has `classes_` and the method that `asked` names.

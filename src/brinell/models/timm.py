@@ -17,7 +17,7 @@ from torch import nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.models._prepared import Resize, Scaling, View, prepared
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit, one_line, read_weights
 
 __all__ = ["Timm"]
@@ -41,7 +41,7 @@ class Timm:
     name: str = ""
     """How reports call it; by default the name of the model."""
 
-    def __call__(self, domain: Domain) -> TorchTarget:
+    def __call__(self, domain: Domain) -> TorchModel:
         """Make the network and load its weights.
 
         Raises:

@@ -15,7 +15,7 @@ from torch import nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit, one_line, read_weights
 
 __all__ = ["TorchModule"]
@@ -34,7 +34,7 @@ class TorchModule:
     name: str = ""
     """How reports call it; by default the stem of the weights' file, or the function."""
 
-    def __call__(self, domain: Domain) -> TorchTarget:
+    def __call__(self, domain: Domain) -> TorchModel:
         """Make the module, load its weights, ask it once for the number of classes.
 
         Raises:
@@ -52,7 +52,7 @@ class TorchModule:
             fit(module, read_weights(weights), str(weights))
             name = self.name or weights.stem
         code = f"{hashlib.blake2b(file.read_bytes()).hexdigest()} {factory} {self.args}"
-        return TorchTarget(module.eval(), domain, name=name, code=code)
+        return TorchModel(module.eval(), domain, name=name, code=code)
 
 
 def _arguments(text: str) -> dict[str, str]:

@@ -149,17 +149,17 @@ def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
 
 def _own_budgets(run: Run) -> list[str]:
     """What the budgets are multiples of, where each sample has its own."""
-    advised = run.manifest.get("advised")
-    if not advised:
+    recommended = run.manifest.get("recommended")
+    if not recommended:
         return []
-    least, median, most = (words.short(advised[name]) for name in ("least", "median", "most"))
-    judged = ", ".join(advised["conditions"])
+    least, median, most = (words.short(recommended[name]) for name in ("least", "median", "most"))
+    judged = ", ".join(recommended["conditions"])
     text = (
-        f"Budgets are multiples of the eps that each sample was advised, by {advised['by']} ({judged}): from "
+        f"Budgets are multiples of the eps that each sample was recommended, by {recommended['by']} ({judged}): from "
         f"{least} to {most}, median {median}. The column radius of the records is each sample's budget in the units of the data."
     )
-    if advised["without"]:
-        without = words.samples(advised["without"])
+    if recommended["without"]:
+        without = words.samples(recommended["without"])
         text = f"{text} For {without} no eps is sound; not attacked, they count as right or wrong untouched."
     return [text]
 

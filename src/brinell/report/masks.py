@@ -1,4 +1,4 @@
-"""Where the distortions of an example stand: a mask over the clean input, a colour for each filter, denser where more severe."""
+"""Where the distortions of an example stand: a mask over the clean input, a colour for each distortion, denser where more severe."""
 
 import base64
 import io
@@ -18,7 +18,7 @@ from brinell.store.run import Run
 Array = np.ndarray[Any, Any]
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
-"""Of the filters, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""
+"""Of the distortions, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""
 FADED = 0.45
 """Contrast that is left to the clean picture below the mask."""
 DENSITY = (0.45, 0.55, 0.65, 0.75, 0.85)
@@ -43,7 +43,7 @@ def masks(run: Run, records: Records, model: str, rows: Sequence[int], clean: di
     found: dict[int, Markup] = {}
     for attack in {str(records.attack[row]) for row in rows}:
         mine = {int(records.sample_id[row]): row for row in rows if records.attack[row] == attack}
-        names = run.legend(model, attack).get("filters", [])
+        names = run.legend(model, attack).get("distortions", [])
         colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
         for sample, one in placed(run, model, attack, list(mine)).items():
             found[sample] = _figure(run, records, mine[sample], one, clean[sample], colours)
@@ -51,16 +51,16 @@ def masks(run: Run, records: Records, model: str, rows: Sequence[int], clean: di
 
 
 def _figure(run: Run, records: Records, row: int, one: Placed, clean: Array, colours: Colours) -> Markup:
-    filters: dict[str, list[int]] = {}
+    distortions: dict[str, list[int]] = {}
     for standing in one.standing:
-        filters.setdefault(standing.filter, []).append(standing.severity)
-    order = sorted(filters, key=lambda name: (-len(filters[name]), name))
+        distortions.setdefault(standing.distortion, []).append(standing.severity)
+    order = sorted(distortions, key=lambda name: (-len(distortions[name]), name))
     domain = run.manifest["data"]["domain"]
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
     picture = _picture(one, np.asarray(clean, np.float64), colours, low, high)
     keys = "".join(
         f'<li><i style="background:rgb{colours[name]}"></i><b>{escape(name)}</b> '
-        f"on {count(len(filters[name]))}, {_severities(filters[name])}</li>"
+        f"on {count(len(distortions[name]))}, {_severities(distortions[name])}</li>"
         for name in order
     )
     kind, cost = "mask" if picture else "mask bare", _cost(run, records, row, one)
@@ -102,7 +102,7 @@ def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: floa
     for at, standing in enumerate(one.standing):
         here = mask == at
         density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
-        pixels[here] = (1 - density) * pixels[here] + density * np.array(colours[standing.filter])
+        pixels[here] = (1 - density) * pixels[here] + density * np.array(colours[standing.distortion])
     image = Image.fromarray(np.rint(pixels).astype(np.uint8))
     if max(image.size) > SIDE:
         image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
@@ -125,9 +125,9 @@ def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
             standing = one.standing[int(mask[start])]
             x, wide = width * start / len(mask), width * (stop - start) / len(mask)
             density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
-            tip = f"{standing.filter}, severity {standing.severity}"
+            tip = f"{standing.distortion}, severity {standing.severity}"
             parts.append(
-                f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{height}" fill="rgb{colours[standing.filter]}" '
+                f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{height}" fill="rgb{colours[standing.distortion]}" '
                 f'fill-opacity="{density / 2:.2f}"><title>{escape(tip)}</title></rect>'
             )
     shown = line[:: max(1, len(line) // 240)]

@@ -136,7 +136,7 @@ def class_figures(result: AuditResult, classes: Classes) -> list[tuple[int, str,
 def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tuple[str, Markup]]:
     """Histogram of the distance at success, per model, on one scale."""
     distance = str(run.manifest["distance"])
-    if distance not in NORMS or run.manifest.get("advised"):  # distances and multiples have no common axis
+    if distance not in NORMS or run.manifest.get("recommended"):  # distances and multiples have no common axis
         return []
     found = []
     for i, m in enumerate(result.models):

@@ -24,7 +24,7 @@ from brinell.rlab.sampling import gumbel, top
 
 NEVER_ELSE = 1e6
 DEFAULT = "default"
-"""Name of the policy that is shipped, which serves any filters."""
+"""Name of the policy that is shipped, which serves any distortions."""
 FORMAT = 1
 """Version of the file's layout."""
 
@@ -42,7 +42,7 @@ class Ranked:
         heads = self.network(turn.features)
         actions = []
         for branch, (values, allowed, picks) in enumerate(zip(heads.branches, turn.allowed, self.picks, strict=True)):
-            if values.shape != allowed.shape:  # trained for other filters: any of these
+            if values.shape != allowed.shape:  # trained for other distortions: any of these
                 values = torch.zeros_like(allowed, dtype=torch.float32)
                 values[:, 0] = NEVER_ELSE
             keys = values / self.network.scale + gumbel(rng.fold(branch).uniform(allowed.shape[1]))

@@ -1,4 +1,4 @@
-"""Which variant of which filter stands on which patch of which sample, and the inputs that come of it.
+"""Which variant of which distortion stands on which patch of which sample, and the inputs that come of it.
 
 An input is a function of its assignment alone: at each place stands the variant of the lowest-numbered patch over it that has
 one, and the clean value where none has. So the order in which patches are given and taken plays no part, taking one away is the
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from brinell.core import norms
 from brinell.core.patches import PatchGrid
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 
 ROOM = 2**24
 """Values that are looked at together."""
@@ -38,19 +38,19 @@ class Assignment:
 
     Args:
         grid: the patches.
-        bank: the samples and what may stand on them.
+        cache: the samples and what may stand on them.
     """
 
-    def __init__(self, grid: PatchGrid, bank: Bank) -> None:
-        if grid.shape != bank.domain.shape:
-            raise ValueError(f"patches over inputs of shape {grid.shape} and samples of shape {bank.domain.shape}")
-        self.grid, self.bank, device = grid, bank, bank.x.device
+    def __init__(self, grid: PatchGrid, cache: DistortionCache) -> None:
+        if grid.shape != cache.domain.shape:
+            raise ValueError(f"patches over inputs of shape {grid.shape} and samples of shape {cache.domain.shape}")
+        self.grid, self.cache, device = grid, cache, cache.x.device
         self._members = torch.cat([grid.members, torch.zeros(1, grid.members.shape[1], dtype=torch.int64)]).to(device)
         self._inside = torch.cat([grid.inside, torch.zeros(1, grid.inside.shape[1], dtype=torch.bool)]).to(device)
         self._covers = grid.covers.to(device)
         # One patch more than there are, which never has a variant: it fills up lists of patches.
-        self._variant = torch.full((len(bank), len(grid) + 1), CLEAN, device=device)
-        self.x = bank.x.clone()
+        self._variant = torch.full((len(cache), len(grid) + 1), CLEAN, device=device)
+        self.x = cache.x.clone()
         """(n, *shape): the inputs as they stand. Never write into them."""
 
     @property
@@ -83,9 +83,9 @@ class Assignment:
         self._variant[rows] = self._variant[rows].scatter_(1, _columns(patches), _columns(variants))
 
     def clear(self, rows: Tensor) -> None:
-        """Take everything away from these samples, as after `Bank.replace`."""
+        """Take everything away from these samples, as after `DistortionCache.replace`."""
         self._variant[rows] = CLEAN
-        self.x[rows] = self.bank.x[rows]
+        self.x[rows] = self.cache.x[rows]
 
     def touched(self) -> Tensor:
         """(n, *shape) bool: the values under patches that have a variant."""
@@ -93,7 +93,7 @@ class Assignment:
 
     def costs(self) -> Costs:
         """(n,): how far the inputs as they stand are from the clean ones, measured on the inputs themselves."""
-        delta = self.x - self.bank.x
+        delta = self.x - self.cache.x
         return Costs(norms.l2(delta), norms.linf(delta), norms.l0(delta))
 
     def costs_alone(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Costs:
@@ -104,7 +104,7 @@ class Assignment:
 
         def measure(part: slice) -> Tensor:
             places = self._members[patches[part]]
-            delta = self.bank.values(rows[part], variants[part, None].expand_as(places), places, self.grid.channels)
+            delta = self.cache.values(rows[part], variants[part, None].expand_as(places), places, self.grid.channels)
             delta = (delta - self._clean(rows[part], places)) * self._inside[patches[part], None]
             return torch.stack([norms.l2(delta), norms.linf(delta), norms.l0(delta)])
 
@@ -113,7 +113,7 @@ class Assignment:
 
     def squares_after(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
         """(m,): squared L2 from the clean input after each single edit, overlap included. No query is needed."""
-        spent = (self.x - self.bank.x).flatten(1).square().sum(1)
+        spent = (self.x - self.cache.x).flatten(1).square().sum(1)
 
         def measure(part: slice) -> Tensor:
             row, patch = rows[part], patches[part]
@@ -131,10 +131,10 @@ class Assignment:
         over = self._covers[places]
         standing = variant.gather(1, over.flatten(1)).view(over.shape)
         lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
-        return self.bank.values(rows, standing.gather(2, lowest)[..., 0], places, self.grid.channels)
+        return self.cache.values(rows, standing.gather(2, lowest)[..., 0], places, self.grid.channels)
 
     def _clean(self, rows: Tensor, places: Tensor) -> Tensor:
-        return self._at(self.bank.x, rows, places)
+        return self._at(self.cache.x, rows, places)
 
     def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values of `x` (n, *shape) at the places (m, k) of the rows (m,)."""

@@ -1,6 +1,6 @@
-"""What may stand on the patches of each sample: every variant of its filtered input, made when first asked for.
+"""What may stand on the patches of each sample: every variant of its distorted input, made when first asked for.
 
-A variant of a sample is always made in the same call of its filter, one sample with all variants of that filter, so that one
+A variant of a sample is always made in the same call of its distortion, one sample with all variants of that distortion, so that one
 that was dropped for want of memory comes back bit by bit as it was.
 """
 
@@ -13,29 +13,29 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Variant, filtered, vet
+from brinell.distortions._shared import Variant, distorted, vet
 
 CLEAN = -1
 """The variant that is the clean input itself."""
 
 Gradient = Callable[[Tensor], Tensor]
-"""Rows (m,) of the bank to the gradients (m, *shape) of the loss at their clean inputs; who gives it pays for it."""
+"""Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; who gives it pays for it."""
 
 
-class Bank:
-    """Filtered inputs of a batch, made lazily and held within a bound of memory.
+class DistortionCache:
+    """Distorted inputs of a batch, made lazily and held within a bound of memory.
 
     Args:
         x: (n, *shape) clean inputs, within the bounds of `domain`. They are copied.
         domain: where inputs live.
         variants: what may be placed, from `distortions._shared.variants`.
-        rng: a stream for each sample. Variants of one filter and draw share their randomness over all severities.
-        gradient: where filters that declare access GRADIENTS get theirs from.
-        memory: bytes that filtered inputs may take. There is room for all variants of one sample at least.
+        rng: a stream for each sample. Variants of one distortion and draw share their randomness over all severities.
+        gradient: where distortions that declare access GRADIENTS get theirs from.
+        memory: bytes that distorted inputs may take. There is room for all variants of one sample at least.
 
     Raises:
         RequestError: no variants, or one that needs gradients and none are given.
-        ContractError: a filter broke its contract on the first sample.
+        ContractError: a distortion broke its contract on the first sample.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Bank:
         memory: int = 2**30,
     ) -> None:
         if not variants:
-            raise RequestError("no filter is left to place: name at least one that fits the data")
+            raise RequestError("no distortion is left to place: name at least one that fits the data")
         self.variants, self.domain, self._ask = tuple(variants), domain, gradient
         self._groups = [
-            [number for number, other in enumerate(self.variants) if other.filter is one]
-            for one in {id(variant.filter): variant.filter for variant in self.variants}.values()
+            [number for number, other in enumerate(self.variants) if other.distortion is one]
+            for one in {id(variant.distortion): variant.distortion for variant in self.variants}.values()
         ]
         self._group_of = torch.zeros(len(self.variants), dtype=torch.int64)
         for group, members in enumerate(self._groups):
@@ -61,12 +61,12 @@ class Bank:
         n, device = len(x), x.device
         self._rng, self._gradients = rng, dict[int, Tensor]()
         first = torch.zeros(1, dtype=torch.int64, device=device)
-        looks = any(variant.filter.access == Access.GRADIENTS for variant in self.variants)
+        looks = any(variant.distortion.access == Access.GRADIENTS for variant in self.variants)
         vet(self.variants, x[:1], rng.select(first), domain=domain, gradient=self._gradient_at(0) if looks else None)
         everything = n * len(self.variants)
         self.capacity = min(everything, max(len(self.variants), memory // (x[0].numel() * x.element_size())))
-        """Filtered inputs that are held at once."""
-        # The clean inputs come first and stay; so a value is read from one place, filtered or not.
+        """Distorted inputs that are held at once."""
+        # The clean inputs come first and stay; so a value is read from one place, distorted or not.
         self._values = torch.empty(n + self.capacity, x[0].numel(), dtype=x.dtype, device=device)
         self._values[:n] = x.flatten(1)
         self._slot = torch.full((n, len(self.variants) + 1), -1, device=device)
@@ -75,7 +75,7 @@ class Bank:
         self._clock, self._crowded = 0, self.capacity < everything
         self._free = list(range(n, n + self.capacity))
         self.made = 0
-        """Filtered inputs made so far, again after they were dropped included."""
+        """Distorted inputs made so far, again after they were dropped included."""
 
     def __len__(self) -> int:
         return len(self._slot)
@@ -86,7 +86,7 @@ class Bank:
         return self._values[: len(self)].view(len(self), *self.domain.shape)
 
     def values(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
-        """Values of filtered inputs at chosen places.
+        """Values of distorted inputs at chosen places.
 
         Args:
             rows: (m,) int64 samples.
@@ -106,7 +106,7 @@ class Bank:
         return self._values.view(-1)[(slots * size + places)[:, None] + offsets]
 
     def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
-        """(m, *shape): whole filtered inputs of rows (m,) and variants (m,)."""
+        """(m, *shape): whole distorted inputs of rows (m,) and variants (m,)."""
         everywhere = torch.arange(self._values.shape[1], device=rows.device).expand(len(rows), -1)
         return self.values(rows, variants[:, None], everywhere, 1).view(len(rows), *self.domain.shape)
 
@@ -125,7 +125,7 @@ class Bank:
         self._free += slots[slots >= 0].tolist()
 
     def _ready(self, rows: Tensor, variants: Tensor) -> Tensor | None:
-        """(m, k): where the filtered inputs of (m,) and (m, k) are held; what is missing is made. None for too many at once."""
+        """(m, k): where the distorted inputs of (m,) and (m, k) are held; what is missing is made. None for too many at once."""
         rows = rows[:, None].expand_as(variants)
         slots = self._slot[rows, variants]
         if self._crowded:
@@ -163,7 +163,7 @@ class Bank:
 
     def _make(self, row: int, group: int, asked: list[int], spare: int) -> int:
         members = self._groups[group]
-        made = self._filter(row, members)
+        made = self._distortion(row, members)
         for position, variant in enumerate(members):
             if self._slot[row, variant] >= 0:
                 continue
@@ -177,15 +177,15 @@ class Bank:
             self.made += 1
         return spare
 
-    def _filter(self, row: int, members: list[int]) -> Tensor:
-        """(variants of the filter, *shape): all that one filter makes of one sample."""
-        filter, device, k = self.variants[members[0]].filter, self._values.device, len(members)
-        looks = filter.access == Access.GRADIENTS
-        return filtered(
-            filter,
+    def _distortion(self, row: int, members: list[int]) -> Tensor:
+        """(variants of the distortion, *shape): all that one distortion makes of one sample."""
+        distortion, device, k = self.variants[members[0]].distortion, self._values.device, len(members)
+        looks = distortion.access == Access.GRADIENTS
+        return distorted(
+            distortion,
             self.x[row].expand(k, *self.domain.shape).contiguous(),
             torch.tensor([self.variants[number].severity for number in members], device=device),
-            Streams(self._rng.keys[row].expand(k)).fold(type(filter).__name__),
+            Streams(self._rng.keys[row].expand(k)).fold(type(distortion).__name__),
             domain=self.domain,
             draw=torch.tensor([self.variants[number].draw for number in members], device=device),
             gradient=self._gradient_at(row).expand(k, *self.domain.shape) if looks else None,
@@ -194,10 +194,10 @@ class Bank:
     def _gradient_at(self, row: int) -> Tensor:
         """(1, *shape): asked for once."""
         if self._ask is None:
-            raise RequestError("a filter needs gradients, which this model does not give: leave it out")
+            raise RequestError("a distortion needs gradients, which this model does not give: leave it out")
         if row not in self._gradients:
             self._gradients[row] = self._ask(torch.tensor([row], device=self._rng.keys.device))
         return self._gradients[row]
 
 
-__all__ = ["CLEAN", "Bank"]
+__all__ = ["CLEAN", "DistortionCache"]

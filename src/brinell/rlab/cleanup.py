@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, Bank, Gradient
+from brinell.rlab.cache import CLEAN, DistortionCache, Gradient
 from brinell.rlab.goals import Goal
 
 GROUPS = 4
@@ -68,11 +68,18 @@ class _Pool:
     """Slots in which samples are cleaned up, each at its own point."""
 
     def __init__(
-        self, desk: Desk, batch: Batch, threat: Threat, assignment: Assignment, rng: Streams, reached: Reached, settings: CleanUp
+        self,
+        oracle: Oracle,
+        batch: Batch,
+        threat: Threat,
+        assignment: Assignment,
+        rng: Streams,
+        reached: Reached,
+        settings: CleanUp,
     ) -> None:
-        self.desk, self.batch, self.threat, self.rng = desk, batch, threat, rng
+        self.oracle, self.batch, self.threat, self.rng = oracle, batch, threat, rng
         self.assignment, self.reached, self.settings = assignment, reached, settings
-        n, slots, device = len(batch), len(assignment.bank), batch.x.device
+        n, slots, device = len(batch), len(assignment.cache), batch.x.device
         strength, length = torch.ones(n, device=device), torch.zeros(n, device=device)
         self.cleaned = Cleaned(reached.variant.clone(), strength, reached.variant.clone(), length)
         self.sample, self.start, self.group, self.tried, self.halved = torch.zeros(5, slots, dtype=torch.int64, device=device)
@@ -91,7 +98,7 @@ class _Pool:
         sample = torch.arange(self.next, self.next + len(rows), device=rows.device)
         self.next += len(rows)
         self.sample[rows] = sample
-        self.assignment.bank.replace(rows, self.batch.x[sample], self.rng.select(sample).fold("filters"))
+        self.assignment.cache.replace(rows, self.batch.x[sample], self.rng.select(sample).fold("filters"))
         self.assignment.clear(rows)
         everywhere = torch.arange(len(self.assignment.grid), device=rows.device).expand(len(rows), -1)
         self.assignment.edit(rows, everywhere, self.reached.variant[sample])
@@ -103,7 +110,7 @@ class _Pool:
         self.size[rows] = self.threat.distance.size(self.fitted(rows) - self.batch.x[sample])
         self.eliminating[rows] = (count > 1) & (self.settings.eliminations > 0)
         busy = self.eliminating[rows] | (self.settings.halvings > 0)
-        self.alive[rows] = busy & self.desk.affordable(self.batch.ids[sample])
+        self.alive[rows] = busy & self.oracle.affordable(self.batch.ids[sample])
 
     def fit(self, rows: Tensor, x: Tensor) -> Tensor:
         """(m, *shape) distorted inputs within the budget at which the goal was reached."""
@@ -127,7 +134,7 @@ class _Pool:
             scaled = self.threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
             x = torch.where(per_sample(self.eliminating[rows], x), x, scaled)
             sample = self.sample[rows]
-            held = goal.height(self.desk.scores(self.batch.ids[sample], x), self.batch.y[sample]) > 0
+            held = goal.height(self.oracle.scores(self.batch.ids[sample], x), self.batch.y[sample]) > 0
             self._eliminated(rows, gone, held)
             self._scaled(rows, middle, held)
             self._closer(rows[held], self.threat.distance.size(x[held] - clean[held]))
@@ -188,11 +195,11 @@ class _Pool:
         sample = self.sample[rows]
         self.cleaned.variant[sample], self.cleaned.strength[sample] = self.assignment.variant[rows], self.strength[rows]
         done = ~self.eliminating[rows] & (self.halved[rows] >= self.settings.halvings)
-        self.alive[rows] = ~done & self.desk.affordable(self.batch.ids[sample])
+        self.alive[rows] = ~done & self.oracle.affordable(self.batch.ids[sample])
 
 
 def clean_up(
-    desk: Desk,
+    oracle: Oracle,
     batch: Batch,
     threat: Threat,
     rng: Streams,
@@ -208,7 +215,7 @@ def clean_up(
     """Clean up samples that reached their goal.
 
     Args:
-        desk: where the model is asked.
+        oracle: where the model is asked.
         batch: the samples.
         threat: the distance.
         rng: a stream for each sample, as they were played.
@@ -218,7 +225,7 @@ def clean_up(
         goal: what must stay reached.
         settings: how much is spent.
         slots: samples that are cleaned up together.
-        gradient: where filters that look into the model get theirs from, by rows of the batch.
+        gradient: where distortions that look into the model get theirs from, by rows of the batch.
     """
     first = torch.arange(min(slots, len(batch)), device=batch.x.device)
     pool: _Pool | None = None
@@ -228,8 +235,8 @@ def clean_up(
         return gradient(rows if pool is None else pool.sample[rows])
 
     own = None if gradient is None else of_slots
-    bank = Bank(batch.x[first], threat.domain, variants, rng.select(first).fold("filters"), gradient=own)
-    pool = _Pool(desk, batch, threat, Assignment(grid, bank), rng, reached, settings)
+    cache = DistortionCache(batch.x[first], threat.domain, variants, rng.select(first).fold("filters"), gradient=own)
+    pool = _Pool(oracle, batch, threat, Assignment(grid, cache), rng, reached, settings)
     return pool.run(goal)
 
 

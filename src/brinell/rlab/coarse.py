@@ -1,4 +1,4 @@
-"""Coarse to fine: filtered values on blocks of patches first, then on halves of those whose answers rose most.
+"""Coarse to fine: distorted values on blocks of patches first, then on halves of those whose answers rose most.
 
 A block is a box of the patch lattice. The first question of a tree is about the whole lattice under one variant; a block that
 was asked about can be split into halves along its longest axis, which are asked about next, both of them. Of all blocks that are

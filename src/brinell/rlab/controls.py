@@ -18,7 +18,7 @@ class Greedy:
     """How many options each branch picks."""
 
     def act(self, turn: Turn, rng: Streams) -> Action:
-        """Patches by energy, without replacement; removals by promise; no choice of filter."""
+        """Patches by energy, without replacement; removals by promise; no choice of distortion."""
         patch = turn.features["patch"]
         adds, removals, family = turn.allowed
         keys = patch[..., ENERGY] + gumbel(rng.fold("add").uniform(adds.shape[1]))

@@ -1,6 +1,6 @@
 """RLAB's decision process, many samples in lockstep: where to add which distortion and where to take one away.
 
-arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a filter, others are
+arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a distortion, others are
 cleared, and the input that results is asked about once. It is kept where it brings the goal nearer. A slot whose episode has
 ended takes the next sample at the next reset, so that the batches shown to the model stay full. The first step of an episode
 asks about the clean input, together with what the other slots ask, whatever the action says.
@@ -16,7 +16,7 @@ Deviations from the papers:
 - A step that does not bring the goal nearer is undone, which costs nothing, since its state is known; after too many
   (`Rules.patience`), or too little gained, there are ways out (`rlab.restart`).
 - Which variant stands on a patch is drawn from what the model foretells (Thompson sampling) among a random choice of them; the
-  agent may name filter and severity, and need not.
+  agent may name distortion and severity, and need not.
 """
 
 from dataclasses import replace
@@ -26,20 +26,20 @@ from torch import Tensor
 
 from brinell.core import norms
 from brinell.core.batch import Batch
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.coarse import Blocks, lay
 from brinell.rlab.content import FEATURES, describe, squash
 from brinell.rlab.families import numbers_of_families, wholes
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Step, Turn
-from brinell.rlab.posterior import Belief
+from brinell.rlab.posterior import Posterior
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Escape
 from brinell.rlab.results import Found, nothing_found
@@ -53,7 +53,7 @@ ADD, REMOVE, FILTER = 0, 1, 2
 NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
 MEMORY = 2**30
-"""Bytes of filtered inputs that are held; fewer slots run where they would take more."""
+"""Bytes of distorted inputs that are held; fewer slots run where they would take more."""
 ROOM = 2**22
 """Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
@@ -66,11 +66,11 @@ WHOLE_FEATURES = 6
 """Numbers for each input."""
 
 
-class Placement:
+class PatchEnv:
     """Episodes on the samples of one batch, each sample once, in the order of the batch.
 
     Args:
-        desk: where the model is asked.
+        oracle: where the model is asked.
         batch: the samples, correctly classified.
         threat: distance and largest budget of each.
         grid: the patches.
@@ -79,18 +79,18 @@ class Placement:
         rules: how an episode goes.
         prior: what is known beforehand about the sensitivity of patches; None for nothing.
         slots: how many episodes run at once.
-        gradients: where filters that look into the model get theirs from; None asks anew.
+        gradients: where distortions that look into the model get theirs from; None asks anew.
         maps: keep the sensitivity map of each episode when it ends.
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
 
     Raises:
-        RequestError: a goal that the model cannot reach, or filters that do not fit.
-        ContractError: a filter that breaks its contract.
+        RequestError: a goal that the model cannot reach, or distortions that do not fit.
+        ContractError: a distortion that breaks its contract.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        oracle: Oracle,
         batch: Batch,
         threat: Threat,
         grid: PatchGrid,
@@ -104,18 +104,18 @@ class Placement:
         maps: bool = False,
         cycle: bool = False,
     ) -> None:
-        rules.goal.check(desk.classes)
+        rules.goal.check(oracle.classes)
         # All that may stand on a slot's sample stays at hand: making it anew at each step would take longer than the model.
         held = len(variants) * batch.x[0].numel() * batch.x.element_size()
         n = min(slots, len(batch), max(1, MEMORY // held))
         device = batch.x.device
-        self._desk, self._batch, self._threat, self._rng = desk, batch, threat, rng
+        self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
         self.rules, self.grid, self.variants = rules, grid, variants
         first = torch.arange(n, device=device)
-        looks = any(variant.filter.access == Access.GRADIENTS for variant in variants)
-        self._gradients = (gradients or Gradients(desk, batch, rules.goal)) if looks else None
+        looks = any(variant.distortion.access == Access.GRADIENTS for variant in variants)
+        self._gradients = (gradients or Gradients(oracle, batch, rules.goal)) if looks else None
         self._sample = first.clone()
-        self.bank = Bank(
+        self.cache = DistortionCache(
             batch.x[first],
             threat.domain,
             variants,
@@ -123,10 +123,10 @@ class Placement:
             gradient=self._gradient if looks else None,
             memory=MEMORY,
         )
-        self.assignment = Assignment(grid, self.bank)
+        self.assignment = Assignment(grid, self.cache)
         self._prior = prior or Prior()
         covariance = self._prior.covariance_for(grid.channels)
-        self.belief = Belief(n, grid.channels, grid.places, covariance=covariance, device=device)
+        self.posterior = Posterior(n, grid.channels, grid.places, covariance=covariance, device=device)
         self._members, self._inside = grid.members.to(device), grid.inside.to(device)
         self._families = numbers_of_families(variants, device)
         self._cycle, self._maps = cycle, maps
@@ -134,11 +134,11 @@ class Placement:
         patches = len(grid)
         self._x = batch.x[first].clone()
         self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
-        self._logits = torch.zeros(n, desk.classes, device=device)
+        self._logits = torch.zeros(n, oracle.classes, device=device)
         self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining, self._probing = torch.zeros(4, n, dtype=torch.bool, device=device)
         any_class = rules.goal.wrong_class is None
-        self._escape = Escape(n, desk.classes, wholes(variants, device), rules.patience, any_class, device)
+        self._escape = Escape(n, oracle.classes, wholes(variants, device), rules.patience, any_class, device)
         self._blocks = Blocks(n, rules.coarse, grid, len(variants), device)
         self._stale = Stale(n, patches, rules.forget, device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
@@ -154,7 +154,7 @@ class Placement:
 
     @staticmethod
     def picks_of(rules: Rules, grid: PatchGrid) -> tuple[int, int, int]:
-        """Patches added at most, patches removed at most, and one choice of a filter and severity."""
+        """Patches added at most, patches removed at most, and one choice of a distortion and severity."""
         most = int(rules.changes(torch.zeros(1), len(grid)))
         return most, max(1, round(most * rules.removals)), 1
 
@@ -189,11 +189,11 @@ class Placement:
         x = self._batch.x[sample]
         rng = self._rng.select(sample).fold(again) if again else self._rng.select(sample)
         self._sample[rows] = sample
-        self.bank.replace(rows, x, rng.fold("filters"))
+        self.cache.replace(rows, x, rng.fold("filters"))
         self.assignment.clear(rows)
         self._content[rows] = describe(x, self.grid)
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
-        self.belief.forget(rows, to_places(energy, self.grid))
+        self.posterior.forget(rows, to_places(energy, self.grid))
         self._blocks.forget(rows, rng.fold("blocks").uniform(len(self.variants)))
         self._stale.clear(rows)
         self._escape.clear(rows)
@@ -206,10 +206,10 @@ class Placement:
         keys = self._streams.keys.clone()
         keys[rows] = rng.fold("steps").keys
         self._streams = Streams(keys)
-        self.alive[rows] = standing = self._desk.standing(self._batch.ids[sample])
+        self.alive[rows] = standing = self._oracle.active(self._batch.ids[sample])
         if self._gradients is not None and bool(standing.any()):
             self._gradients(sample[standing])
-            self.alive[rows] = self._desk.standing(self._batch.ids[sample])
+            self.alive[rows] = self._oracle.active(self._batch.ids[sample])
 
     def step(self, action: Action) -> Step:
         """Carry out a dual action in every slot. Picks beyond a slot's pace, or of no effect, are struck out in place (-1)."""
@@ -236,14 +236,14 @@ class Placement:
     def _end(self, rows: Tensor) -> None:
         """Episodes of these slots are over."""
         self.alive[rows] = False
-        self._found.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.bank.x[rows])
+        self._found.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
-            self._found.map[self._sample[rows]] = sensitivity(self.bank, self.grid, self.belief, rows)
+            self._found.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
 
     def _over(self, rows: Tensor) -> Tensor:
         """(m,) bool: whose patience or budget is spent."""
         spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
-        return spent | ~self._desk.affordable(self._batch.ids[self._sample[rows]])
+        return spent | ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
 
     def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
@@ -284,7 +284,7 @@ class Placement:
     def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
         """Inputs moved into the budgets of their slots."""
         threat = replace(self._threat, eps=self._radius[rows])
-        return threat.project(x, self.bank.x[rows])
+        return threat.project(x, self.cache.x[rows])
 
     def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """One query for each slot, and what follows from the answers: reward and whether the goal is reached, (m,)."""
@@ -295,7 +295,7 @@ class Placement:
         real = (norms.linf(change) > 0) | pending
         logits = self._logits[rows].clone()
         if real.any():
-            logits[real] = self._desk.scores(ids[real], x[real])
+            logits[real] = self._oracle.scores(ids[real], x[real])
         self._asked[rows] += real & ~fresh
         self._escape.look(rows, logits, y)
         height = self.rules.goal.height(logits, y, self._escape.aim[rows])
@@ -303,10 +303,10 @@ class Placement:
         effect = height - self._height[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
         asked = (real & ~fresh).nonzero()[:, 0]
-        self.belief.update(rows[asked], flat[asked], effect[asked])
+        self.posterior.update(rows[asked], flat[asked], effect[asked])
         self._mark(rows, patches, effect)
         last = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
-        reward = REWARDS[self.rules.reward](last, x, logits, height, y, self.bank.x[rows])
+        reward = REWARDS[self.rules.reward](last, x, logits, height, y, self.cache.x[rows])
         probing = self._probing[rows]
         self._blocks.learn(rows[probing], effect[probing])
         better = (effect > 0) | pending | (self._escape.kept[rows] & real)
@@ -332,12 +332,12 @@ class Placement:
         return torch.where(self._refining[rows] & ~reached | pending, 0, reward), reached
 
     def _way_out(self, rows: Tensor) -> None:
-        """What slots that are stuck ask about next: the whole input filtered, where the budget allows it, or `Escape.turn`."""
+        """What slots that are stuck ask about next: the whole input distorted, where the budget allows it, or `Escape.turn`."""
         while len(rows):
             number = self._escape.whole(rows)
             self._turn_away(rows[number == CLEAN])
             rows, number = rows[number != CLEAN], number[number != CLEAN]
-            fits = self._threat.distance.size(self.bank.inputs(rows, number) - self.bank.x[rows]) <= self._radius[rows]
+            fits = self._threat.distance.size(self.cache.inputs(rows, number) - self.cache.x[rows]) <= self._radius[rows]
             self._escape.laid[rows[fits]] = number[fits]
             rows = rows[~fits]
 
@@ -346,7 +346,7 @@ class Placement:
         y = self._batch.y[self._sample[rows]]
         anew = self._escape.turn(rows, self._logits[rows], y)
         self.assignment.clear(anew)
-        self._x[anew], self._logits[anew], self._visits[anew] = self.bank.x[anew], self._escape.clean[anew], 0
+        self._x[anew], self._logits[anew], self._visits[anew] = self.cache.x[anew], self._escape.clean[anew], 0
         self._height[rows] = self.rules.goal.height(self._logits[rows], y, self._escape.aim[rows])
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
@@ -363,15 +363,15 @@ class Placement:
         if not len(rows):
             return
         sample = self._sample[rows]
-        size = self._threat.distance.size(self._x[rows] - self.bank.x[rows])
+        size = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         new = ~self._found.reached[sample]
         self._found.steps[sample[new]] = self._asked[rows[new]]
         self._found.reached[sample] = True
         self._found.variant[sample] = self.assignment.variant[rows].to(torch.int16)
         self._found.eps[sample] = torch.minimum(size, self._radius[rows])
-        self._found.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.bank.x[rows])
+        self._found.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.cache.x[rows])
         self._found.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
-        self._found.slope[sample] = self.belief.mean[rows]
+        self._found.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size
@@ -408,19 +408,19 @@ class Placement:
         wide = places[:, :, None].expand(m, k, offers, volume)
         variants = offered[:, None, :, None].expand_as(wide)
         channels = self.grid.channels
-        values = self.bank.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, k, offers, volume)
-        clean, now = (self._at(x, rows, places) for x in (self.bank.x, self.assignment.x))
+        values = self.cache.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, k, offers, volume)
+        clean, now = (self._at(x, rows, places) for x in (self.cache.x, self.assignment.x))
         inside = self._inside[patches]
         new, old = self._legal((values - clean[:, :, :, None]) * inside[:, None, :, None], rows), (now - clean) * inside[:, None]
         old = self._legal(old, rows)
         change = new - old[:, :, :, None]
-        gain = torch.einsum("mckov,mckv->mko", change, self._at(self.belief.mean, rows, places))
+        gain = torch.einsum("mckov,mckv->mko", change, self._at(self.posterior.mean, rows, places))
         price = self._price(rows)[:, None, None] * (new.square().sum((1, 4)) - old.square().sum((1, 3))[:, :, None])
-        energy = self.belief.energy[rows[:, None, None], places] * inside
-        turned = torch.einsum("mckov,ce->mekov", change, self.belief.covariance)
+        energy = self.posterior.energy[rows[:, None, None], places] * inside
+        turned = torch.einsum("mckov,ce->mekov", change, self.posterior.covariance)
         variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
         doubt = (variance / (1 + self._stale.visits(rows, self._visits[rows]).gather(1, patches))[:, :, None]).sqrt()
-        score = gain - price + self.rules.temperature * self.belief.unit[rows, None, None] * doubt * chance
+        score = gain - price + self.rules.temperature * self.posterior.unit[rows, None, None] * doubt * chance
         still = change.abs().amax((1, 4)) == 0
         best = score.masked_fill(still, -torch.inf).max(2)
         return torch.where(best.values > -torch.inf, offered.gather(1, best.indices), CLEAN)
@@ -444,16 +444,16 @@ class Placement:
         """
         if self._threat.distance.name != "l2":
             return torch.zeros(len(rows), device=rows.device)
-        change = (self.assignment.x[rows] - self.bank.x[rows]).flatten(1)
+        change = (self.assignment.x[rows] - self.cache.x[rows]).flatten(1)
         square = change.square().sum(1)
-        worth = (self.belief.mean[rows].flatten(1) * change).sum(1).clamp_min(0)
+        worth = (self.posterior.mean[rows].flatten(1) * change).sum(1).clamp_min(0)
         full = square.sqrt() >= NEARLY * self._radius[rows]
         return torch.where(full, 0.5 * worth / square.clamp_min(1e-12), 0)
 
     def _contribution(self, rows: Tensor) -> Tensor:
         """(m, patches): what stands on each patch is foretold to bring."""
-        change = (self.assignment.x[rows] - self.bank.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
-        each = (self._legal(change, rows) * self.belief.mean[rows]).sum(1)
+        change = (self.assignment.x[rows] - self.cache.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
+        each = (self._legal(change, rows) * self.posterior.mean[rows]).sum(1)
         return (each[:, self._members] * self._inside).sum(2)
 
     def _turn(self) -> Turn:
@@ -461,7 +461,7 @@ class Placement:
         n, patches = self.alive.shape[0], len(self.grid)
         rows = torch.arange(n, device=self.alive.device)
         contribution = self._contribution(rows)
-        delta = self.assignment.x - self.bank.x
+        delta = self.assignment.x - self.cache.x
         squares = (delta.view(n, self.grid.channels, self.grid.places).square().sum(1)[:, self._members] * self._inside).sum(2)
         removal = self._price(rows)[:, None] * squares - contribution
         standing = self.assignment.variant != CLEAN
@@ -496,4 +496,4 @@ class Placement:
         return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
 
 
-__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "Placement"]
+__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "PatchEnv"]

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._shared import Variant
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.cleanup import CleanUp, Reached, clean_up
-from brinell.rlab.env import Placement
+from brinell.rlab.env import PatchEnv
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Policy
 from brinell.rlab.prior import Prior
@@ -44,7 +44,7 @@ class Played(NamedTuple):
     length: Tensor
     """(n,): distance of that before it is fitted and scaled; NaN for none."""
     map: Tensor
-    """(n, patches, filters): the sensitivity map (`rlab.sensitivity`), NaN for samples that were not played."""
+    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`), NaN for samples that were not played."""
 
     def select(self, rows: Tensor) -> "Played":
         """The same of the chosen samples."""
@@ -52,7 +52,7 @@ class Played(NamedTuple):
 
 
 def play(
-    desk: Desk,
+    oracle: Oracle,
     batch: Batch,
     threat: Threat,
     rng: Streams,
@@ -69,22 +69,22 @@ def play(
     """Play every sample once, then clean up those that reached the goal.
 
     Args:
-        desk: where the model is asked.
+        oracle: where the model is asked.
         batch: the samples.
         threat: distance and budgets.
         rng: a stream for each sample.
         grid: the patches.
         variants: what may stand on them.
         rules: how an episode goes.
-        policy: who picks. Its `picks` are those of `Placement`.
+        policy: who picks. Its `picks` are those of `PatchEnv`.
         prior: what is known of patches beforehand.
         clean: how much is spent on cleaning up; None leaves it out.
         slots: samples that advance together.
         ended: called once with what the environment counted, before clean-up.
     """
-    gradients = Gradients(desk, batch, rules.goal)
-    environment = Placement(
-        desk, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, gradients=gradients, maps=True
+    gradients = Gradients(oracle, batch, rules.goal)
+    environment = PatchEnv(
+        oracle, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, gradients=gradients, maps=True
     )
     turn = environment.reset(torch.ones_like(environment.alive))
     while bool(environment.alive.any()):
@@ -92,7 +92,7 @@ def play(
         over = ~environment.alive
         turn = environment.reset(over) if bool(over.any()) else step.turn
     found, together = environment.found, len(environment.alive)
-    del environment  # its filtered inputs would lie in memory beside those of the clean-up
+    del environment  # its distorted inputs would lie in memory beside those of the clean-up
     ended(found)
     strength, closest = torch.ones_like(found.eps), found.variant.clone()
     played = Played(
@@ -101,7 +101,7 @@ def play(
     rows = ((found.variant != CLEAN).any(1) & found.reached).nonzero()[:, 0]
     if clean is not None and len(rows):
         cleaned = clean_up(
-            desk,
+            oracle,
             batch.select(rows),
             threat.select(rows),
             rng.select(rows),

@@ -1,10 +1,10 @@
-"""The gradient at each clean input, for filters that look into the model: asked for once, whoever needs it again."""
+"""The gradient at each clean input, for distortions that look into the model: asked for once, whoever needs it again."""
 
 import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.rlab.goals import Goal
 
 
@@ -12,13 +12,13 @@ class Gradients:
     """Gradients of the way to the goal at the samples of a batch. Each costs its sample one forward and one backward.
 
     Args:
-        desk: where the model is asked.
+        oracle: where the model is asked.
         batch: the samples.
         goal: what is to rise.
     """
 
-    def __init__(self, desk: Desk, batch: Batch, goal: Goal) -> None:
-        self._desk, self._batch, self._goal = desk, batch, goal
+    def __init__(self, oracle: Oracle, batch: Batch, goal: Goal) -> None:
+        self._oracle, self._batch, self._goal = oracle, batch, goal
         self._known = torch.zeros(len(batch), dtype=torch.bool, device=batch.x.device)
         self._held = torch.zeros(0)
 
@@ -29,7 +29,7 @@ class Gradients:
         new = torch.unique(sample[~self._known[sample]])
         if len(new):
             batch = self._batch.select(new)
-            self._held[new] = self._desk.gradient(batch.ids, batch.x, self._goal.height).grad
+            self._held[new] = self._oracle.gradient(batch.ids, batch.x, self._goal.height).grad
             self._known[new] = True
         return self._held[sample]
 

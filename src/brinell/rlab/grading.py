@@ -23,13 +23,13 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.episodes import Played
 
 DOUBLINGS = 60
 """Steps of the bisection for the factor by which everything grows in the end: as many as double precision can tell apart."""
 VALUES = 2**25
-"""Filtered values that are looked at together when promises are compared."""
+"""Distorted values that are looked at together when promises are compared."""
 
 
 class Graded(NamedTuple):
@@ -42,7 +42,7 @@ class Graded(NamedTuple):
     variant: Tensor
     """(n, patches) int64: what stands on each patch, CLEAN for nothing."""
     strength: Tensor
-    """(n, patches): the share of the filter's change that is there; above 1 where everything was made to grow."""
+    """(n, patches): the share of the distortion's change that is there; above 1 where everything was made to grow."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Path:
     Args:
         clean: (n, *shape).
         threat: the domain; budgets play no part.
-        assignment: any state over the samples, for its patches and filtered inputs.
+        assignment: any state over the samples, for its patches and distorted inputs.
         standing: (n, patches) int64 what stands at the flip.
         fitted: (n, *shape) it at its full strength within the budget that it was found in.
         strength: (n,) the share of that which the flip needs.
@@ -95,7 +95,7 @@ class Path:
         return torch.where(strength == 1, self.fitted, x)
 
     def fraction(self) -> Tensor:
-        """(n,): the share of the filters' change that is there at the flip."""
+        """(n,): the share of the distortions' change that is there at the flip."""
         end = norms.l2(self.inputs(torch.ones_like(self.last)) - self.clean)
         return self.strength * norms.l2(self.fitted - self.clean) / end.clamp_min(1e-12)
 
@@ -165,32 +165,32 @@ def path(batch: Batch, threat: Threat, rng: Streams, *, grid: PatchGrid, variant
         variants: what may stand on them.
         played: what became of them.
     """
-    bank = Bank(batch.x, threat.domain, variants, rng.fold("filters"))
-    assignment = Assignment(grid, bank)
+    cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
+    assignment = Assignment(grid, cache)
     rows = torch.arange(len(batch), device=batch.x.device)
     standing = played.variant.long()
     end = assignment.render(rows, standing)
     fitted = replace(threat, eps=played.eps).project(end.clone(), batch.x)
-    promise, offered = _promises(bank, grid, played.slope, rng.fold("grading"))
+    promise, offered = _promises(cache, grid, played.slope, rng.fold("grading"))
     promise = torch.where(offered == CLEAN, -torch.inf, promise).masked_fill(standing != CLEAN, torch.inf)
     order = promise.argsort(dim=1, descending=True, stable=True)
     return Path(batch.x, threat, assignment, standing, fitted, played.strength, order, offered)
 
 
-def _promises(bank: Bank, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
+def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
     """(n, patches): the most that a variant is foretold to bring on each patch for its length, and which it is.
 
     Where nothing is foretold chance decides, and where no variant changes anything it is CLEAN.
     """
-    n, patches = len(bank), len(grid)
+    n, patches = len(cache), len(grid)
     members, inside = grid.members.to(slope.device), grid.inside.to(slope.device)
     best, which = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
-    chance = rng.uniform(len(bank.variants), patches)
+    chance = rng.uniform(len(cache.variants), patches)
     size = max(1, VALUES // slope[0].numel())
     for row in range(n):
         jitter = 1e-6 * slope[row].norm() + 1e-12
-        for numbers in torch.split(torch.arange(len(bank.variants), device=slope.device), size):
-            change = bank.inputs(torch.full_like(numbers, row), numbers) - bank.x[row]
+        for numbers in torch.split(torch.arange(len(cache.variants), device=slope.device), size):
+            change = cache.inputs(torch.full_like(numbers, row), numbers) - cache.x[row]
             change = change.view(len(numbers), grid.channels, grid.places)
             gain, square = (change * slope[row]).sum(1), change.square().sum(1)
             gain, square = ((values[:, members] * inside).sum(2) for values in (gain, square))

@@ -1,4 +1,4 @@
-"""RLAB's decision process as a `gymnasium.Env`: one slot of `Placement`, for the algorithms of other libraries.
+"""RLAB's decision process as a `gymnasium.Env`: one slot of `PatchEnv`, for the algorithms of other libraries.
 
 Each episode is one sample of a batch, with a ledger of its own that counts and judges its queries. Rewards, ends and the meaning
 of an action are those of `rlab.env`.
@@ -14,12 +14,12 @@ from gymnasium.spaces import Box, Dict, MultiDiscrete
 from brinell.core.batch import Batch
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._shared import Variant
-from brinell.rlab.env import ADD, FILTER, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, Placement
+from brinell.rlab.env import ADD, FILTER, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, PatchEnv
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
 
@@ -27,21 +27,21 @@ Array = np.ndarray[Any, Any]
 DEFAULT = Rules()
 
 
-class PlacementEnv(gymnasium.Env[dict[str, Array], Array]):
+class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     """Place distortions on one sample after another.
 
     Observation: `patch` (patches, PATCH_FEATURES) and `whole` (WHOLE_FEATURES,), float32, every value finite.
 
-    Action: MultiDiscrete: patches to add to, then patches to clear, then the choice of filter and severity. Among patches the
+    Action: MultiDiscrete: patches to add to, then patches to clear, then the choice of distortion and severity. Among patches the
     number `len(grid)` means none; of picks of the same patch the first counts. Picks that are not possible are struck out. The
-    last number is 0 for any filter, else 1 + the position of a pair of filter and severity in `variants`; where there is one pair
+    last number is 0 for any distortion, else 1 + the position of a pair of distortion and severity in `variants`; where there is one pair
     alone it is always 0.
 
     `info["action_mask"]` has for each number an int8 array of what is possible, as `action_space.sample` reads it.
     `info["queries"]` counts the forwards of the episode; `info["reached"]` says whether the goal was reached.
 
     Args:
-        target: the model.
+        model: the model.
         batch: the samples; those that the model gets wrong are passed over at a reset.
         threat: distance and largest budget of each.
         grid: the patches.
@@ -51,13 +51,13 @@ class PlacementEnv(gymnasium.Env[dict[str, Array], Array]):
         queries: forwards that an episode may cost; None for no limit.
 
     Raises:
-        RequestError: no sample, a goal that the model cannot reach, or filters that do not fit.
-        ContractError: a filter that breaks its contract.
+        RequestError: no sample, a goal that the model cannot reach, or distortions that do not fit.
+        ContractError: a distortion that breaks its contract.
     """
 
     def __init__(
         self,
-        target: Target,
+        model: Model,
         batch: Batch,
         threat: Threat,
         grid: PatchGrid,
@@ -72,9 +72,9 @@ class PlacementEnv(gymnasium.Env[dict[str, Array], Array]):
             raise RequestError("there is no sample to place anything on: name data that holds some")
         if queries is not None and queries < 2:
             raise RequestError(f"queries is {queries}: the clean input takes one, and a step one more")
-        self._target, self._batch, self._threat, self._grid = target, batch, threat, grid
+        self._model, self._batch, self._threat, self._grid = model, batch, threat, grid
         self._variants, self._rules, self._prior, self._queries = variants, rules, prior, queries
-        patches, (adds, removals, _) = len(grid), Placement.picks_of(rules, grid)
+        patches, (adds, removals, _) = len(grid), PatchEnv.picks_of(rules, grid)
         self._split = (adds, adds + removals)
         self._ledger, self._placement = self._begin(0, 0)
         self._turn = self._placement.reset(torch.zeros_like(self._placement.alive))
@@ -84,14 +84,14 @@ class PlacementEnv(gymnasium.Env[dict[str, Array], Array]):
         self.observation_space = boxes
         self.action_space = MultiDiscrete([patches + 1] * (adds + removals) + [families])
 
-    def _begin(self, row: int, seed: int) -> tuple[Ledger, Placement]:
+    def _begin(self, row: int, seed: int) -> tuple[Ledger, PatchEnv]:
         rows = torch.tensor([row], device=self._batch.x.device)
         one, threat = self._batch.select(rows), self._threat.select(rows)
         one = Batch(ids=torch.zeros_like(rows), x=one.x, y=one.y)
-        ledger = Ledger(self._target, one, threat, access=Access.SCORES, queries=self._queries)
+        ledger = Ledger(self._model, one, threat, access=Access.SCORES, queries=self._queries)
         rng = Streams.of(seed, rows).fold("placement")
-        environment = Placement(
-            ledger.desk(),
+        environment = PatchEnv(
+            ledger.oracle(),
             ledger.batch,
             ledger.threat,
             self._grid,
@@ -168,4 +168,4 @@ def _distinct(picks: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     return torch.where(padded.gather(1, picks) & ~earlier, picks, -1)
 
 
-__all__ = ["PlacementEnv"]
+__all__ = ["GymnasiumPatchEnv"]

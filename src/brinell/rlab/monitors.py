@@ -50,7 +50,7 @@ def monitors(found: Found, budget: Tensor) -> Sequence[Monitored]:
     """Look at the episodes of a batch that have ended.
 
     Args:
-        found: what the environment knows of them, from `Placement.found`.
+        found: what the environment knows of them, from `PatchEnv.found`.
         budget: (n,) the budgets that the episodes began with; infinite for none.
     """
     return _same_patches(found), _cancelling(found), _distance(found, budget)
@@ -103,7 +103,7 @@ def _distance(found: Found, budget: Tensor) -> Monitored:
         text = (
             f"the goal was reached on {reached} of {n} samples, and {int(full.sum())} of {int(failed.sum())} failures ended with"
         )
-        text += " a full budget: other or more severe filters may do what more steps will not"
+        text += " a full budget: other or more severe distortions may do what more steps will not"
     return Monitored(Sign.DISTANCE, reached / n, RARE, seen, text)
 
 

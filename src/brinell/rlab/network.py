@@ -14,10 +14,10 @@ from brinell.rlab.layers import linear, seeded
 
 
 class PatchNetwork(nn.Module):
-    """Features of a turn to `Heads` for adding, removing and the choice of a filter.
+    """Features of a turn to `Heads` for adding, removing and the choice of a distortion.
 
     Args:
-        families: options of the filter branch; 1 where there is no choice.
+        families: options of the distortion branch; 1 where there is no choice.
         width: units of each layer.
         scale: of the controls' ranking, which stands below what is learned: 1 for logits, a typical advantage for DQN.
         seed: of the first weights. Those of the heads are zero: the first picks are those of `controls.Greedy`.
@@ -52,7 +52,7 @@ class PatchNetwork(nn.Module):
 
 
 FREELY = 3.0
-"""Logit by which any filter is preferred to a certain one before anything is learned."""
+"""Logit by which any distortion is preferred to a certain one before anything is learned."""
 SHARP = 20.0
 """Logits for a removal's promise of 1."""
 

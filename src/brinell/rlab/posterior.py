@@ -17,7 +17,7 @@ RIDGE = 1e-12
 """Below every squared change that a query asks about, so that nothing is divided by zero."""
 
 
-class Belief:
+class Posterior:
     """The linear models of n slots.
 
     Args:
@@ -69,4 +69,4 @@ class Belief:
         self._count[rows] += 1
 
 
-__all__ = ["Belief"]
+__all__ = ["Posterior"]

@@ -2,7 +2,7 @@
 
 The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` foretells, up to a factor for each
 input; energies and channel covariance are those under which the answers are likeliest. All of it are queries, counted by the
-ledger behind the desk.
+ledger behind the oracle.
 """
 
 from typing import NamedTuple
@@ -12,17 +12,17 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions._shared import Variant
-from brinell.rlab.cache import Bank
+from brinell.rlab.cache import DistortionCache
 from brinell.rlab.content import describe
 from brinell.rlab.goals import MISTAKE, Goal
 from brinell.rlab.prior import Prior
 
 KINDS = 12
-"""Variants, about, that are tried: of each filter and severity some."""
+"""Variants, about, that are tried: of each distortion and severity some."""
 TOGETHER = 4
 """Patches that one probe distorts."""
 
@@ -41,7 +41,7 @@ class Probes(NamedTuple):
 
 
 def probe(
-    desk: Desk,
+    oracle: Oracle,
     batch: Batch,
     domain: Domain,
     grid: PatchGrid,
@@ -54,7 +54,7 @@ def probe(
     """Ask about each clean input, and about `probes` random distortions of a few patches each.
 
     Args:
-        desk: where the model is asked; it must allow every distortion.
+        oracle: where the model is asked; it must allow every distortion.
         batch: the samples.
         domain: where they live.
         grid: the patches.
@@ -65,10 +65,10 @@ def probe(
     """
     variants = variants[
         :: max(1, len(variants) // KINDS)
-    ]  # a bank makes all that a filter offers, and the rest teaches nothing new
-    bank = Bank(batch.x, domain, variants, rng.fold("filters"))
+    ]  # a cache makes all that a distortion offers, and the rest teaches nothing new
+    cache = DistortionCache(batch.x, domain, variants, rng.fold("filters"))
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
-    base = goal.height(desk.scores(batch.ids, batch.x), batch.y)
+    base = goal.height(oracle.scores(batch.ids, batch.x), batch.y)
     members, inside = grid.members.to(batch.x.device), grid.inside.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
     together = min(TOGETHER, len(grid))
@@ -79,14 +79,14 @@ def probe(
         variant = here.fold("variant").integers(len(variants), together)
         places = members[chosen]
         flat = places.flatten(1)
-        values = bank.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
+        values = cache.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
         x = clean.scatter(2, flat[:, None].expand_as(values), values)
         # Where patches overlap the later one was written: what counts is what the model was shown.
         index = flat[:, None].expand_as(values)
         change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * inside[chosen][:, None]
         patches.append(chosen)
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
-        effects.append(goal.height(desk.scores(batch.ids, x.view_as(batch.x)), batch.y) - base)
+        effects.append(goal.height(oracle.scores(batch.ids, x.view_as(batch.x)), batch.y) - base)
     return Probes(describe(batch.x, grid), torch.stack(patches, 1), torch.stack(moments, 1), torch.stack(effects, 1))
 
 
@@ -97,7 +97,7 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     each = energy.gather(1, probes.patches.flatten(1)).view(n, count, together)
     trace = torch.einsum("npkce,ce->npk", probes.moments, prior.channel_covariance())
     variance = (each * trace).sum(2)
-    real = variance > 1e-10  # a filter may change nothing
+    real = variance > 1e-10  # a distortion may change nothing
     variance = variance.clamp_min(1e-10)
     weight = real / real.sum(1, keepdim=True).clamp_min(1)
     factor = (probes.effect.square() / variance * weight).sum(1).clamp_min(1e-12)

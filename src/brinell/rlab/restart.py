@@ -1,7 +1,7 @@
 """Ways out for an episode that is stuck: one that gains nothing, or too little to arrive.
 
 A step is kept where it helps, so an episode climbs to the nearest top and stays there. Most often that is a top towards the class
-that was second from the start. The ways out are taken in turns: first wholly filtered inputs, those that the budget allows; then,
+that was second from the start. The ways out are taken in turns: first wholly distorted inputs, those that the budget allows; then,
 one after the other, a large step from where the episode stands that is kept whatever it brings, and a new beginning from the
 clean input towards another class. What was learned about the input is kept throughout.
 """

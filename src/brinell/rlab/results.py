@@ -28,7 +28,7 @@ class Found(NamedTuple):
     slope: Tensor
     """(n, channels, places): the linear model's gradient then, by which distortions that do not stand are foretold."""
     map: Tensor
-    """(n, patches, filters): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
+    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
     visits: Tensor
     """(n, patches) int32: how often each patch was changed in an input that was asked about, kept or not."""
     given: Tensor
@@ -39,8 +39,8 @@ class Found(NamedTuple):
     """(n,): distance of the input at which the episode ended."""
 
 
-def nothing_found(eps: Tensor, grid: PatchGrid, filters: int) -> Found:
-    """Before the first step, for budgets (n,), the patches of a grid and so many filters."""
+def nothing_found(eps: Tensor, grid: PatchGrid, distortions: int) -> Found:
+    """Before the first step, for budgets (n,), the patches of a grid and so many distortions."""
     n, patches, counts = len(eps), len(grid), torch.zeros(3, len(eps), dtype=torch.int64, device=eps.device)
     return Found(
         reached=torch.zeros(n, dtype=torch.bool, device=eps.device),
@@ -50,7 +50,7 @@ def nothing_found(eps: Tensor, grid: PatchGrid, filters: int) -> Found:
         steps=counts[0],
         value=torch.zeros(n, patches, device=eps.device),
         slope=torch.zeros(n, grid.channels, grid.places, device=eps.device),
-        map=torch.full((n, patches, filters), torch.nan, device=eps.device),
+        map=torch.full((n, patches, distortions), torch.nan, device=eps.device),
         visits=torch.zeros(n, patches, dtype=torch.int32, device=eps.device),
         given=counts[1],
         taken=counts[2],

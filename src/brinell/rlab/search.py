@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.ledger import Desk
+from brinell.core.ledger import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, Bank
+from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.goals import MISTAKE, Goal
 from brinell.rlab.rewards import dilution
 
@@ -77,7 +77,7 @@ class Searched(NamedTuple):
 
 
 def search(
-    desk: Desk,
+    oracle: Oracle,
     batch: Batch,
     threat: Threat,
     rng: Streams,
@@ -90,7 +90,7 @@ def search(
     """Search sample by sample.
 
     Args:
-        desk: where the model is asked.
+        oracle: where the model is asked.
         batch: the samples.
         threat: distance and budgets.
         rng: a stream for each sample.
@@ -100,7 +100,7 @@ def search(
         goal: when a sample is done.
     """
     ends = [
-        _One(desk, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings, goal).run()
+        _One(oracle, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings, goal).run()
         for row in torch.split(torch.arange(len(batch), device=batch.x.device), 1)
     ]
     return Searched(*(torch.cat(column) for column in zip(*ends, strict=True)))
@@ -111,7 +111,7 @@ class _One:
 
     def __init__(
         self,
-        desk: Desk,
+        oracle: Oracle,
         batch: Batch,
         threat: Threat,
         rng: Streams,
@@ -120,9 +120,9 @@ class _One:
         settings: TreeSearch,
         goal: Goal,
     ) -> None:
-        self.desk, self.batch, self.threat, self.settings, self.goal = desk, batch, threat, settings, goal
+        self.oracle, self.batch, self.threat, self.settings, self.goal = oracle, batch, threat, settings, goal
         self.grid, self.kinds = grid, len(variants)
-        self.assignment = Assignment(grid, Bank(batch.x, threat.domain, variants, rng.fold("filters")))
+        self.assignment = Assignment(grid, DistortionCache(batch.x, threat.domain, variants, rng.fold("filters")))
         self.reached = False
 
     def run(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -191,12 +191,12 @@ class _One:
     def ask(self, x: Tensor) -> Tensor:
         """What inputs (m, *shape) are worth, up to the first that reaches the goal or the last that can be paid."""
         ids = self.batch.ids.expand(len(x))
-        ids = ids[self.desk.affordable(ids)]
+        ids = ids[self.oracle.affordable(ids)]
         x, y = x[: len(ids)], self.batch.y.expand(len(ids))
         if not len(ids):
             return torch.zeros(0, device=x.device)
         threat = replace(self.threat, eps=self.threat.eps.expand(len(ids)))
-        logits = self.desk.scores(ids, threat.project(x, self.batch.x.expand_as(x)))
+        logits = self.oracle.scores(ids, threat.project(x, self.batch.x.expand_as(x)))
         there = (self.goal.height(logits, y) > 0).nonzero()[:, 0]
         if len(there):
             self.reached, logits = True, logits[: int(there[0]) + 1]

@@ -1,6 +1,6 @@
-"""The sensitivity map: how much each filter on each patch alone is expected to move the way to the goal.
+"""The sensitivity map: how much each distortion on each patch alone is expected to move the way to the goal.
 
-Of each filter one severity and a few draws are looked at. What the linear model foretells of a variant has a mean and, from its
+Of each distortion one severity and a few draws are looked at. What the linear model foretells of a variant has a mean and, from its
 prior, a deviation; the map holds the root of the mean square of both over the draws. So a patch of which nothing was learned
 stands there with what is known beforehand, and the map costs no query.
 """
@@ -12,40 +12,40 @@ from torch import Tensor
 
 from brinell.core.patches import PatchGrid
 from brinell.distortions._shared import Variant
-from brinell.rlab.cache import Bank
-from brinell.rlab.posterior import Belief
+from brinell.rlab.cache import DistortionCache
+from brinell.rlab.posterior import Posterior
 
 DRAWS = 4
-"""Draws of each filter that are looked at."""
+"""Draws of each distortion that are looked at."""
 
 
 def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
-    """For each filter, in the order in which they come, the variants by which it is judged: of its middle severity."""
+    """For each distortion, in the order in which they come, the variants by which it is judged: of its middle severity."""
     groups = []
-    for one in {id(variant.filter): variant.filter for variant in variants}.values():
-        severities = sorted({variant.severity for variant in variants if variant.filter is one})
+    for one in {id(variant.distortion): variant.distortion for variant in variants}.values():
+        severities = sorted({variant.severity for variant in variants if variant.distortion is one})
         middle = severities[len(severities) // 2]
-        numbers = [number for number, other in enumerate(variants) if other.filter is one and other.severity == middle]
+        numbers = [number for number, other in enumerate(variants) if other.distortion is one and other.severity == middle]
         groups.append(numbers[:DRAWS])
     return groups
 
 
-def sensitivity(bank: Bank, grid: PatchGrid, belief: Belief, rows: Tensor) -> Tensor:
-    """(m, patches, filters): the expected size of the effect of each filter on each patch of the slots `rows` (m,), in logits."""
+def sensitivity(cache: DistortionCache, grid: PatchGrid, posterior: Posterior, rows: Tensor) -> Tensor:
+    """(m, patches, distortions): the expected size of the effect of each distortion on each patch of the slots `rows` (m,), in logits."""
     members, inside = grid.members.to(rows.device), grid.inside.to(rows.device)
-    clean, mean, energy = bank.x[rows], belief.mean[rows], belief.energy[rows]
-    unit = belief.unit[rows].square()[:, None]
+    clean, mean, energy = cache.x[rows], posterior.mean[rows], posterior.energy[rows]
+    unit = posterior.unit[rows].square()[:, None]
 
     def of_patches(places: Tensor) -> Tensor:
         return (places[:, members] * inside).sum(2)
 
     maps = []
-    for numbers in looked_at(bank.variants):
+    for numbers in looked_at(cache.variants):
         total = torch.zeros(len(rows), len(grid), device=rows.device)
         for number in numbers:
-            change = (bank.inputs(rows, torch.full_like(rows, number)) - clean).view(len(rows), grid.channels, grid.places)
+            change = (cache.inputs(rows, torch.full_like(rows, number)) - clean).view(len(rows), grid.channels, grid.places)
             foretold = of_patches((change * mean).sum(1))
-            turned = torch.einsum("mcp,ce->mep", change, belief.covariance)
+            turned = torch.einsum("mcp,ce->mep", change, posterior.covariance)
             total += foretold.square() + unit * of_patches((turned * change).sum(1).clamp_min(0) * energy)
         maps.append((total / len(numbers)).sqrt())
     return torch.stack(maps, 2)

@@ -13,7 +13,7 @@ from brinell.core.batch import Batch
 from brinell.core.eot import Looks
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -21,7 +21,7 @@ from brinell.distortions._shared import Variant
 from brinell.rlab.a2c import A2C, A2CSettings
 from brinell.rlab.agent import Agent
 from brinell.rlab.dqn import DQN, DQNSettings
-from brinell.rlab.env import Placement
+from brinell.rlab.env import PatchEnv
 from brinell.rlab.families import families
 from brinell.rlab.layers import seeded
 from brinell.rlab.network import PatchNetwork
@@ -80,15 +80,15 @@ class Report(NamedTuple):
 Tell = Callable[[Report], None]
 
 
-def correct(target: Target, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> torch.Tensor:
+def correct(model: Model, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> torch.Tensor:
     """(n,) bool: which inputs the model classifies correctly; one query each."""
-    looks = Looks(target, 1, batch_size)
+    looks = Looks(model, 1, batch_size)
     with torch.no_grad():
         return torch.cat([looks.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
 
 
 def teach(
-    target: Target,
+    model: Model,
     batch: Batch,
     threat: Threat,
     grid: PatchGrid,
@@ -104,7 +104,7 @@ def teach(
     """An agent that has learned on these inputs.
 
     Args:
-        target: the model; its scores are all that is seen.
+        model: the model; its scores are all that is seen.
         batch: correctly classified inputs.
         threat: distance and budget of the episodes.
         grid: the patches.
@@ -127,7 +127,7 @@ def teach(
             "lessons": asdict(lessons),
             "rules": asdict(rules),
             "patch": list(grid.patch),
-            "filters": sorted({type(variant.filter).__name__ for variant in variants}),
+            "distortions": sorted({type(variant.distortion).__name__ for variant in variants}),
             "inputs": len(batch),
             "training_queries": {"probes": before["probes"] + probing, "steps": before["steps"] + asked - probing},
             "curve": curve,
@@ -138,7 +138,7 @@ def teach(
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
     slots = min(lessons.slots, len(batch))
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
-    ledger = Ledger(target, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
+    ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
     told = begun.about or {} if begun else {}
     before = {"probes": 0, "steps": 0} | told.get("training_queries", {})
@@ -155,8 +155,8 @@ def teach(
         keep(agent())
         if done:  # other episodes than those that were played
             rng = rng.fold(f"after {len(curve)} reports")
-        environment = Placement(
-            ledger.desk(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, cycle=True
+        environment = PatchEnv(
+            ledger.oracle(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, cycle=True
         )
         scale = ADVANTAGE if lessons.algorithm == "dqn" else 1.0
         network = network or PatchNetwork(families(variants), scale=scale, seed=lessons.seed)
@@ -184,7 +184,7 @@ def _fit(
     rows = torch.arange(len(batch), device=batch.x.device)
     parts = []
     for part in torch.split(rows, lessons.slots):
-        found = probe(ledger.desk(), batch.select(part), threat.domain, grid, variants, rng.select(part), probes=lessons.probes)
+        found = probe(ledger.oracle(), batch.select(part), threat.domain, grid, variants, rng.select(part), probes=lessons.probes)
         parts.append(found)
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
@@ -198,7 +198,7 @@ def _fit(
     yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.forwards.sum())})
 
 
-def _trainer(lessons: Lessons, network: PatchNetwork, environment: Placement, seed: int) -> Trainer:
+def _trainer(lessons: Lessons, network: PatchNetwork, environment: PatchEnv, seed: int) -> Trainer:
     if lessons.algorithm == "dqn":
         settings = DQNSettings(
             epsilon_start=0.2,

@@ -48,9 +48,9 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
             progress.message(f"note: {plan.dataset.name}: {note}")
         for source in plan.models:
             started = time.perf_counter()
-            target = source.open()
-            with session(target, plan.device):
-                found = ModelAudit(plan, source, target, folder, progress)()
+            model = source.open()
+            with session(model, plan.device):
+                found = ModelAudit(plan, source, model, folder, progress)()
             folder.manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in found.items()]
             seconds = folder.manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started
             folder.manifest["seconds"][source.name] = seconds
@@ -71,8 +71,8 @@ def _check_same(folder: Run, plan: Plan) -> None:
     if changed:
         words = ", ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
         raise RequestError(f"{folder.path} holds another run ({words}): choose another --out")
-    if (folder.manifest.get("advised") or {}).get("digest") != (plan.advised or {}).get("digest"):
-        raise RequestError(f"other budgets are advised now than when {folder.path} began: choose another --out")
+    if (folder.manifest.get("recommended") or {}).get("digest") != (plan.recommended or {}).get("digest"):
+        raise RequestError(f"other budgets are recommended now than when {folder.path} began: choose another --out")
     was = folder.manifest["data"]["digest"], {model["name"]: model["digest"] for model in folder.manifest["models"]}
     if was != (plan.data_digest, {model.name: model.facts["digest"] for model in plan.models}):
         raise RequestError(f"the data or the weights have changed since {folder.path} began: choose another --out")
@@ -110,7 +110,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),
         "eps_text": list(plan.budgets.texts),
-        "advised": plan.advised,
+        "recommended": plan.recommended,
         "stages": stages,
         "skipped": [
             {"model": model.name, "stage": name, "why": why} for model in plan.models for name, why in model.skipped.items()

@@ -101,9 +101,9 @@ def _attack(
     problem = linear_problem(kind, distance.name)
     rows = torch.arange(len(problem.batch)) if rows is None else rows
     batch = Batch(ids=torch.arange(len(rows)), x=problem.batch.x[rows].clone(), y=problem.batch.y[rows])
-    threat = Threat(distance=distance, eps=factor * problem.margin[rows], domain=problem.target.domain)
+    threat = Threat(distance=distance, eps=factor * problem.margin[rows], domain=problem.model.domain)
     ledger = Ledger(
-        problem.target,
+        problem.model,
         batch,
         threat,
         access=attack.access,
@@ -112,7 +112,7 @@ def _attack(
         minimal=attack.family == "minimal",
     )
     try:
-        attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
+        attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
     except BrinellError as error:
         raise _broken(attack, f"broke its contract on {kind} inputs in {distance.name}: {error}") from error
     except Exception as error:
@@ -122,7 +122,7 @@ def _attack(
 
 def _leaves_all_as_it_was(attack: Attack, kind: Kind, distance: Distance) -> None:
     problem = linear_problem(kind, distance.name)
-    weights = problem.target.digest()
+    weights = problem.model.digest()
     # The generators' states are looked at, never set: the rule is that an attack leaves them alone.
     before = (torch.get_rng_state(), random.getstate(), np.random.get_state())  # noqa: NPY002
     run = _attack(attack, kind, distance, factor=1.05)
@@ -131,15 +131,15 @@ def _leaves_all_as_it_was(attack: Attack, kind: Kind, distance: Distance) -> Non
         raise _broken(attack, "drew from a global random generator; draw from the streams it is given")
     if not torch.equal(run.problem.batch.x, problem.batch.x) or not torch.equal(run.problem.batch.y, problem.batch.y):
         raise _broken(attack, "wrote into the clean inputs or labels")
-    if run.problem.target.digest() != weights:
+    if run.problem.model.digest() != weights:
         raise _broken(attack, "changed the weights of the model")
-    if run.problem.target.seen != int(run.ledger.forwards.sum()):
+    if run.problem.model.seen != int(run.ledger.forwards.sum()):
         raise _broken(attack, "called the model around the ledger")
 
 
 def _costs_what_it_says(attack: Attack, kind: Kind, distance: Distance) -> None:
     run = _attack(attack, kind, distance, factor=0.5)
-    forwards, backwards = attack.cost(run.problem.target.classes)
+    forwards, backwards = attack.cost(run.problem.model.classes)
     if int(run.ledger.forwards.max()) > forwards or int(run.ledger.backwards.max()) > backwards:
         spent = f"{int(run.ledger.forwards.max())} forwards and {int(run.ledger.backwards.max())} backwards"
         raise _broken(attack, f"spent {spent} on a sample and says that it costs {forwards} and {backwards} at most")
@@ -170,7 +170,7 @@ def _finds_what_it_must(attack: Attack, kind: Kind, distance: Distance) -> None:
 
 def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: int) -> int:
     """How many samples uniform noise fools within as many tries."""
-    threat = Threat(distance=distance, eps=factor * problem.margin, domain=problem.target.domain)
+    threat = Threat(distance=distance, eps=factor * problem.margin, domain=problem.model.domain)
     fooled = torch.zeros(len(problem.batch), dtype=torch.bool)
     streams = Streams.of(1, problem.batch.ids)
     for trial in range(min(tries, 50)):
@@ -180,7 +180,7 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
         else:
             delta = distance.sample(stream, shape) * per_sample(threat.eps, problem.batch.x)
         x = threat.project(problem.batch.x + delta, problem.batch.x)
-        fooled |= problem.target.predict(x).argmax(1) != problem.batch.y
+        fooled |= problem.model.predict(x).argmax(1) != problem.batch.y
     return int(fooled.sum())
 
 

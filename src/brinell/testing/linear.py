@@ -19,7 +19,7 @@ LARGEST = {"linf": 0.02, "l2": 0.1, "l1": 0.2, "l0": 2.5, "embedding": 0.1}
 file is the input itself."""
 
 
-class LinearTarget:
+class LinearModel:
     """`logits = W x + b` on flattened inputs; counts the rows that it was shown, whoever asked.
 
     Args:
@@ -71,9 +71,9 @@ class LinearTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearProblem:
-    """A linear target with samples that it gets right, all margins well inside the bounds."""
+    """A linear model with samples that it gets right, all margins well inside the bounds."""
 
-    target: LinearTarget
+    model: LinearModel
     batch: Batch
     margin: Tensor
     """(n,): exact margins in the distance asked for."""
@@ -94,7 +94,7 @@ def linear_problem(kind: Kind, distance: str, *, n: int = 24, classes: int = 5, 
     bias = torch.full((classes,), -40.0)
     bias[:2] = 0.0
     bias -= 0.5 * weight.sum(1)
-    target = LinearTarget(weight, bias, domain)
+    model = LinearModel(weight, bias, domain)
     x = 0.45 + 0.1 * draw.fold("x").uniform(n, features)[0]
     # Move along the difference of the two weights until the signed gap is the wanted one.
     normal = weight[0] - weight[1]
@@ -104,4 +104,4 @@ def linear_problem(kind: Kind, distance: str, *, n: int = 24, classes: int = 5, 
     gap = x @ normal + bias[0] - bias[1]
     x = x + ((wanted - gap) / normal.pow(2).sum())[:, None] * normal
     batch = Batch(ids=torch.arange(n), x=x.reshape(n, *shape), y=(side < 0).long())
-    return LinearProblem(target=target, batch=batch, margin=target.margin(batch.x, batch.y, distance))
+    return LinearProblem(model=model, batch=batch, margin=model.margin(batch.x, batch.y, distance))

@@ -5,7 +5,7 @@ import torch
 
 from brinell.core.contracts import Dataset
 from brinell.core.errors import ContractError
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance
@@ -76,7 +76,7 @@ def check_dataset(dataset: Dataset) -> None:
     demand(dataset.digest() == dataset.digest() and len(dataset.digest()) >= 16, "has no stable digest")
 
 
-def check_target(target: Target) -> None:
+def check_model(model: Model) -> None:
     """Answers are finite logits of the right shape, the same alone as in company, and change nothing.
 
     Raises:
@@ -85,22 +85,22 @@ def check_target(target: Target) -> None:
 
     def demand(holds: bool, rule: str) -> None:
         if not holds:
-            raise ContractError(f"target {target.name} {rule}")
+            raise ContractError(f"model {model.name} {rule}")
 
-    low, high = target.domain.bounds()
-    x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*target.domain.shape)
-    before, shown = target.digest(), x.clone()
+    low, high = model.domain.bounds()
+    x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*model.domain.shape)
+    before, shown = model.digest(), x.clone()
     with torch.no_grad():
-        logits = target.predict(x)
+        logits = model.predict(x)
         demand(torch.equal(x, shown), "writes into its inputs")
-        again = target.predict(x)
-        alone = torch.cat([target.predict(one[None]) for one in x])
-    demand(logits.shape == (4, target.classes), f"answers {tuple(logits.shape)}, not (4, {target.classes})")
+        again = model.predict(x)
+        alone = torch.cat([model.predict(one[None]) for one in x])
+    demand(logits.shape == (4, model.classes), f"answers {tuple(logits.shape)}, not (4, {model.classes})")
     demand(bool(torch.isfinite(logits).all()), "answers NaN or infinity")
     demand(torch.equal(logits, again), "answers differently twice")
     demand(torch.allclose(logits, alone, rtol=1e-3, atol=1e-4), "answers differently in other company")
-    demand(target.digest() == before, "changes when asked")
-    if target.access == Access.GRADIENTS:
+    demand(model.digest() == before, "changes when asked")
+    if model.access == Access.GRADIENTS:
         leaf = x.clone().requires_grad_()
-        (grad,) = torch.autograd.grad(target.predict(leaf).sum(), leaf)
+        (grad,) = torch.autograd.grad(model.predict(leaf).sum(), leaf)
         demand(bool(torch.isfinite(grad).all()), "has no finite input gradient")

@@ -35,15 +35,15 @@ def _linear(n=12, seed=0):
         return torch.stack([z, -z], 1)
 
     x = 0.5 + 0.05 * torch.randn(n, 2, 6, 6, generator=rng)
-    target = Recorder(logits, DOMAIN)
+    model = Recorder(logits, DOMAIN)
     y = logits(x).argmax(1)
-    return target, Batch(ids=torch.arange(n), x=x, y=y)
+    return model, Batch(ids=torch.arange(n), x=x, y=y)
 
 
-def _teach(algorithm, target, batch, begun=None, **lessons):
-    noise = plugins.build("filter", "gaussian-noise", {})
+def _teach(algorithm, model, batch, begun=None, **lessons):
+    noise = plugins.build("distortion", "gaussian-noise", {})
     return teach(
-        target,
+        model,
         batch,
         threat_of(0.5, "l2", DOMAIN, n=len(batch)),
         PatchGrid.over(DOMAIN, 2),
@@ -56,11 +56,11 @@ def _teach(algorithm, target, batch, begun=None, **lessons):
 
 @pytest.mark.parametrize("algorithm", ["none", "dqn", "ppo", "a2c"])
 def test_every_training_query_is_counted(algorithm):
-    target, batch = _linear()
-    agent = _teach(algorithm, target, batch, steps=300)
+    model, batch = _linear()
+    agent = _teach(algorithm, model, batch, steps=300)
     counted = agent.about["training_queries"]
     assert counted["probes"] == len(batch) * 5  # the clean input and four probes
-    assert sum(counted.values()) == target.seen
+    assert sum(counted.values()) == model.seen
     assert (counted["steps"] > 200) == (algorithm != "none")
     assert (agent.network is None) == (algorithm == "none")
 
@@ -73,8 +73,8 @@ def test_training_for_steps_repeats_exactly():
 
 
 def test_the_prior_finds_the_corner_that_matters():
-    target, batch = _linear(n=64)
-    agent = _teach("none", target, batch, probes=12, fits=300)
+    model, batch = _linear(n=64)
+    agent = _teach("none", model, batch, probes=12, fits=300)
     # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
     assert agent.prior.covariance_for(2) is not None
     assert agent.prior.covariance_for(3) is None
@@ -83,12 +83,12 @@ def test_the_prior_finds_the_corner_that_matters():
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "a2c"])
 def test_a_training_that_goes_on_counts_from_where_it_stopped(algorithm):
     """The prior is not learned anew, the network is the one that was left, and every query of both parts is counted."""
-    target, batch = _linear()
-    first = _teach(algorithm, target, batch, steps=200)
+    model, batch = _linear()
+    first = _teach(algorithm, model, batch, steps=200)
     prior = {name: value.clone() for name, value in first.prior.state_dict().items()}
-    whole = _teach(algorithm, target, batch, steps=500, begun=first)
+    whole = _teach(algorithm, model, batch, steps=500, begun=first)
     assert all(torch.equal(value, prior[name]) for name, value in whole.prior.state_dict().items())
-    assert sum(whole.about["training_queries"].values()) == target.seen
+    assert sum(whole.about["training_queries"].values()) == model.seen
     assert whole.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
     curves = first.about["curve"], whole.about["curve"]
     assert curves[1][: len(curves[0])] == curves[0] and len(curves[1]) > len(curves[0])
@@ -99,24 +99,24 @@ def test_a_training_that_goes_on_counts_from_where_it_stopped(algorithm):
 
 
 def test_a_training_that_was_long_enough_is_left_as_it_is():
-    target, batch = _linear()
-    first = _teach("ppo", target, batch, steps=200)
-    seen, weights = target.seen, {name: value.clone() for name, value in first.network.state_dict().items()}
-    again = _teach("ppo", target, batch, steps=200, begun=first)
-    assert target.seen == seen and all(torch.equal(value, weights[name]) for name, value in again.network.state_dict().items())
+    model, batch = _linear()
+    first = _teach("ppo", model, batch, steps=200)
+    seen, weights = model.seen, {name: value.clone() for name, value in first.network.state_dict().items()}
+    again = _teach("ppo", model, batch, steps=200, begun=first)
+    assert model.seen == seen and all(torch.equal(value, weights[name]) for name, value in again.network.state_dict().items())
 
 
 def test_too_few_inputs_are_refused():
-    target, batch = _linear(n=4)
+    model, batch = _linear(n=4)
     with pytest.raises(RequestError, match="4 correctly classified inputs are too few"):
-        _teach("none", target, batch)
+        _teach("none", model, batch)
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "a2c"])
 def test_fewer_inputs_than_slots_fill_as_many(algorithm):
-    target, batch = _linear(n=9)
-    agent = _teach(algorithm, target, batch, slots=64, steps=100)
-    assert sum(agent.about["training_queries"].values()) == target.seen
+    model, batch = _linear(n=9)
+    agent = _teach(algorithm, model, batch, slots=64, steps=100)
+    assert sum(agent.about["training_queries"].values()) == model.seen
     assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["lessons"]["slots"] == 64
 
 
@@ -130,8 +130,8 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     assert about["model"] == "digits-cnn"
     agent = load(out)
     attack = plugins.build("attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"})
-    target, batch = _linear(n=3)
-    ledger = fight(attack, target, batch.x, batch.y, 1.0, "l2")
+    model, batch = _linear(n=3)
+    ledger = fight(attack, model, batch.x, batch.y, 1.0, "l2")
     assert ledger.fooled.any()
     assert attack.digest() != plugins.build("attack", "rlab", {"policy": "greedy"}).digest()
     assert agent.network.families == about["families"] if "families" in about else agent.network is not None

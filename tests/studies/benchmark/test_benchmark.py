@@ -112,14 +112,14 @@ def logits(x):
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """Twelve pictures, one of them above the threshold and so wrong from the start; a model, and filters."""
+    """Twelve pictures, one of them above the threshold and so wrong from the start; a model, and distortions."""
     folder = tmp_path_factory.mktemp("work")
     rng = np.random.default_rng(0)
     x = (rng.uniform(0.2, 0.55, (12, 5, 5)) * 255).astype(np.uint8)
     x[3] = 200
     np.savez(folder / "data.npz", x=x[:, None], y=np.zeros(12, dtype=np.int64), classes=["dark", "bright", "dark"])
     (folder / "model.py").write_text(MODEL)
-    (folder / "filters.py").write_text(FILTERS)
+    (folder / "distortions.py").write_text(FILTERS)
     return folder
 
 
@@ -132,7 +132,18 @@ def _here(monkeypatch, tmp_path):
 
 def words(work, out, *more, levels="1,2,40"):
     data, model = f"npz:{work / 'data.npz'}", f"torch:{work / 'model.py'}:model"
-    settings = ["--filters", f"{work / 'filters.py'}:Lift", "--patch", "1", "--steps", "60", "--refine", "5", "--levels", levels]
+    settings = [
+        "--distortions",
+        f"{work / 'distortions.py'}:Lift",
+        "--patch",
+        "1",
+        "--steps",
+        "60",
+        "--refine",
+        "5",
+        "--levels",
+        levels,
+    ]
     return ["benchmark", "--data", data, "--model", model, *settings, "--out", str(out), *more]
 
 
@@ -202,15 +213,15 @@ def test_known_answers(made):
 def test_every_forward_is_counted(tmp_path):
     """A model that counts by itself."""
     x = np.random.default_rng(1).uniform(0.2, 0.45, (6, 1, 5, 5)).astype(np.float32)
-    target = Recorder(logits, PIXELS, classes=3)
+    model = Recorder(logits, PIXELS, classes=3)
     data = ArrayDataset(x, np.zeros(6), domain=PIXELS)
-    result = brinell.benchmark(target, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
+    result = brinell.benchmark(model, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
     rows = rows_of(tmp_path / "set", "samples")
-    assert sum(row["queries"] for row in rows) == result.queries == target.seen
+    assert sum(row["queries"] for row in rows) == result.queries == model.seen
     assert all(row["queries"] == row["queries_to_flip"] + row["queries_levels"] for row in rows)
     assert all(2 < row["queries_to_goal"] < row["queries_to_flip"] for row in rows)
     assert result.training_queries == 0
-    trained = brinell.benchmark(target, data, out=tmp_path / "trained", levels="1", policy="default")
+    trained = brinell.benchmark(model, data, out=tmp_path / "trained", levels="1", policy="default")
     assert trained.training_queries == sum(named("default").about["training_queries"].values()) > 0
 
 
@@ -218,12 +229,12 @@ def test_every_forward_is_counted(tmp_path):
 def test_queries_to_the_goal(tmp_path, seed):
     """A single sample: the number of the first input that the model gets wrong."""
     x = np.random.default_rng(seed).uniform(0.2, 0.4, (1, 1, 5, 5)).astype(np.float32)
-    target = Recorder(logits, PIXELS, classes=3)
+    model = Recorder(logits, PIXELS, classes=3)
     data = ArrayDataset(x, np.zeros(1), domain=PIXELS)
-    brinell.benchmark(target, data, out=tmp_path / "set", filters="occlusion+brightness", refine=4, levels="1", seed=seed)
+    brinell.benchmark(model, data, out=tmp_path / "set", distortions="occlusion+brightness", refine=4, levels="1", seed=seed)
     (row,) = rows_of(tmp_path / "set", "samples")
-    wrong = [number for number, x in enumerate(target.calls, 1) if logits(x).argmax(1).item() != 0]
-    assert row["queries_to_goal"] == wrong[0] < row["queries_to_flip"] <= row["queries"] == len(target.calls)
+    wrong = [number for number, x in enumerate(model.calls, 1) if logits(x).argmax(1).item() != 0]
+    assert row["queries_to_goal"] == wrong[0] < row["queries_to_flip"] <= row["queries"] == len(model.calls)
 
 
 def test_a_flip_holds_as_it_is_stored(tmp_path, monkeypatch):
@@ -233,9 +244,9 @@ def test_a_flip_holds_as_it_is_stored(tmp_path, monkeypatch):
     undone, sizes = [], []
     for name, nudges in (("without", ()), ("with", NUDGES)):
         monkeypatch.setattr("brinell.studies.benchmark.part.NUDGES", nudges)
-        target = Recorder(logits, PIXELS, classes=3)
+        model = Recorder(logits, PIXELS, classes=3)
         data = ArrayDataset(x, np.zeros(len(x)), domain=PIXELS)
-        brinell.benchmark(target, data, out=tmp_path / name, levels="1", refine=20)
+        brinell.benchmark(model, data, out=tmp_path / name, levels="1", refine=20)
         flips = [row for row in rows_of(tmp_path / name) if row["level"] == 1]
         assert len(flips) == len(x) and all(row["prediction"] == 1 for row in flips)
         for row in flips:
@@ -350,9 +361,9 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     domain = Domain(kind=kind, shape=shape, low=-2.0, high=3.0)
     x = np.random.default_rng(2).uniform(-0.3, 0.4, (3, *shape)).astype(np.float32)
-    target = Recorder(lambda x: logits((x + 2) / 5), domain, classes=3)
+    model = Recorder(lambda x: logits((x + 2) / 5), domain, classes=3)
     data = ArrayDataset(x, np.zeros(3), domain=domain)
-    brinell.benchmark(target, data, out=tmp_path / "set", patch=1, filters="gaussian-noise", levels="1.5", refine=10)
+    brinell.benchmark(model, data, out=tmp_path / "set", patch=1, distortions="gaussian-noise", levels="1.5", refine=10)
     rows = rows_of(tmp_path / "set")
     assert [row["level"] for row in rows] == [0, 1, 1.5] * 3
     arrays = arrays_of(tmp_path / "set")
@@ -381,9 +392,9 @@ def test_a_false_positive(work, tmp_path):
 def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
     x = np.full((3, 1, 5, 5), 0.3, dtype=np.float32)
     x[1], x[2] = 0.7, 0.49
-    target = Recorder(logits, PIXELS, classes=3)
+    model = Recorder(logits, PIXELS, classes=3)
     data = ArrayDataset(x, np.array([0, 1, 0]), domain=PIXELS)
-    result = brinell.benchmark(target, data, out=tmp_path / "set", wrong_class="1", wrong_above=0.2, patch=1, refine=0)
+    result = brinell.benchmark(model, data, out=tmp_path / "set", wrong_class="1", wrong_above=0.2, patch=1, refine=0)
     assert [row["outcome"] for row in rows_of(tmp_path / "set", "samples")] == ["reached", "own_class", "already"]
     assert result.outcomes["own_class"] == result.outcomes["already"] == 1
 
@@ -446,11 +457,11 @@ def test_killed_before_every_file(work, tmp_path, monkeypatch):
     for k in range(1, len(files) + 2, 2):
         calls, out = [], tmp_path / str(k)
 
-        def stop(path, target, calls=calls, k=k):
-            calls.append(target)
+        def stop(path, model, calls=calls, k=k):
+            calls.append(model)
             if len(calls) == k:
                 raise Killed
-            return replace(path, target)
+            return replace(path, model)
 
         with monkeypatch.context() as patch:
             patch.setattr(Path, "replace", stop)
@@ -507,16 +518,16 @@ def test_in_words(work, tmp_path, capsys):
         (["--eps", "0:1:3"], "one cap on the L2 distance"),
         (["--samples", "13"], "samples is 13, and data has 12"),
         (["--policy", "no.safetensors"], "is no policy"),
-        (["--filters", "gradient-sign"], "leave out filters that look into the model"),
-        (["--filters", "FILE:Random"], "gave two answers to the same input and streams"),
-        (["--filters", "FILE:Flat"], "it must keep shape and type"),
-        (["--filters", "FILE:Nan"], "answered NaN or infinity"),
-        (["--filters", "FILE:Out"], "left the bounds by"),
-        (["--filters", "gaussian-noize"], "there is no filter 'gaussian-noize', did you mean 'gaussian-noise'?"),
+        (["--distortions", "gradient-sign"], "leave out distortions that look into the model"),
+        (["--distortions", "FILE:Random"], "gave two answers to the same input and streams"),
+        (["--distortions", "FILE:Flat"], "it must keep shape and type"),
+        (["--distortions", "FILE:Nan"], "answered NaN or infinity"),
+        (["--distortions", "FILE:Out"], "left the bounds by"),
+        (["--distortions", "gaussian-noize"], "there is no distortion 'gaussian-noize', did you mean 'gaussian-noise'?"),
     ],
 )
 def test_bad_input_before_any_query(work, tmp_path, capsys, more, message):
-    more = [word.replace("FILE", str(work / "filters.py")) for word in more]
+    more = [word.replace("FILE", str(work / "distortions.py")) for word in more]
     assert cli(words(work, tmp_path / "set", *more)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("brinell: error: ") and message in err
@@ -525,12 +536,12 @@ def test_bad_input_before_any_query(work, tmp_path, capsys, more, message):
 
 
 def test_labels_are_not_enough(tmp_path):
-    target = Recorder(logits, PIXELS, classes=3)
-    target.access = Access.LABELS
+    model = Recorder(logits, PIXELS, classes=3)
+    model.access = Access.LABELS
     data = ArrayDataset(np.full((2, 1, 5, 5), 0.3, dtype=np.float32), np.zeros(2), domain=PIXELS)
     with pytest.raises(BrinellError, match="answers labels only, and the agent needs scores"):
-        brinell.benchmark(target, data, out=tmp_path / "set")
-    assert target.seen == 0
+        brinell.benchmark(model, data, out=tmp_path / "set")
+    assert model.seen == 0
 
 
 def test_other_folders_are_left_alone(work, made, tmp_path, capsys):

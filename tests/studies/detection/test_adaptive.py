@@ -8,7 +8,7 @@ from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.studies.detection.adaptive import evade
 
 PLANE = Domain(kind="vector", shape=(2,), low=-1.0, high=1.0)
@@ -16,17 +16,17 @@ X = torch.tensor([[-0.2, 0.0], [-0.2, 0.1], [-0.9, 0.0]])
 Y = torch.zeros(3, dtype=torch.int64)
 
 
-def target():
+def model():
     """Class 1 to the right of the vertical axis."""
     layer = nn.Linear(2, 2)
     layer.weight.data = torch.tensor([[-1.0, 0.0], [1.0, 0.0]])
     layer.bias.data.zero_()
-    return TorchTarget(layer, PLANE)
+    return TorchModel(layer, PLANE)
 
 
 def run(suspicion, threshold, eps=0.5, norm="linf", **more):
     threat = Threat(distance=plugins.build("distance", norm, {}), eps=torch.full((3,), eps), domain=PLANE)
-    return evade(target(), suspicion, threshold, X, Y, threat=threat, rng=Streams.of(0, torch.arange(3)), steps=60, **more)
+    return evade(model(), suspicion, threshold, X, Y, threat=threat, rng=Streams.of(0, torch.arange(3)), steps=60, **more)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

@@ -102,11 +102,11 @@ def test_each_sample_is_attacked_within_its_own_budget(tmp_path):
     # The model errs beyond 0.35. Own budgets: 0.19 to each other, 0.15 half the way to another class, 0 for twins of two labels.
     x = np.array([[0.8, 0.5], [0.1, 0.5], [0.29, 0.5], [0.9, 0.2], [0.9, 0.2]], np.float32)
     y = np.array([1, 0, 0, 1, 0])
-    target = Recorder(threshold(0.35), LINE)
+    model = Recorder(threshold(0.35), LINE)
     data = ArrayDataset(x, y, domain=LINE)
     epsilon(data, out=tmp_path / "advice", norm="linf")
-    eps = f"advised:{tmp_path / 'advice'}"
-    run = audited(tmp_path / "run", target, x, y, eps=eps, attack=("pgd",))
+    eps = f"recommended:{tmp_path / 'advice'}"
+    run = audited(tmp_path / "run", model, x, y, eps=eps, attack=("pgd",))
     records, own = run.records(), np.array([0.15, 0.19, 0.19, 0.0, 0.0])
     np.testing.assert_allclose(records.radius, records.eps * own[records.sample_id], rtol=1e-5)
     attacked = records.attack != CLEAN
@@ -120,45 +120,45 @@ def test_each_sample_is_attacked_within_its_own_budget(tmp_path):
     assert all(got[3, e] == Outcome.SPARED for e in (0.25, 1.0)), "no eps is sound for a twin of another label"
     find = records.outcome == Outcome.FOOLED
     assert records.linf[find].tolist() == pytest.approx([0.095], rel=1e-4), "shrunk to its own second budget, not another's"
-    assert run.manifest["advised"]["without"] == 2
+    assert run.manifest["recommended"]["without"] == 2
     result = brinell.analysis.robust_accuracy.summarise(run.manifest, records, "run").models[0]
     assert [rate.k for rate in result.robust_accuracy] == [4, 4, 3, 3, 3] and result.complete
-    assert brinell.verify(run.path, target, data).passed is True
+    assert brinell.verify(run.path, model, data).passed is True
     page = html.render(run.path)
-    assert "multiples of the eps that each sample was advised" in page and "For 2 samples no eps is sound" in page
-    plain = audited(tmp_path / "plain", target, x, y, eps="0.25,1", attack=("pgd",))
+    assert "multiples of the eps that each sample was recommended" in page and "For 2 samples no eps is sound" in page
+    plain = audited(tmp_path / "plain", model, x, y, eps="0.25,1", attack=("pgd",))
     sides = [Side(run="", manifest=one.manifest, records=one.records(), model="recorder") for one in (run, plain)]
     with pytest.raises(RequestError, match="the same budget"):
         compare(*sides)
 
 
 def test_what_was_advised_for_other_data_is_refused(tmp_path):
-    data, target = vectors(0.1, 0.3, 0.8, labels=[0, 0, 1]), Recorder(threshold(0.35), LINE)
+    data, model = vectors(0.1, 0.3, 0.8, labels=[0, 0, 1]), Recorder(threshold(0.35), LINE)
     epsilon(data, out=tmp_path / "advice", norm="linf")
 
     def plan(eps, dataset=data, norm="linf"):
         request = Request(data="in-memory:test", model=("in-memory",), eps=eps, norm=norm, attack=("pgd",))
-        return make_plan(request, dataset=dataset, targets=(target,))
+        return make_plan(request, dataset=dataset, models=(model,))
 
-    folder = f"advised:{tmp_path / 'advice'}"
+    folder = f"recommended:{tmp_path / 'advice'}"
     assert plan(f"{folder}?by=class&points=3&to=2").budgets.texts == ("0", "1×", "2×")
     assert plan(f"{folder}?by=set").units.tolist() == pytest.approx([0.199] * 3, rel=0.01)
-    assert plan("advised?conditions=label").units.tolist() == pytest.approx([0.35, 0.25, 0.25])
+    assert plan("recommended?conditions=label").units.tolist() == pytest.approx([0.35, 0.25, 0.25])
     for eps, text in (
         (f"{folder}?by=day", "by is 'day'"),
         (f"{folder}?conditions=luck", "no condition 'luck'"),
         (f"{folder}?conditions=perception", "leaves no condition"),
         (f"{folder}?bye=class", "no option 'bye'"),
-        (f"advised:{tmp_path}", "no folder of brinell epsilon"),
+        (f"recommended:{tmp_path}", "no folder of brinell epsilon"),
     ):
         with pytest.raises(RequestError, match=text):
             plan(eps)
     with pytest.raises(RequestError, match="other content"):
         plan(folder, vectors(0.1, 0.3, 0.7, labels=[0, 0, 1]))
-    with pytest.raises(RequestError, match="nothing is advised for l2"):
+    with pytest.raises(RequestError, match="nothing is recommended for l2"):
         plan(folder, norm="l2")
     with pytest.raises(RequestError, match="data of one class"):
-        plan("advised?conditions=label", vectors(0.1, 0.3, labels=[0, 0]))
+        plan("recommended?conditions=label", vectors(0.1, 0.3, labels=[0, 0]))
 
 
 def test_pictures_end_to_end(tmp_path, capsys):
@@ -227,4 +227,4 @@ def test_order_does_not_change_the_advice(tmp_path):
 
 def test_a_plan_without_advice_has_one_unit_for_all():
     plan = plan_of(Recorder(threshold(0.5), LINE), torch.rand(3, 2).numpy(), [0, 1, 0])
-    assert plan.units.tolist() == [1, 1, 1] and plan.advised is None
+    assert plan.units.tolist() == [1, 1, 1] and plan.recommended is None

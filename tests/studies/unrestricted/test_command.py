@@ -95,7 +95,7 @@ def test_what_the_rows_claim_holds(made, generator):
     """Every claim of the records is made anew from the stored inputs."""
     run, kept = UnrestrictedRun.open(made), load(generator)
     dataset = plugins.build("dataset", "digits", {"split": "train"})()
-    target = plugins.build("target", "digits-cnn", {})(dataset.domain)
+    model = plugins.build("model", "digits-cnn", {})(dataset.domain)
     rows = run.rows()
     assert len(rows) == 2 * 30 and sorted({row["intended"] for row in rows}) == list(range(10))
     assert pq.read_table(run.file("records", 0)).schema.names == list(COLUMNS)
@@ -109,8 +109,8 @@ def test_what_the_rows_claim_holds(made, generator):
         x, plain = (torch.from_numpy(held[key])[None] for key in (name, f"{row['attempt']}/plain"))
         assert torch.equal(dataset.domain.round(x.clone()), x) and 0 <= float(x.min()) and float(x.max()) <= 1
         with torch.no_grad():
-            assert int(target.predict(x).argmax()) == row["pred"] != row["intended"]
-            assert int(target.predict(plain).argmax()) == row["plain_pred"] == row["intended"]
+            assert int(model.predict(x).argmax()) == row["pred"] != row["intended"]
+            assert int(model.predict(plain).argmax()) == row["plain_pred"] == row["intended"]
             assert float(kept.classifier(x).softmax(1)[0, row["intended"]]) == pytest.approx(row["aux_probability"], abs=1e-3)
             drawn = kept.generator(torch.from_numpy(held[f"{name}/latent"])[None], torch.tensor([row["intended"]]))
         noise = 0.1 if row["variant"] == "noise" else 0.0

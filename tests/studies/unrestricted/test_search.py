@@ -31,14 +31,14 @@ def never_in_doubt(x):
     return torch.stack([5 + 0 * x[:, 0], 0 * x[:, 0]], 1)
 
 
-def look(target, z0, *, name=never_in_doubt, wanted=None, domain=VECTOR, draws=draw, **settings):
+def look(model, z0, *, name=never_in_doubt, wanted=None, domain=VECTOR, draws=draw, **settings):
     z0 = torch.as_tensor(z0, dtype=torch.float32)
     y = torch.zeros(len(z0), dtype=torch.int64)
-    asked = Recorder(target, domain)
+    asked = Recorder(model, domain)
     batch = batch_of(stored(draws(z0, y), domain), y)
     ledger = Ledger(asked, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
     wanted = None if wanted is None else torch.full_like(y, wanted)
-    return search(ledger.desk(), draws, name, z0, y, domain, LatentSearch(**settings), wanted), ledger, asked
+    return search(ledger.oracle(), draws, name, z0, y, domain, LatentSearch(**settings), wanted), ledger, asked
 
 
 def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
@@ -53,14 +53,14 @@ def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
 
 
 def test_it_finds_nothing_where_there_is_nothing():
-    # The target errs outside the bounds of the data alone, which inputs cannot leave.
+    # The model errs outside the bounds of the data alone, which inputs cannot leave.
     found, ledger, asked = look(above(1.01), [[0.0, 0.0], [4.9, 0.0]], steps=60, rate=1.0, hold=0.0)
     assert not found.counted.any() and not ledger.fooled.any()
     assert found.steps.tolist() == [60, 60] and max(float(x.max()) for x in asked.calls) == 1.0
 
 
 def test_a_class_that_is_lost_does_not_count():
-    # The auxiliary classifier draws the same line as the target: wherever the target errs, the class has changed.
+    # The auxiliary classifier draws the same line as the model: wherever the model errs, the class has changed.
     found, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), keep=1.0, steps=80)
     assert not found.counted.any()
     # With a line of its own farther on there is a strip between the two, and the loss keeps the search in it.
@@ -105,7 +105,7 @@ def test_towards_a_class_another_error_is_not_enough():
     z0, y = torch.tensor([[0.0, 0.0]]), torch.zeros(1, dtype=torch.int64)
     for wanted in (1, 2):
         ledger = Ledger(asked, batch_of(draw(z0, y), y), threat_of(1.0), minimal=True)
-        found = search(ledger.desk(), draw, sure, z0, y, VECTOR, LatentSearch(), torch.tensor([wanted]))
+        found = search(ledger.oracle(), draw, sure, z0, y, VECTOR, LatentSearch(), torch.tensor([wanted]))
         assert found.counted.all() and int(three(found.x).argmax(1)) == wanted
     logits = torch.tensor([[0.0, 1.0, 2.0]])
     assert errs(logits, y).all() and errs(logits, y, torch.tensor([2])).all() and not errs(logits, y, torch.tensor([1])).any()

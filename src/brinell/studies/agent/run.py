@@ -29,7 +29,7 @@ class Coaching:
     model: str = "digits-cnn"
     """The model whose scores are seen."""
     attack: str = "rlab"
-    """The attack that the agent is for, with its filters and patches: rlab?filters=gaussian-noise+fog&patch=4."""
+    """The attack that the agent is for, with its distortions and patches: rlab?distortions=gaussian-noise+fog&patch=4."""
     norm: str = "l2"
     """Distance of the episodes."""
     eps: float = 1.0
@@ -59,12 +59,14 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None], *, resu
         raise RequestError(f"attack {coaching.attack!r} learns nothing: agents are trained for rlab, with its options")
     attack = plugins.build("attack", name, options)
     if attack.access > Access.SCORES:
-        raise RequestError("an agent learns from scores alone: leave out filters that look into the model, as gradient-sign does")
+        raise RequestError(
+            "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"
+        )
     device, dataset = choose_device(coaching.device), open_data(coaching.data)
     domain = dataset.domain.free
     attack.check(domain)
-    target = opener_of(coaching.model, dataset)()
-    if target.access < Access.SCORES:
+    model = opener_of(coaching.model, dataset)()
+    if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     if not coaching.eps > 0:
         raise RequestError(f"eps is {coaching.eps}: episodes need a budget above 0")
@@ -77,10 +79,10 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None], *, resu
     ids = [sample for sample in range(first) if sample not in lost]
     x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
     grid = attack.grid(domain)
-    placed = variants(attack.filters, domain, attack.severities, attack.draws)
+    placed = variants(attack.distortions, domain, attack.severities, attack.draws)
     begun = _begun(out, coaching) if resume and out.exists() else None
     first_looks = len(ids) + (begun.about or {}).get("training_queries", {}).get("first_looks", 0) if begun else len(ids)
-    right = correct(target, x, y, coaching.batch_size)
+    right = correct(model, x, y, coaching.batch_size)
     batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
     distance = plugins.build("distance", coaching.norm, {})
     threat = Threat(distance=distance, eps=torch.full((len(batch),), coaching.eps, device=device), domain=dataset.domain)
@@ -89,7 +91,7 @@ def coach(coaching: Coaching, out: Path, tell: Callable[[Report], None], *, resu
         return _save(agent, out, coaching, first_looks=first_looks)
 
     lessons, size = coaching.lessons, coaching.batch_size
-    return keep(teach(target, batch, threat, grid, placed, lessons, rules, batch_size=size, tell=tell, keep=keep, begun=begun))
+    return keep(teach(model, batch, threat, grid, placed, lessons, rules, batch_size=size, tell=tell, keep=keep, begun=begun))
 
 
 def _begun(out: Path, coaching: Coaching) -> Agent:

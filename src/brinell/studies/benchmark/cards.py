@@ -172,7 +172,7 @@ def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) ->
         "## How it was made",
         "",
         f"RLAB ({PAPERS}), as brinell {manifest['brinell']} plays it, seeing class probabilities alone, placed",
-        f"`{_without_folders(request['filters'])}` on a grid of {lattice} patches of {patch} values",
+        f"`{_without_folders(request['distortions'])}` on a grid of {lattice} patches of {patch} values",
         f"with the policy `{_without_folders(request['policy'])}`, {cap}, until {goal};",
         "then it took away what was not needed and scaled down the rest. That is the flip, level 1. A further level",
         "continues past it to exactly that multiple of its L2 distance: what stands grows to its full strength, then",

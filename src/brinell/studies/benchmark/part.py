@@ -71,7 +71,7 @@ class Part:
         self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
         # Levels lie beyond the cap on the flip: inputs beyond it may be asked about.
         self._ledger = Ledger(
-            plan.target,
+            plan.model,
             batch,
             Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=domain),
             access=Access.SCORES,
@@ -79,9 +79,9 @@ class Part:
             minimal=True,
             on_pass=progress.passes,
         )
-        self._desk, self._batch, self._threat = self._ledger.desk(), self._ledger.batch, self._ledger.threat
-        self._clean = self._desk.scores(self._batch.ids, self._batch.x)
-        check_answers(self._clean, plan.target)
+        self._oracle, self._batch, self._threat = self._ledger.oracle(), self._ledger.batch, self._ledger.threat
+        self._clean = self._oracle.scores(self._batch.ids, self._batch.x)
+        check_answers(self._clean, plan.model)
         self._make()
 
     def _make(self) -> None:
@@ -94,7 +94,7 @@ class Part:
             rows = torch.as_tensor(played_at, device=self._batch.x.device)
             outcome[played_at] = Outcome.NOT_REACHED
             played = self._plan.attack.play(
-                self._desk, self._batch.select(rows), self._threat.select(rows), self._rng.select(rows), self._plan.goal
+                self._oracle, self._batch.select(rows), self._threat.select(rows), self._rng.select(rows), self._plan.goal
             )
             won = played.reached.nonzero()[:, 0]
             if len(won):
@@ -157,14 +157,14 @@ class Part:
 
     def _ask(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n, classes) twice: what the model says of the inputs, and of them as they are stored. Nothing is asked twice."""
-        logits = self._desk.scores(self._batch.ids[rows], x)
+        logits = self._oracle.scores(self._batch.ids[rows], x)
         return logits, self._ask_stored(rows, x, logits)
 
     def _ask_stored(self, rows: Tensor, x: Tensor, logits: Tensor) -> Tensor:
         shown = self._shown(x)
         stored, differs = logits.clone(), (shown != x).flatten(1).any(1)
         if bool(differs.any()):
-            stored[differs] = self._desk.scores(self._batch.ids[rows[differs]], shown[differs])
+            stored[differs] = self._oracle.scores(self._batch.ids[rows[differs]], shown[differs])
         return stored
 
     def _grade(self, rows: Tensor, paths: Path, flip: _Judged, settled: list[int]) -> dict[int, dict[str, Any]]:
@@ -206,7 +206,7 @@ class Part:
             logits = torch.zeros_like(self._clean[rows])
         at = inputs.reached.nonzero()[:, 0]
         if level != 0 and len(at):
-            logits[at] = self._desk.scores(self._batch.ids[rows[at]], inputs.x[at])
+            logits[at] = self._oracle.scores(self._batch.ids[rows[at]], inputs.x[at])
         stored = logits.clone()
         if len(at):
             stored[at] = self._ask_stored(rows[at], inputs.x[at], logits[at])
@@ -263,7 +263,7 @@ class Part:
 
     def _variant(self, number: int) -> dict[str, Any]:
         variant = self._plan.variants[number]
-        return {"filter": self._plan.filters[id(variant.filter)], "severity": variant.severity, "draw": variant.draw}
+        return {"distortion": self._plan.distortions[id(variant.distortion)], "severity": variant.severity, "draw": variant.draw}
 
     def _keep(self, row: dict[str, Any]) -> None:
         if row["reached"]:

@@ -64,10 +64,10 @@ class Column(NamedTuple):
 
 PATCH = {
     "patch": ("int32", "number of the patch on the grid, counted flat, the last axis running fastest"),
-    "filter": ("string", "name of the filter"),
+    "distortion": ("string", "name of the distortion"),
     "severity": ("int32", "1 to 5"),
-    "draw": ("int32", "which version of the filter"),
-    "strength": ("float32", "share of the filter's change that is there; above 1 where it was made to grow"),
+    "draw": ("int32", "which version of the distortion"),
+    "strength": ("float32", "share of the distortion's change that is there; above 1 where it was made to grow"),
 }
 """What is said of each patch that has something on it."""
 

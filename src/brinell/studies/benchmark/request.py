@@ -13,7 +13,7 @@ from brinell import plugins
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.version import VERSION
@@ -42,7 +42,7 @@ class BenchmarkRequest(BaseModel):
     """The data set, as NAME:PATH?option=value."""
     model: str = "digits-cnn"
     """The model, as NAME:PATH?option=value."""
-    filters: str = "gaussian-noise"
+    distortions: str = "gaussian-noise"
     """What may be placed: names joined by +, file.py:Class for one of your own."""
     policy: str = "default"
     """Who places it: default, greedy, random, or a file that train-agent wrote."""
@@ -83,7 +83,7 @@ class BenchmarkPlan:
     request: BenchmarkRequest
     dataset: Dataset
     data_digest: str
-    target: Target
+    model: Model
     facts: dict[str, Any]
     ids: Array
     """(n,) int64: positions in the data set."""
@@ -118,9 +118,11 @@ class BenchmarkPlan:
         return math.ceil(len(self.ids) / self.part_size)
 
     @property
-    def filters(self) -> dict[int, str]:
-        """The name of each filter, as it was asked for, by its identity."""
-        return {id(one): text.strip() for one, text in zip(self.attack.filters, self.request.filters.split("+"), strict=True)}
+    def distortions(self) -> dict[int, str]:
+        """The name of each distortion, as it was asked for, by its identity."""
+        return {
+            id(one): text.strip() for one, text in zip(self.attack.distortions, self.request.distortions.split("+"), strict=True)
+        }
 
     @property
     def cell(self) -> str:
@@ -142,20 +144,20 @@ class BenchmarkPlan:
         )
 
 
-def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, target: Target | None = None) -> BenchmarkPlan:
+def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, model: Model | None = None) -> BenchmarkPlan:
     """Resolve a request, naming whatever does not fit before any query is spent.
 
     Args:
         request: what is asked for.
         dataset: data already in memory, in place of `request.data`.
-        target: a model already in memory, in place of `request.model`.
+        model: a model already in memory, in place of `request.model`.
 
     Raises:
         RequestError: any part that cannot be carried out.
-        ContractError: a filter that breaks its contract.
+        ContractError: a distortion that breaks its contract.
     """
     levels, eps = parse_levels(request.levels), _cap(request.eps)
-    settings = {name: getattr(request, name) for name in ("filters", "policy", "patch", "stride", "steps", "refine")}
+    settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "stride", "steps", "refine")}
     attack: RLAB = plugins.build("attack", "rlab", settings)
     device = choose_device(request.device)
     agent = named(request.policy)
@@ -175,24 +177,24 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, targ
     grid, variants = attack.grid(domain), attack.variants(domain)
     if attack.access > Access.SCORES:
         raise RequestError(
-            "a benchmark set is made from scores alone: leave out filters that look into the model, as gradient-sign"
+            "a benchmark set is made from scores alone: leave out distortions that look into the model, as gradient-sign"
         )
     first = Streams.of(request.seed, torch.zeros(1, dtype=torch.int64))
     vet(variants, dataset.domain.part(dataset.load(ids[:1].tolist())), first, domain=domain)
-    target = opener_of(request.model, dataset)() if target is None else target
-    check_classes(target, labels[ids], tuple(dataset.classes))
-    if target.access < Access.SCORES:
+    model = opener_of(request.model, dataset)() if model is None else model
+    check_classes(model, labels[ids], tuple(dataset.classes))
+    if model.access < Access.SCORES:
         raise RequestError(
-            f"model {target.name} answers {target.access.name.lower()} only, and the agent needs scores: choose a model that "
+            f"model {model.name} answers {model.access.name.lower()} only, and the agent needs scores: choose a model that "
             "answers logits"
         )
-    goal.check(target.classes)
+    goal.check(model.classes)
     return BenchmarkPlan(
         request=request,
         dataset=dataset,
         data_digest=dataset.digest(),
-        target=target,
-        facts={"name": target.name} | facts_of(target),
+        model=model,
+        facts={"name": model.name} | facts_of(model),
         ids=ids,
         labels=labels[ids],
         attack=attack,

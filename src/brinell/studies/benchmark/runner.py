@@ -20,7 +20,7 @@ from brinell.studies.benchmark.request import BenchmarkPlan
 
 CURSORY = ("batch_size", "device", "licence")
 """Settings that change nothing in the set's rows: a run may go on with others."""
-CHANGED = "the data, the weights, the policy, a filter or brinell itself has changed since it began"
+CHANGED = "the data, the weights, the policy, a distortion or brinell itself has changed since it began"
 
 
 def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> BenchmarkSet:
@@ -66,10 +66,10 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
 def _parts(plan: BenchmarkPlan, folder: BenchmarkSet, progress: Progress) -> None:
     missing = [number for number in range(plan.parts) if not folder.has_part(number)]
     left = sum(len(plan.ids[number * plan.part_size : (number + 1) * plan.part_size]) for number in missing)
-    per_sample = 2 + plan.attack.cost(plan.target.classes)[0] + 2 * len(plan.levels)
+    per_sample = 2 + plan.attack.cost(plan.model.classes)[0] + 2 * len(plan.levels)
     progress.stage(plan.facts["name"], "rlab", left, left * per_sample)
     reached = 0
-    with session(plan.target, plan.device):
+    with session(plan.model, plan.device):
         for number in missing:
             part = Part(plan, number, progress)
             folder.save_part(number, part.rows, part.samples, part.arrays)

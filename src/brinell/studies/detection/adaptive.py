@@ -16,7 +16,7 @@ from torch import Tensor
 
 from brinell.core import losses, norms
 from brinell.core.contracts import Suspicion
-from brinell.core.model import Target, ask
+from brinell.core.model import Model, ask
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 
@@ -40,7 +40,7 @@ class Evasion:
 
 
 def evade(
-    target: Target,
+    model: Model,
     suspicion: Suspicion,
     threshold: float,
     x: Tensor,
@@ -54,7 +54,7 @@ def evade(
     """Look for inputs within eps that are misclassified and whose score is at most the threshold.
 
     Args:
-        target: the classifier; must give gradients.
+        model: the classifier; must give gradients.
         suspicion: the detector's score, differentiable.
         threshold: scores above it are alarms.
         x: (n, *shape) clean inputs.
@@ -76,7 +76,7 @@ def evade(
     now = _within(x, x + threat.distance.sample(rng, tuple(x.shape[1:])) * size, free, threat)
     for step in range(steps + 1):
         leaf = now.clone().requires_grad_()
-        margin, score = losses.margin(ask(target, leaf), y[active]), suspicion(leaf)
+        margin, score = losses.margin(ask(model, leaf), y[active]), suspicion(leaf)
         fooled = margin > 0
         _note(best, active, leaf.detach(), fooled, score.detach())
         if step == steps:

@@ -18,7 +18,7 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.errors import RequestError
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, is_relative
@@ -60,25 +60,25 @@ class DetectRequest(BaseModel):
 
 @dataclass
 class _Counted:
-    """A target that counts what it is asked."""
+    """A model that counts what it is asked."""
 
-    target: Target
+    model: Model
     forwards: int = 0
 
     def __post_init__(self) -> None:
-        if hasattr(self.target, "features"):
+        if hasattr(self.model, "features"):
             self.features = self._features
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.target, name)
+        return getattr(self.model, name)
 
     def predict(self, x: Tensor) -> Tensor:
         self.forwards += len(x)
-        return self.target.predict(x)
+        return self.model.predict(x)
 
     def _features(self, x: Tensor) -> Tensor:
         self.forwards += len(x)
-        shown: Tensor = self.target.features(x)  # type: ignore[attr-defined]
+        shown: Tensor = self.model.features(x)  # type: ignore[attr-defined]
         return shown
 
 
@@ -127,9 +127,9 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
     arrays: dict[str, Array] = {}
     for source in plan.models:
         counted = _Counted(source.open())
-        with session(counted.target, plan.device):
+        with session(counted.model, plan.device):
             guards = list(_guards(request, detectors, inputs, labels, counted))
-            one = _Examination(request=request, run=run, plan=plan, source=source, target=counted, eps=eps)
+            one = _Examination(request=request, run=run, plan=plan, source=source, model=counted, eps=eps)
             for guard in guards:
                 tell(f"{source.name}: {guard.name}")
                 arrays |= one.examine(guard, rows)
@@ -189,15 +189,15 @@ def _eps(request: DetectRequest, plan: Plan) -> float:
 
 
 def _guards(
-    request: DetectRequest, detectors: Sequence[tuple[str, Detector]], x: Tensor, labels: Tensor, target: _Counted
+    request: DetectRequest, detectors: Sequence[tuple[str, Detector]], x: Tensor, labels: Tensor, model: _Counted
 ) -> Iterator[_Guard]:
     half = len(x) // 2
     for name, detector in detectors:
-        if target.access < detector.access:
+        if model.access < detector.access:
             raise RequestError(
-                f"detector {name} needs {detector.access.name.lower()} of the model, which {target.name} does not give"
+                f"detector {name} needs {detector.access.name.lower()} of the model, which {model.name} does not give"
             )
-        suspicion = detector.fit(x[:half], labels[:half], target)
+        suspicion = detector.fit(x[:half], labels[:half], model)
         clean = _scores(suspicion, x[half:])
         yield _Guard(name=name, suspicion=suspicion, threshold=float(np.quantile(clean, 1 - request.fpr, method="higher")))
 
@@ -210,10 +210,8 @@ def _scores(suspicion: Suspicion, x: Tensor) -> Array:
 class _Examination:
     """One model's samples: clean, as the run broke them, and as somebody breaks them who knows the detector."""
 
-    def __init__(
-        self, *, request: DetectRequest, run: Run, plan: Plan, source: ModelSource, target: _Counted, eps: float
-    ) -> None:
-        self.request, self.run, self.plan, self.source, self.target, self.eps = request, run, plan, source, target, eps
+    def __init__(self, *, request: DetectRequest, run: Run, plan: Plan, source: ModelSource, model: _Counted, eps: float) -> None:
+        self.request, self.run, self.plan, self.source, self.model, self.eps = request, run, plan, source, model, eps
         records = run.records()
         self.rows = _of(records, records.model == source.name)
         clean = _of(self.rows, self.rows.attack == "clean")
@@ -265,7 +263,7 @@ class _Examination:
         return self._evade(guard, rows, shared) if self.request.steps and self.eps > 0 else {}
 
     def _evade(self, guard: _Guard, rows: _Rows, shared: dict[str, str]) -> dict[str, Array]:
-        if self.target.access < Access.GRADIENTS:
+        if self.model.access < Access.GRADIENTS:
             raise RequestError(
                 f"{self.source.name} gives no gradients, which the attack on a detector needs: --steps 0 leaves it out"
             )
@@ -287,7 +285,7 @@ class _Examination:
                 rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part])).fold(f"{guard.name} {name}")
                 free = None if name == EVADING[0] else (x - background).abs() > 1e-6
                 found = evade(
-                    self.target,
+                    self.model,
                     guard.suspicion,
                     guard.threshold,
                     x,

@@ -123,7 +123,7 @@ class NormAdvice(Result):
     separation: list[Separation]
     """All samples first, then class by class."""
     usual: list[Fares]
-    """The advised budgets and those that studies use."""
+    """The recommended budgets and those that studies use."""
 
 
 class NoteResult(Result):
@@ -139,7 +139,7 @@ class EpsilonResult(Result):
     """`brinell epsilon --json`."""
 
     folder: str
-    """The folder; `--eps advised:FOLDER` uses it."""
+    """The folder; `--eps recommended:FOLDER` uses it."""
     data: str
     """Name of the data."""
     n: int
@@ -254,7 +254,7 @@ def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) ->
 def _fares(facts: Mapping[str, Any], found: Mapping[str, Array], norm: str, advice: Advice) -> list[Fares]:
     looked = {one["text"]: one for one in facts["usual"].get(norm, [])}
     budgets = {text: one["eps"] for text, one in looked.items()}
-    for eps, text in ((advice.eps, "advised"), (advice.seen, "may be seen")):
+    for eps, text in ((advice.eps, "recommended"), (advice.seen, "may be seen")):
         if eps and all(not math.isclose(eps, other) for other in budgets.values()):
             budgets[f"{eps:g} ({text})"] = eps
     rows = []

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.model import Target
+from brinell.core.model import Model
 from brinell.engine.plan import choose_device, opener_of
 from brinell.engine.shard import predict, session
 from brinell.studies.epsilon import conditions
@@ -23,12 +23,12 @@ Array = np.ndarray[Any, Any]
 ROWS = 10
 """Classes that are shown."""
 USUAL = (0.1, 0.2, 0.3)
-"""Budgets in Linf that are used everywhere; those that fit into the range are shown beside the advised one."""
+"""Budgets in Linf that are used everywhere; those that fit into the range are shown beside the recommended one."""
 SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1, "l0": norms.l0}
 
 
 def craft(
-    points: Any, facts: dict[str, Any], samples: dict[str, Array], model: str | None, given: Target | None, progress: Any
+    points: Any, facts: dict[str, Any], samples: dict[str, Array], model: str | None, given: Model | None, progress: Any
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Pictures (k, *shape) under their names, and what is said about each.
 
@@ -44,13 +44,13 @@ def craft(
     present = np.unique(labels)[:ROWS]
     norm = "linf" if "linf" in facts["norms"] else facts["norms"][0]
     found = limits_of(facts, samples, norm)
-    advised = conditions.common(found, facts["allow"], norm == "l0").eps
+    recommended = conditions.common(found, facts["allow"], norm == "l0").eps
     each = conditions.budgets(found, labels, "class", facts["allow"], norm == "l0")
     span = float((points.domain.bounds()[1] - points.domain.bounds()[0]).max())
     visible = conditions.chosen(found, [conditions.LABEL, conditions.INTERPOLATION])
     seen = conditions.common(visible, facts["allow"], norm == "l0").eps if visible else np.inf
     usual = (u * span for u in USUAL) if norm == "linf" else ()
-    eps = sorted({e for e in (advised, seen, *usual) if np.isfinite(e) and e > 0})
+    eps = sorted({e for e in (recommended, seen, *usual) if np.isfinite(e) and e > 0})
     shape, told, pictures = points.domain.shape, [], []
     for i, label in enumerate(present.tolist()):
         here = int(np.flatnonzero(labels == label)[0])
@@ -81,25 +81,25 @@ def craft(
     return arrays, {
         "norm": norm,
         "eps": eps,
-        "advised": advised if np.isfinite(advised) else None,
+        "recommended": recommended if np.isfinite(recommended) else None,
         "model": name,
         "pictures": told,
     }
 
 
 def _ask(
-    points: Any, arrays: dict[str, Array], told: list[dict[str, Any]], model: str | None, given: Target | None, progress: Any
+    points: Any, arrays: dict[str, Array], told: list[dict[str, Any]], spec: str | None, given: Model | None, progress: Any
 ) -> str | None:
     """What a model says of each picture, and of the clean sample that it was made from."""
-    if model is None and given is None:
+    if spec is None and given is None:
         return None
-    target = given if given is not None else opener_of(str(model), points.dataset)()
+    model = given if given is not None else opener_of(str(spec), points.dataset)()
     device = choose_device("cpu")
-    progress.message(f"{target.name} looks at {len(told)} crafted inputs")
-    with session(target, device):
-        says = predict(target, torch.from_numpy(arrays["pictures"]), 128).argmax(1).tolist() if told else []
-        clean = predict(target, torch.from_numpy(arrays["clean"]), 128).argmax(1).tolist() if told else []
+    progress.message(f"{model.name} looks at {len(told)} crafted inputs")
+    with session(model, device):
+        says = predict(model, torch.from_numpy(arrays["pictures"]), 128).argmax(1).tolist() if told else []
+        clean = predict(model, torch.from_numpy(arrays["clean"]), 128).argmax(1).tolist() if told else []
     before = dict(zip(arrays["ids"].tolist(), clean, strict=True))
     for one, pred in zip(told, says, strict=True):
         one |= {"pred": int(pred), "clean_pred": int(before[one["sample"]])}
-    return target.name
+    return model.name

@@ -1,7 +1,7 @@
-"""Budgets that are each sample's own: `advised`, or `advised:FOLDER` of `brinell epsilon` (design/0013-epsilon.md).
+"""Budgets that are each sample's own: `recommended`, or `recommended:FOLDER` of `brinell epsilon` (design/0013-epsilon.md).
 
 Options: `by=sample` (the default), `class` or `set`; `conditions=label+interpolation` keeps those alone; the budgets of a run are
-`points` even multiples of a sample's advised eps from 0 to `to` (0, 0.25, 0.5, 0.75 and 1 where nobody says otherwise).
+`points` even multiples of a sample's recommended eps from 0 to `to` (0, 0.25, 0.5, 0.75 and 1 where nobody says otherwise).
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class _Quiet:
         """Nothing."""
 
 
-def advised_budgets(
+def recommended_budgets(
     text: str, spec: str, norm: str, seed: int, dataset: Dataset, n: int
 ) -> tuple[Budgets, Array, dict[str, Any]]:
     """The multiples that are tried, (n,) what they are multiples of, and what a manifest says of it.
@@ -47,7 +47,7 @@ def advised_budgets(
     _, path, options = plugins.parse(text)
     for name in options:
         if name not in OPTIONS:
-            raise RequestError(f"there is no option {name!r} of advised{plugins.nearest(name, OPTIONS)}")
+            raise RequestError(f"there is no option {name!r} of recommended{plugins.nearest(name, OPTIONS)}")
     by = options.get("by", "sample")
     if by not in ("sample", "class", "set"):
         raise RequestError(f"by is {by!r} in {text!r}: it is sample, class or set")

@@ -76,7 +76,7 @@ def limits_of(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str)
         RequestError: a norm whose neighbours were not searched.
     """
     if norm not in facts["norms"]:
-        raise RequestError(f"nothing is advised for {norm}, only for {', '.join(facts['norms'])}: make it with --norm {norm}")
+        raise RequestError(f"nothing is recommended for {norm}, only for {', '.join(facts['norms'])}: make it with --norm {norm}")
 
     def nearest(side: str) -> Array:
         own, train = samples[f"{norm}.{side}"], samples.get(f"{norm}.train_{side}")

@@ -11,7 +11,7 @@ from torch import Tensor
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.model import Target
+from brinell.core.model import Model
 from brinell.core.nearest import nearest
 from brinell.core.pairs import Neighbours, class_means, l2_statistics, l2_to
 from brinell.core.streams import Streams
@@ -46,7 +46,7 @@ class EpsilonRequest(BaseModel):
     train: str | None = None
     """The data that a model was trained on: neighbours are looked for there, too."""
     norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ()
-    """Norms that an eps is advised for; none means linf and l2, and the others where they take no longer than seconds."""
+    """Norms that an eps is recommended for; none means linf and l2, and the others where they take no longer than seconds."""
     samples: int | None = Field(default=None, ge=2)
     """How many samples, from the first; none means all."""
     pairs: int = Field(default=100, ge=0)
@@ -134,7 +134,7 @@ def measure(
     *,
     dataset: Dataset | None = None,
     train: Dataset | None = None,
-    target: Target | None = None,
+    model: Model | None = None,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
     """Everything that the advice is made from: facts for epsilon.json, and arrays.
 
@@ -187,7 +187,7 @@ def measure(
     }
     if not facts["conditions"]:
         raise RequestError(f"no condition is left for {points.domain.kind} data: add --conditions label or interpolation")
-    crafted, told = epsilon_crafted.craft(points, facts, samples, request.model, target, progress)
+    crafted, told = epsilon_crafted.craft(points, facts, samples, request.model, model, progress)
     facts |= {"crafted": told, "seconds": round(time.perf_counter() - started, 1)}
     return facts, {"samples": samples, "means": means, "crafted": crafted}
 
@@ -342,7 +342,7 @@ def _means(points: Points, drawn: Array, whole: Array) -> dict[str, Array]:
 def _perception(
     points: Points, drawn: Array, norms: tuple[str, ...], request: EpsilonRequest
 ) -> tuple[dict[str, Array], list[dict[str, str]]]:
-    """What goes unnoticed: measured on the drawn samples; the others have the budget that their class is advised."""
+    """What goes unnoticed: measured on the drawn samples; the others have the budget that their class is recommended."""
     notes: list[dict[str, str]] = []
     if PERCEPTION not in request.conditions:
         return {}, notes
@@ -381,7 +381,9 @@ def _perception(
         found[f"{norm}.unnoticed"] = values
     if len(drawn) < len(points):
         _note(
-            notes, "drawn", f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is advised"
+            notes,
+            "drawn",
+            f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is recommended",
         )
     return found, notes
 

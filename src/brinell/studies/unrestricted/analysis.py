@@ -1,7 +1,7 @@
 """What the records of an unrestricted attack say: two kinds of failure, who sees the intended class, how far the data are.
 
 Each rate states its denominator. `clear` attempts are those in whose plain sample the auxiliary classifier and every judge see
-the intended class; the others say something of the generator and nothing of the target.
+the intended class; the others say something of the generator and nothing of the model.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,16 +42,16 @@ class Tally(Result):
     clear: Share
     """Plain samples in which the auxiliary classifier and every judge see the intended class, among all attempts."""
     plain_accuracy: Share
-    """Plain samples that the target gets right, among the clear ones."""
+    """Plain samples that the model gets right, among the clear ones."""
     generalisation: Share
-    """Plain samples that the target gets wrong, among the clear ones: no search was needed."""
+    """Plain samples that the model gets wrong, among the clear ones: no search was needed."""
     adversarial: Share
-    """Searches that ended at an input on which the target errs while the auxiliary classifier and every judge see the intended
+    """Searches that ended at an input on which the model errs while the auxiliary classifier and every judge see the intended
     class, among the clear attempts."""
     contested: Share
-    """Searches that ended at an error of the target where a judge sees another class, among the clear attempts."""
+    """Searches that ended at an error of the model where a judge sees another class, among the clear attempts."""
     searched_accuracy: Share
-    """Clear attempts that the target got right on the plain sample and to the end of the search."""
+    """Clear attempts that the model got right on the plain sample and to the end of the search."""
     success: Share
     """Finds among the searches: adversarial failure with generalisation failure taken out."""
     success_by_auxiliary: Share
@@ -73,7 +73,7 @@ class Witness(Result):
     plain: Share
     """Plain samples in which he sees the intended class, among all attempts."""
     found: Share
-    """The same of the inputs on which the target errs, as the auxiliary classifier's word has it."""
+    """The same of the inputs on which the model errs, as the auxiliary classifier's word has it."""
 
 
 class Conditions(Result):
@@ -108,13 +108,13 @@ class Cost(Result):
     """What the searches of one model and variant cost."""
 
     forwards: int
-    """Forward evaluations of the target by the searches."""
+    """Forward evaluations of the model by the searches."""
     backwards: int
     """Backward evaluations."""
     judge_forwards: int
-    """Forwards of the target for the verdicts."""
+    """Forwards of the model for the verdicts."""
     median_queries: float | None
-    """Median of the queries of a search that ended with an error of the target."""
+    """Median of the queries of a search that ended with an error of the model."""
     median_latent_l2: float | None
     """Median L2 distance between the latents where such a search began and ended."""
     median_moved_l2: float | None

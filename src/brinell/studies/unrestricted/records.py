@@ -7,7 +7,7 @@
     tables/*.csv  report.html
 
 A part is there when its file in records/ is, which is written last. Inputs are kept of searches that ended with an error of the
-target, with the plain sample that they began at and the training samples nearest to them.
+model, with the plain sample that they began at and the training samples nearest to them.
 """
 
 import json
@@ -43,13 +43,13 @@ class Outcome(StrEnum):
     UNCLEAR = "unclear"
     """The auxiliary classifier or a judge does not see the intended class in the plain sample: nothing was searched."""
     GENERALISATION = "generalisation"
-    """They see it, and the target errs on the plain sample already: nothing was searched."""
+    """They see it, and the model errs on the plain sample already: nothing was searched."""
     FOUND = "found"
-    """The target errs where the search ended, and the auxiliary classifier and every judge see the intended class."""
+    """The model errs where the search ended, and the auxiliary classifier and every judge see the intended class."""
     CONTESTED = "contested"
-    """The target errs and the auxiliary classifier sees the intended class, but a judge does not: the class may have changed."""
+    """The model errs and the auxiliary classifier sees the intended class, but a judge does not: the class may have changed."""
     SURVIVED = "survived"
-    """The search ended without an input on which the target errs and the auxiliary classifier sees the intended class."""
+    """The search ended without an input on which the model errs and the auxiliary classifier sees the intended class."""
 
 
 CLEAR = frozenset(Outcome) - {Outcome.UNCLEAR}
@@ -80,18 +80,18 @@ def _neighbours(prefix: str, what: str, *, null: bool) -> dict[str, Column]:
 
 COLUMNS = {
     "attempt": Column("int64", "number of the attempt: its latent is the same for every model and variant"),
-    "model": Column("string", "name of the target"),
+    "model": Column("string", "name of the model"),
     "variant": Column("string", "latent: the latent alone is searched; noise: small noise on each value too"),
     "intended": Column("int32", "class that the generator was asked for"),
-    "wanted": Column("int32", "class that the target was to see; null where any wrong one would do", null=True),
+    "wanted": Column("int32", "class that the model was to see; null where any wrong one would do", null=True),
     "outcome": Column("string", "one of Outcome"),
-    "plain_pred": Column("int32", "the target's answer to the plain sample"),
+    "plain_pred": Column("int32", "the model's answer to the plain sample"),
     "plain_confidence": Column("float64", "its probability"),
     "plain_aux": Column("int32", "the auxiliary classifier's answer to it"),
     "plain_aux_probability": Column("float64", "the auxiliary classifier's probability of the intended class"),
     "plain_judges": Column("list", "the judges' answers to it, in the order of the manifest"),
     "pred": Column(
-        "int32", "the target's answer to the input that the search ended at; null where nothing was searched", null=True
+        "int32", "the model's answer to the input that the search ended at; null where nothing was searched", null=True
     ),
     "confidence": Column("float64", "its probability", null=True),
     "aux": Column("int32", "the auxiliary classifier's answer to it", null=True),
@@ -101,10 +101,10 @@ COLUMNS = {
     "latent_linf": Column("float64", "the largest change of a value of the latent", null=True),
     "moved_l2": Column("float64", "L2 distance between the two inputs", null=True),
     "moved_linf": Column("float64", "the largest change of a value", null=True),
-    "forwards": Column("int64", "forward evaluations of the target that the search cost"),
+    "forwards": Column("int64", "forward evaluations of the model that the search cost"),
     "backwards": Column("int64", "backward evaluations"),
-    "queries_to_success": Column("int64", "forward at which the target first erred, whatever the class was then", null=True),
-    "judge_forwards": Column("int64", "forwards of the target spent on the verdict: on the plain sample and on what was found"),
+    "queries_to_success": Column("int64", "forward at which the model first erred, whatever the class was then", null=True),
+    "judge_forwards": Column("int64", "forwards of the model spent on the verdict: on the plain sample and on what was found"),
     "seconds": Column("float64", "wall time of the search, shared among the attempts of a block by their evaluations"),
     **_neighbours("plain_", "the plain sample", null=False),
     **_neighbours("", "the input that the search ended at", null=True),

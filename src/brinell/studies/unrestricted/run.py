@@ -18,7 +18,7 @@ from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access, Target
+from brinell.core.model import Access, Model
 from brinell.core.reference import Nearest, nearest
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -88,8 +88,8 @@ class UnrestrictedPlan:
     data_digest: str
     kept: Kept
     generator_digest: str
-    targets: tuple[Target, ...]
-    judges: tuple[Target, ...]
+    models: tuple[Model, ...]
+    judges: tuple[Model, ...]
     variants: dict[str, LatentSearch]
     intended: Tensor
     """(attempts,) int64."""
@@ -107,7 +107,7 @@ class UnrestrictedPlan:
         return cell(
             format=FORMAT,
             brinell=VERSION,
-            models=[[target.name, target.digest()] for target in self.targets],
+            models=[[model.name, model.digest()] for model in self.models],
             judges=[[judge.name, judge.digest()] for judge in self.judges],
             generator=self.generator_digest,
             data=self.data_digest,
@@ -134,20 +134,18 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
     kept.check(dataset.domain, len(dataset.classes))
     if missing := sorted(set(range(len(dataset.classes))) - set(labels.tolist())):
         raise RequestError(f"class {dataset.classes[missing[0]]!r} has no sample in {dataset.name}: give data with all classes")
-    targets, judges = (tuple(opener_of(spec, dataset)() for spec in specs) for specs in (request.model, request.judge))
-    for target in (*targets, *judges):
-        check_classes(target, labels)
-        if target.classes != len(dataset.classes):
+    models, judges = (tuple(opener_of(spec, dataset)() for spec in specs) for specs in (request.model, request.judge))
+    for model in (*models, *judges):
+        check_classes(model, labels)
+        if model.classes != len(dataset.classes):
+            raise RequestError(f"model {model.name} tells {model.classes} classes apart, and the data has {len(dataset.classes)}")
+    for model in models:
+        if model.access < Access.GRADIENTS:
             raise RequestError(
-                f"model {target.name} tells {target.classes} classes apart, and the data has {len(dataset.classes)}"
+                f"model {model.name} answers {model.access.name.lower()} only, and a search needs gradients: make it a --judge"
             )
-    for target in targets:
-        if target.access < Access.GRADIENTS:
-            raise RequestError(
-                f"model {target.name} answers {target.access.name.lower()} only, and a search needs gradients: make it a --judge"
-            )
-    for models in (targets, judges):
-        _distinct(models)
+    for asked in (models, judges):
+        _distinct(asked)
     wanted = None if request.towards is None else _class(request.towards, dataset.classes)
     sources = [number for number in range(len(dataset.classes)) if number != wanted]
     return UnrestrictedPlan(
@@ -156,7 +154,7 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
         data_digest=dataset.digest(),
         kept=kept,
         generator_digest=kept.digest(),
-        targets=targets,
+        models=models,
         judges=judges,
         variants=_variants(request),
         intended=torch.tensor(sources).repeat(request.per_class),
@@ -182,15 +180,15 @@ def _class(name: str, classes: tuple[str, ...]) -> int:
     raise RequestError(f"there is no class {name!r}{plugins.nearest(name, classes)}: name one, or give its number")
 
 
-def _distinct(targets: tuple[Target, ...]) -> None:
-    names = [target.name for target in targets]
+def _distinct(models: tuple[Model, ...]) -> None:
+    names = [model.name for model in models]
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")
 
 
 class Seen(NamedTuple):
-    """What everybody but the target says of some inputs, and how far they are from the training data."""
+    """What everybody but the model says of some inputs, and how far they are from the training data."""
 
     aux: Tensor
     """(n, classes) logits of the auxiliary classifier."""
@@ -213,7 +211,7 @@ class Engine:
 
     def __enter__(self) -> "Engine":
         plan = self.plan
-        for model in (*plan.targets, *plan.judges):
+        for model in (*plan.models, *plan.judges):
             self._held.enter_context(session(model, plan.device))
         plan.kept.generator.to(plan.device)
         plan.kept.classifier.to(plan.device)
@@ -235,19 +233,19 @@ class Engine:
         seen = self._look(plain, y)
         rows: list[dict[str, Any]] = []
         arrays: dict[str, np.ndarray[Any, Any]] = {}
-        for target in plan.targets:
-            first = predict(target, plain, plan.request.batch_size)
+        for model in plan.models:
+            first = predict(model, plain, plan.request.batch_size)
             start = seen.clear & (first.argmax(1) == y)
             for variant, settings in plan.variants.items():
                 at = start.nonzero()[:, 0]
-                trial = self._search(target, settings, plain[at], z0[at], y[at])
+                trial = self._search(model, settings, plain[at], z0[at], y[at])
                 made = _rows(self, ids, y, first, seen, at, trial)
-                rows += [{"model": target.name, "variant": variant} | row for row in made]
-                self._keep(arrays, ids, plain, made, f"{target.name}/{variant}", at, trial)
+                rows += [{"model": model.name, "variant": variant} | row for row in made]
+                self._keep(arrays, ids, plain, made, f"{model.name}/{variant}", at, trial)
         return rows, arrays
 
-    def _search(self, target: Target, settings: LatentSearch, plain: Tensor, z0: Tensor, y: Tensor) -> "Trial | None":
-        """Every attempt of a block whose plain sample is clear and right, behind the desk of a ledger without a norm ball."""
+    def _search(self, model: Model, settings: LatentSearch, plain: Tensor, z0: Tensor, y: Tensor) -> "Trial | None":
+        """Every attempt of a block whose plain sample is clear and right, behind the oracle of a ledger without a norm ball."""
         if not len(y):
             return None
         plan, domain = self.plan, self.plan.dataset.domain
@@ -255,12 +253,12 @@ class Engine:
         everything = torch.full((len(y),), float((high - low).max()), device=y.device)
         threat = Threat(distance=plugins.build("distance", "linf", {}), eps=everything, domain=domain)
         batch = Batch(ids=torch.arange(len(y), device=y.device), x=plain, y=y)
-        ledger = Ledger(target, batch, threat, batch_size=plan.request.batch_size, minimal=True, on_pass=self.on_pass)
+        ledger = Ledger(model, batch, threat, batch_size=plan.request.batch_size, minimal=True, on_pass=self.on_pass)
         wanted = None if plan.wanted is None else torch.full_like(y, plan.wanted)
         started = time.perf_counter()
-        found = search(ledger.desk(), plan.kept.generator, plan.kept.classifier, z0, y, domain, settings, wanted)
+        found = search(ledger.oracle(), plan.kept.generator, plan.kept.classifier, z0, y, domain, settings, wanted)
         seconds = time.perf_counter() - started
-        logits = predict(target, found.x, plan.request.batch_size)
+        logits = predict(model, found.x, plan.request.batch_size)
         return Trial(found, z0, plain, logits, errs(logits, y, wanted), self._look(found.x, y), ledger, seconds)
 
     def _look(self, x: Tensor, y: Tensor) -> Seen:
@@ -288,7 +286,7 @@ class Engine:
         at: Tensor,
         trial: "Trial | None",
     ) -> None:
-        """The inputs on which the target errs, searched or plain, and the training samples nearest to them."""
+        """The inputs on which the model errs, searched or plain, and the training samples nearest to them."""
         place = {row: number for number, row in enumerate(at.tolist())}
         for row, held in enumerate(rows):
             if held["outcome"] in (Outcome.UNCLEAR, Outcome.SURVIVED):
@@ -338,7 +336,7 @@ def _rows(
 
 
 def _said(logits: Tensor, seen: Seen, y: Tensor) -> dict[str, list[Any]]:
-    """What target, auxiliary classifier, judges and neighbours say of some inputs, column by column."""
+    """What model, auxiliary classifier, judges and neighbours say of some inputs, column by column."""
     top = logits.softmax(1).max(1)
     columns: dict[str, list[Any]] = {
         "pred": top.indices.tolist(),
@@ -376,9 +374,9 @@ def _ended(trial: Trial, y: Tensor, n: int) -> dict[str, list[Any]]:
     }
 
 
-def models_of(targets: tuple[Target, ...]) -> list[dict[str, Any]]:
+def models_of(models: tuple[Model, ...]) -> list[dict[str, Any]]:
     """What a manifest says of models."""
-    return [{"name": target.name, **facts_of(target)} for target in targets]
+    return [{"name": model.name, **facts_of(model)} for model in models]
 
 
 __all__ = ["BLOCK", "Engine", "UnrestrictedPlan", "UnrestrictedRequest", "make_plan", "models_of"]

@@ -60,8 +60,8 @@ def _blocks(plan: UnrestrictedPlan, folder: UnrestrictedRun, progress: Progress)
     if not missing:
         return
     left = sum(len(plan.intended[number * BLOCK : (number + 1) * BLOCK]) for number in missing)
-    searches = sum(settings.cost[0] for settings in plan.variants.values()) * len(plan.targets)
-    progress.stage(", ".join(target.name for target in plan.targets), "unrestricted", left, left * searches)
+    searches = sum(settings.cost[0] for settings in plan.variants.values()) * len(plan.models)
+    progress.stage(", ".join(model.name for model in plan.models), "unrestricted", left, left * searches)
     broken = 0
     with Engine(plan, progress.passes) as engine:
         for number in missing:
@@ -87,7 +87,7 @@ def _manifest(plan: UnrestrictedPlan, command: str, before: dict[str, Any] | Non
         "parts": plan.parts,
         "attempts": len(plan.intended),
         "data": facts.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.dataset)),
-        "models": models_of(plan.targets),
+        "models": models_of(plan.models),
         "judges": models_of(plan.judges),
         "variants": {name: {"noise": settings.noise} for name, settings in plan.variants.items()},
         "wanted": plan.wanted,

@@ -1,21 +1,21 @@
-"""The search of a generator's latent space for an input of an intended class on which a target errs.
+"""The search of a generator's latent space for an input of an intended class on which a model errs.
 
 Song, Shu, Kushman & Ermon 2018, Constructing unrestricted adversarial examples with generative models, section 3. From a latent
 z0 and a class y, minimise over z (and tau)
 
     L0 + l1 * mean(max((z - z0)^2 - radius^2, 0)) + l2 * L2    with x = g(z, y) + noise * tanh(tau), cut at the bounds of the data
 
-where L0 is the target's cross-entropy with the class that is wanted, or with the nearest wrong one where any will do, and L2 the
+where L0 is the model's cross-entropy with the class that is wanted, or with the nearest wrong one where any will do, and L2 the
 auxiliary classifier's with y; the second term is the form of the authors' code. Without noise tau stays away. Deviations:
 
 - Adam, and the search of a sample ends at the first input that counts. Theirs is gradient descent with annealed noise on the
   gradient for a fixed number of steps: on a processor a tenth of them has to do, and a search that is over costs nothing.
-- The auxiliary classifier looks at what the target is shown, noise included; theirs looks at the noiseless drawing. A noise that
+- The auxiliary classifier looks at what the model is shown, noise included; theirs looks at the noiseless drawing. A noise that
   destroys the class should not pass for having kept it.
-- The target is shown what can be stored: each input is rounded to the levels of the data (8-bit pictures); the gradient passes
+- The model is shown what can be stored: each input is rounded to the levels of the data (8-bit pictures); the gradient passes
   the rounding unchanged. A success that a file cannot hold is none.
 - The auxiliary classifier must give the intended class nine tenths; with theirs it need only lead. A drawing on the edge between
-  two classes says little of a target that takes it for the other.
+  two classes says little of a model that takes it for the other.
 - The weights l1 and l2 are 1 and 1 in place of 50 to 100: their steps are as long as the loss is steep, ours are not.
 """
 
@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from brinell.core.domain import Domain
-from brinell.core.ledger import ROUNDING, Desk
+from brinell.core.ledger import ROUNDING, Oracle
 from brinell.core.losses import cross_entropy, margin
 
 Draw = Callable[[Tensor, Tensor], Tensor]
@@ -44,7 +44,7 @@ class LatentSearch:
     """How the search goes."""
 
     steps: int = 200
-    """Gradient steps at most, each one forward and one backward of the target."""
+    """Gradient steps at most, each one forward and one backward of the model."""
     rate: float = 0.05
     """Adam's rate, in the latent's standard deviations."""
     noise: float = 0.0
@@ -66,7 +66,7 @@ class LatentSearch:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """The most forwards and backwards of the target that one attempt takes."""
+        """The most forwards and backwards of the model that one attempt takes."""
         return self.steps, self.steps
 
 
@@ -101,7 +101,7 @@ def stored(x: Tensor, domain: Domain) -> Tensor:
 
 
 def search(
-    desk: Desk,
+    oracle: Oracle,
     draw: Draw,
     name: Name,
     z0: Tensor,
@@ -110,17 +110,17 @@ def search(
     settings: LatentSearch,
     wanted: Tensor | None = None,
 ) -> Found:
-    """Search from each latent until an input counts: the target errs and the auxiliary classifier sees the intended class.
+    """Search from each latent until an input counts: the model errs and the auxiliary classifier sees the intended class.
 
     Args:
-        desk: answers for the target; ids are 0 to n-1.
+        oracle: answers for the model; ids are 0 to n-1.
         draw: the generator.
         name: the auxiliary classifier.
         z0: (n, latent) where to begin.
         y: (n,) int64 intended classes.
         domain: where inputs live.
         settings: how.
-        wanted: (n,) int64 classes that the target is to see; none for any wrong one.
+        wanted: (n,) int64 classes that the model is to see; none for any wrong one.
     """
     n, shape = len(y), domain.shape
     now = torch.arange(n, device=y.device)
@@ -137,12 +137,12 @@ def search(
             held = (leaves[0] - z0[now]).square().sub(settings.radius**2).clamp_min(0).mean(1)
             own = settings.keep * cross_entropy(named, y[now]) + settings.hold * held
         extra = () if wanted is None else (wanted[now],)
-        answer = desk.gradient(now, shown.detach(), nearest_wrong if wanted is None else towards, *extra)
+        answer = oracle.gradient(now, shown.detach(), nearest_wrong if wanted is None else towards, *extra)
         done = errs(answer.logits, y[now], *extra) & sees(named.detach(), y[now], settings.sure)
         x[now], steps[now], counted[now] = shown.detach(), step, done
         moves = torch.autograd.grad([own.sum(), shown], leaves, [torch.ones_like(own.sum()), -answer.grad])
         state.step(now, moves, settings.rate, step)
-        now = now[~done & desk.affordable(now)]
+        now = now[~done & oracle.affordable(now)]
         if not len(now):
             break
     return Found(x=x, z=state.shown, steps=steps, counted=counted)

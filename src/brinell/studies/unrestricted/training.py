@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.core.domain import Domain
-from brinell.core.errors import TargetError
+from brinell.core.errors import ModelError
 from brinell.studies.unrestricted.networks import Classifier, Critic, Generator, initialise
 
 REPORT_EVERY = 500
@@ -82,7 +82,7 @@ def train(
         The generator and the auxiliary classifier, both in evaluation mode, and the number of steps.
 
     Raises:
-        TargetError: training diverged.
+        ModelError: training diverged.
     """
     rng = torch.Generator().manual_seed(lessons.seed)
     with torch.random.fork_rng(devices=[]):  # torch's layers draw weights of their own before they get ours
@@ -119,7 +119,7 @@ class _School:
             self._follow(step)
             if step % REPORT_EVERY == 0:
                 if not math.isfinite(critic):
-                    raise TargetError("the training of the generator diverged: lower --rate, or take another seed")
+                    raise ModelError("the training of the generator diverged: lower --rate, or take another seed")
                 tell(Report(step, time.perf_counter() - started, critic, real, drawn))
         self._recount()
         return step

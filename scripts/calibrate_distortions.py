@@ -1,15 +1,15 @@
-"""Measure how strong every filter is at each severity, or find the parameters at which all are equally strong.
+"""Measure how strong every distortion is at each severity, or find the parameters at which all are equally strong.
 
 Strength is measured as the mean multi-scale structural similarity (MS-SSIM; Wang, Simoncelli & Bovik 2003, Multiscale structural
 similarity for image quality assessment) of photographs and their distorted versions: 1 for no change. The scales are counted from
 the coarsest, as if a picture of 32 pixels and one of 224 were shown at the same size, so the same weights serve both. Why this
-measure and no other: docs/filters.md. Filters for signals alone are measured in the same way, over time, on real heartbeats in
+measure and no other: docs/distortions.md. Distortions for signals alone are measured in the same way, over time, on real heartbeats in
 bounds of +-5 mV.
 
-    python scripts/calibrate_filters.py                        the table for photographs and beats; needs BRINELL_SHARED
-    python scripts/calibrate_filters.py --search               and the parameters that would reach the aims; some 20 minutes
-    python scripts/calibrate_filters.py --sheet FOLDER         contact sheets
-    python scripts/calibrate_filters.py --data SPEC            how strong the severities are on other data
+    python scripts/calibrate_distortions.py                        the table for photographs and beats; needs BRINELL_SHARED
+    python scripts/calibrate_distortions.py --search               and the parameters that would reach the aims; some 20 minutes
+    python scripts/calibrate_distortions.py --sheet FOLDER         contact sheets
+    python scripts/calibrate_distortions.py --data SPEC            how strong the severities are on other data
 """
 
 import argparse
@@ -27,7 +27,8 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
-from brinell.distortions._shared import SEVERITIES, filtered, frame, planes
+from brinell.distortions._shared import SEVERITIES, frame, planes
+from brinell.distortions._shared import distorted as apply
 
 TARGETS = (0.95, 0.90, 0.82, 0.70, 0.55)
 """MS-SSIM at severities 1 to 5."""
@@ -87,13 +88,13 @@ def _halve(x: Tensor) -> Tensor:
 
 
 class Knob(NamedTuple):
-    """One parameter of a filter, and how to turn it."""
+    """One parameter of a distortion, and how to turn it."""
 
-    filter: str
+    distortion: str
     scale: str
     """The attribute that holds it."""
     turn: Callable[[Any, Tensor, Tensor, Streams], Tensor]
-    """Filter, inputs, parameter (n,) and streams to distorted inputs."""
+    """Distortion, inputs, parameter (n,) and streams to distorted inputs."""
     values: Tensor
     """What is tried, from weak to strong. Stepped parameters take one of these, the others what lies between."""
     stepped: bool = False
@@ -108,27 +109,27 @@ class Knob(NamedTuple):
         return ("beats",) if self.signals else ("clips", "large clips") if self.films else ("small", "large")
 
     def held(self, size: str) -> Sequence[float]:
-        """The parameters that the filter has now."""
-        scale = getattr(plugins.load("filter", self.filter), self.scale)
+        """The parameters that the distortion has now."""
+        scale = getattr(plugins.load("distortion", self.distortion), self.scale)
         return getattr(scale, "large" if "large" in size else "small")
 
 
-def _plain(filter: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
-    return filter.distort(x, parameter, rng)
+def _plain(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
+    return distortion.distort(x, parameter, rng)
 
 
-def _darker(filter: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
-    return filter.distort(x, -parameter, rng)
+def _darker(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
+    return distortion.distort(x, -parameter, rng)
 
 
-def _random_signs(filter: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
+def _random_signs(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
     """As if the gradient's signs were random, value by value."""
-    return filter.distort(x, parameter, rng.normal(*x.shape[1:]))
+    return distortion.distort(x, parameter, rng.normal(*x.shape[1:]))
 
 
-def _mosaic(filter: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
+def _mosaic(distortion: Any, x: Tensor, parameter: Tensor, rng: Streams) -> Tensor:
     """As an agent uses it: signs that differ from patch to patch, here random."""
-    plus, minus = (filter.distort(x, parameter, torch.full(x.shape[:2], sign)) for sign in (1.0, -1.0))
+    plus, minus = (distortion.distort(x, parameter, torch.full(x.shape[:2], sign)) for sign in (1.0, -1.0))
     signs = rng.integers(2, x.shape[1], CELLS, CELLS).float()
     return torch.where(torch.nn.functional.interpolate(signs, x.shape[2:]) > 0, plus, minus)
 
@@ -175,8 +176,8 @@ KNOBS = (
 def strength(knob: Knob, x: Tensor, parameter: float) -> float:
     """Mean MS-SSIM of the photographs when the knob stands at `parameter`."""
     rng = Streams.of(0, torch.arange(len(x)))
-    filter = plugins.build("filter", knob.filter, {})
-    return float(ms_ssim(x, knob.turn(filter, x, torch.full((len(x),), parameter), rng)).mean())
+    distortion = plugins.build("distortion", knob.distortion, {})
+    return float(ms_ssim(x, knob.turn(distortion, x, torch.full((len(x),), parameter), rng)).mean())
 
 
 def search(knob: Knob, x: Tensor) -> list[float]:
@@ -184,7 +185,7 @@ def search(knob: Knob, x: Tensor) -> list[float]:
     found = [strength(knob, x, value) for value in knob.values.tolist()]
     if knob.stepped:
         return [float(knob.values[int(np.abs(np.array(found) - target).argmin())]) for target in TARGETS]
-    # Strengths fall; interp wants them to rise. Beyond the ends it gives the end: as weak, or as strong, as the filter can be.
+    # Strengths fall; interp wants them to rise. Beyond the ends it gives the end: as weak, or as strong, as the distortion can be.
     falling = np.minimum.accumulate(found)
     return [float(f"{np.interp(-target, -falling, knob.values.numpy()):.2g}") for target in TARGETS]
 
@@ -222,16 +223,16 @@ def originals(folder: Path, each: int) -> Tensor:
 
 
 def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) -> Tensor:
-    """What a filter makes of inputs, with random signs in place of a gradient."""
+    """What a distortion makes of inputs, with random signs in place of a gradient."""
     rng = Streams.of(0, torch.arange(len(x)))
     gradient = rng.fold("gradient").normal(*x.shape[1:])
-    return filtered(plugins.build("filter", name, {}), x, severity, rng, domain=domain, draw=draw, gradient=gradient)
+    return apply(plugins.build("distortion", name, {}), x, severity, rng, domain=domain, draw=draw, gradient=gradient)
 
 
 def sheet(x: Tensor, tile: int) -> Image.Image:
-    """Every filter (rows, another photograph each) at severities 0 to 5 (columns)."""
+    """Every distortion (rows, another photograph each) at severities 0 to 5 (columns)."""
     domain = Domain(kind="image", shape=tuple(x.shape[1:]))
-    names = [name for name in plugins.names("filter") if "image" in plugins.load("filter", name).domains]
+    names = [name for name in plugins.names("distortion") if "image" in plugins.load("distortion", name).domains]
     rows = []
     for index, name in enumerate(names):
         one = x[index % len(x)][None]
@@ -245,33 +246,33 @@ def sheet(x: Tensor, tile: int) -> Image.Image:
 
 
 def other_data(spec: str, count: int) -> None:
-    """MS-SSIM and root mean square change, as a share of the range, of each filter on data that it was not calibrated on."""
+    """MS-SSIM and root mean square change, as a share of the range, of each distortion on data that it was not calibrated on."""
     name, path, options = plugins.parse(spec)
     dataset = plugins.build("dataset", name, options | ({"path": path} if path else {}))()
     domain = dataset.domain
     x = dataset.load(range(min(count, len(dataset))))
     low, high = domain.bounds(x)
     print(f"{dataset.name}: {len(x)} of kind {domain.kind}, shape {domain.shape}, mean MS-SSIM / change at severities 1 to 5")
-    for filter in plugins.names("filter"):
-        if domain.kind in plugins.load("filter", filter).domains:
+    for distortion in plugins.names("distortion"):
+        if domain.kind in plugins.load("distortion", distortion).domains:
             told = []
             for severity in SEVERITIES:
-                one, two = ((part - low) / (high - low) for part in (x, distorted(filter, x, severity, 0, domain)))
+                one, two = ((part - low) / (high - low) for part in (x, distorted(distortion, x, severity, 0, domain)))
                 change = (one - two).square().flatten(1).mean(1).sqrt().mean()
                 fits = min(frame(x)) >= WINDOW and domain.kind != "vector"
                 told.append(f"{float(ms_ssim(one, two).mean()) if fits else float('nan'):.2f} / {change:.3f}")
-            print(f"{filter:<16}", "   ".join(told), flush=True)
+            print(f"{distortion:<16}", "   ".join(told), flush=True)
 
 
 def table(pictures: dict[str, Tensor], only: str | None, searching: bool) -> None:
-    """What each filter holds, how strong that is, and what the search finds."""
-    print(f"{'filter':<18} {'side':<6} {'held':<34} MS-SSIM (aim {' '.join(f'{target:.2f}' for target in TARGETS)})")
+    """What each distortion holds, how strong that is, and what the search finds."""
+    print(f"{'distortion':<18} {'side':<6} {'held':<34} MS-SSIM (aim {' '.join(f'{target:.2f}' for target in TARGETS)})")
     for knob in KNOBS:
-        if only in (None, knob.filter):
+        if only in (None, knob.distortion):
             for size in knob.sizes:
                 x, held = pictures[size], knob.held(size)
                 reached = " ".join(f"{strength(knob, x, value):.3f}" for value in held)
-                name = f"{knob.filter} {knob.scale}".removesuffix(" scale")
+                name = f"{knob.distortion} {knob.scale}".removesuffix(" scale")
                 kept = " ".join(f"{value:g}" for value in held)
                 found = "found " + " ".join(f"{value:g}" for value in search(knob, x)) if searching else ""
                 print(f"{name:<18} {x.shape[-1]:<6} {kept:<34} {reached}   {found}".rstrip(), flush=True)
@@ -281,7 +282,7 @@ def main() -> None:
     """Print the table, or draw the sheets."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--images", type=int, default=24, help="photographs of 224 pixels a side; four times as many of 32")
-    parser.add_argument("--filter", help="this one alone")
+    parser.add_argument("--distortion", help="this one alone")
     parser.add_argument("--search", action="store_true", help="find the parameters too")
     parser.add_argument("--sheet", type=Path, help="draw contact sheets into this folder instead")
     parser.add_argument("--data", help="measure on these inputs instead, as `brinell audit --data` names them")
@@ -292,11 +293,11 @@ def main() -> None:
         return
     pictures = inputs(Path(os.environ["BRINELL_SHARED"]), arguments.images)
     if arguments.sheet is None:
-        table(pictures, arguments.filter, arguments.search)
+        table(pictures, arguments.distortion, arguments.search)
         return
     for size in ("small", "large"):
         x = pictures[size]
-        sheet(x, 224).save(arguments.sheet / f"filters-{size}.png")
+        sheet(x, 224).save(arguments.sheet / f"distortions-{size}.png")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The rules that every filter keeps. `check_filter` names the first one that is broken."""
+"""The rules that every distortion keeps. `check_distortion` names the first one that is broken."""
 
 import random
 from collections.abc import Callable
@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Filter, GradientFilter
+from brinell.core.contracts import Distortion, GradientDistortion
 from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.core.norms import l2
 from brinell.core.streams import Streams
-from brinell.distortions._shared import SEVERITIES, filtered
+from brinell.distortions._shared import SEVERITIES, distorted
 from brinell.testing.form import check_form, check_settings
 
 SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {
@@ -23,7 +23,7 @@ SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {
     "video": ((3, 4, 12, 12), (1, 1, 9, 5)),
     "vector": ((40,), (1,)),
 }
-"""Inputs that a filter is tried on; how strong it is, is looked at on the first of each kind."""
+"""Inputs that a distortion is tried on; how strong it is, is looked at on the first of each kind."""
 ROWS, MANY = 6, 24
 """Inputs in a batch; more where their mean is looked at."""
 FEW = 16
@@ -51,11 +51,11 @@ class _Question(NamedTuple):
         return _Question(self.x[rows], self.severity[rows], self.rng.select(rows), self.draw[rows], self.gradient[rows])
 
 
-def check_filter(plugin: type[Any], **settings: Any) -> None:
-    """Run every rule over a filter, on inputs of several shapes of each kind that it declares.
+def check_distortion(plugin: type[Any], **settings: Any) -> None:
+    """Run every rule over a distortion, on inputs of several shapes of each kind that it declares.
 
     Args:
-        plugin: the filter's class.
+        plugin: the distortion's class.
         settings: settings to check it with, where not its defaults.
 
     Raises:
@@ -66,19 +66,19 @@ def check_filter(plugin: type[Any], **settings: Any) -> None:
         raise ContractError(f"{plugin.__name__}: domains must be some of {', '.join(KINDS)}")
     if plugin.access not in (Access.LABELS, Access.GRADIENTS):
         raise ContractError(f"{plugin.__name__}: access must be LABELS, for none at all, or GRADIENTS")
-    filter = plugin(**settings)
-    check_settings(filter)
-    for kind in (kind for kind in KINDS if kind in filter.domains):
+    distortion = plugin(**settings)
+    check_settings(distortion)
+    for kind in (kind for kind in KINDS if kind in distortion.domains):
         for shape in SHAPES[kind]:
             for rule in _RULES:
-                rule(filter, Domain(kind=kind, shape=shape))
+                rule(distortion, Domain(kind=kind, shape=shape))
         # On a handful of values chance may make two draws, or two severities, the same.
         for rule in (_keeps_its_draws_apart, _is_stronger_where_severer):
-            rule(filter, Domain(kind=kind, shape=SHAPES[kind][0]))
+            rule(distortion, Domain(kind=kind, shape=SHAPES[kind][0]))
 
 
-def _broken(filter: Filter | GradientFilter, domain: Domain, rule: str) -> ContractError:
-    return ContractError(f"filter {type(filter).__name__} {rule} ({domain.kind} of shape {domain.shape})")
+def _broken(distortion: Distortion | GradientDistortion, domain: Domain, rule: str) -> ContractError:
+    return ContractError(f"distortion {type(distortion).__name__} {rule} ({domain.kind} of shape {domain.shape})")
 
 
 def _question(domain: Domain, severity: int | None = None, draw: int = 0, rows: int = ROWS) -> _Question:
@@ -104,75 +104,75 @@ def _extremes(domain: Domain) -> _Question:
     return question._replace(x=x, gradient=torch.zeros_like(x))
 
 
-def _ask(filter: Filter | GradientFilter, domain: Domain, question: _Question) -> Tensor:
+def _ask(distortion: Distortion | GradientDistortion, domain: Domain, question: _Question) -> Tensor:
     x, severity, rng, draw, gradient = question
-    return filtered(filter, x, severity, rng, domain=domain, draw=draw, gradient=gradient)
+    return distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient)
 
 
-def _versions(filter: Filter | GradientFilter, domain: Domain) -> list[int]:
+def _versions(distortion: Distortion | GradientDistortion, domain: Domain) -> list[int]:
     """Numbers of a few draws: all of a few, or some of endless ones."""
-    draws = filter.draws(domain.shape)
+    draws = distortion.draws(domain.shape)
     if draws is None:
         return [0, 1, 99]
     if not isinstance(draws, int) or isinstance(draws, bool) or draws < 1:
-        raise _broken(filter, domain, f"offers {draws!r} draws; it must be a whole number above 0, or None for endless ones")
+        raise _broken(distortion, domain, f"offers {draws!r} draws; it must be a whole number above 0, or None for endless ones")
     return [*range(min(draws, FEW))]
 
 
-def _answers_properly(filter: Filter | GradientFilter, domain: Domain) -> None:
-    """Shape, bounds, NaN and writing into `x` are judged by `filtered`."""
-    for draw in _versions(filter, domain):
-        _ask(filter, domain, _question(domain, draw=draw))
-        _ask(filter, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
+def _answers_properly(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+    """Shape, bounds, NaN and writing into `x` are judged by `distorted`."""
+    for draw in _versions(distortion, domain):
+        _ask(distortion, domain, _question(domain, draw=draw))
+        _ask(distortion, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
 
 
-def _leaves_all_as_it_was(filter: Filter | GradientFilter, domain: Domain) -> None:
+def _leaves_all_as_it_was(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
     question, same = _question(domain), _question(domain)
-    # The generators' states are looked at, never set: the rule is that a filter leaves them alone.
+    # The generators' states are looked at, never set: the rule is that a distortion leaves them alone.
     before = (torch.get_rng_state(), random.getstate(), np.random.get_state())  # noqa: NPY002
-    _ask(filter, domain, question)
+    _ask(distortion, domain, question)
     after = (torch.get_rng_state(), random.getstate(), np.random.get_state())  # noqa: NPY002
     if not torch.equal(before[0], after[0]) or before[1] != after[1] or str(before[2]) != str(after[2]):
-        raise _broken(filter, domain, "drew from a global random generator; draw from the streams it is given")
+        raise _broken(distortion, domain, "drew from a global random generator; draw from the streams it is given")
     given = (question.x, question.severity, question.rng.keys, question.draw, question.gradient)
     clean = (same.x, same.severity, same.rng.keys, same.draw, same.gradient)
     if not all(torch.equal(one, other) for one, other in zip(given, clean, strict=True)):
-        raise _broken(filter, domain, "wrote into what it was given")
+        raise _broken(distortion, domain, "wrote into what it was given")
 
 
-def _repeats_itself(filter: Filter | GradientFilter, domain: Domain) -> None:
-    one, two = (_ask(filter, domain, _question(domain)) for _ in range(2))
+def _repeats_itself(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+    one, two = (_ask(distortion, domain, _question(domain)) for _ in range(2))
     if not torch.equal(one, two):
-        raise _broken(filter, domain, "gave two answers to the same inputs and streams; draw from the streams it is given")
+        raise _broken(distortion, domain, "gave two answers to the same inputs and streams; draw from the streams it is given")
 
 
-def _does_not_mind_its_company(filter: Filter | GradientFilter, domain: Domain) -> None:
+def _does_not_mind_its_company(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
     question = _question(domain)
-    whole, order = _ask(filter, domain, question), torch.arange(ROWS)
+    whole, order = _ask(distortion, domain, question), torch.arange(ROWS)
     for rows in (order.flip(0), order[:1], order[ROWS // 2 :]):
-        if not torch.allclose(_ask(filter, domain, question.select(rows)), whole[rows], atol=ROUNDING):
-            raise _broken(filter, domain, "gave other answers when the batch was split or reordered")
+        if not torch.allclose(_ask(distortion, domain, question.select(rows)), whole[rows], atol=ROUNDING):
+            raise _broken(distortion, domain, "gave other answers when the batch was split or reordered")
 
 
-def _keeps_its_draws_apart(filter: Filter | GradientFilter, domain: Domain) -> None:
-    answers = [_ask(filter, domain, _question(domain, 5, draw)) for draw in _versions(filter, domain)]
+def _keeps_its_draws_apart(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+    answers = [_ask(distortion, domain, _question(domain, 5, draw)) for draw in _versions(distortion, domain)]
     for number, answer in enumerate(answers):
         if any(torch.equal(answer, earlier) for earlier in answers[:number]):
-            raise _broken(filter, domain, "gave the same answer in two draws; offer as many as there are")
+            raise _broken(distortion, domain, "gave the same answer in two draws; offer as many as there are")
 
 
-def _is_stronger_where_severer(filter: Filter | GradientFilter, domain: Domain) -> None:
+def _is_stronger_where_severer(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
     questions = [_question(domain, severity, rows=MANY) for severity in SEVERITIES]
-    change = [float(l2(_ask(filter, domain, question) - question.x).mean()) for question in questions]
+    change = [float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions]
     if not change[0] > 0:
-        raise _broken(filter, domain, "changed nothing at severity 1")
+        raise _broken(distortion, domain, "changed nothing at severity 1")
     # A parameter that is rounded may stand still, and blocks may fit the picture by luck; on the whole it must rise.
     if any(later < 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False)) or change[-1] < 1.2 * change[0]:
         told = ", ".join(f"{size:.3g}" for size in change)
-        raise _broken(filter, domain, f"is not stronger at higher severities: mean L2 {told}")
+        raise _broken(distortion, domain, f"is not stronger at higher severities: mean L2 {told}")
 
 
-_RULES: tuple[Callable[[Filter | GradientFilter, Domain], None], ...] = (
+_RULES: tuple[Callable[[Distortion | GradientDistortion, Domain], None], ...] = (
     _answers_properly,
     _leaves_all_as_it_was,
     _repeats_itself,

@@ -1,4 +1,4 @@
-"""What each filter does, by hand; and what a severity means, on photographs."""
+"""What each distortion does, by hand; and what a severity means, on photographs."""
 
 import io
 import math
@@ -14,22 +14,22 @@ from brinell.core.errors import ContractError, RequestError
 from brinell.core.imports import import_file
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, filtered, variants
+from brinell.distortions._shared import Scale, distorted, variants
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import Bank
-from brinell.testing import check_filter
+from brinell.rlab.cache import DistortionCache
+from brinell.testing import check_distortion
 
 
 def made(name, x, parameter, seed=0, **settings):
-    """The filter with its parameter given directly."""
-    filter = plugins.build("filter", name, settings)
-    return filter.distort(x, torch.full((len(x),), float(parameter)), Streams.of(seed, torch.arange(len(x))))
+    """The distortion with its parameter given directly."""
+    distortion = plugins.build("distortion", name, settings)
+    return distortion.distort(x, torch.full((len(x),), float(parameter)), Streams.of(seed, torch.arange(len(x))))
 
 
 def called(name, x, severity, draw=0):
     n = len(x)
     arguments = (torch.full((n,), severity), Streams.of(0, torch.arange(n)), torch.full((n,), draw))
-    return plugins.build("filter", name, {})(x, *arguments)
+    return plugins.build("distortion", name, {})(x, *arguments)
 
 
 def impulse(*shape, at):
@@ -86,7 +86,7 @@ def test_dead_pixels_are_dead_in_all_channels_and_frames():
     assert (strong | ~weak).all() and strong.sum() > 2 * weak.sum(), "more severe: the same pixels and others"
     assert torch.equal(made("dead-pixel", x, 0.1, value=0.75) == 0.75, weak)
     with pytest.raises(RequestError, match="value is 2.0; it must be between 0 and 1"):
-        plugins.build("filter", "dead-pixel", {"value": 2.0})
+        plugins.build("distortion", "dead-pixel", {"value": 2.0})
 
 
 def test_salt_and_pepper():
@@ -138,23 +138,23 @@ def test_occlusion_hides_about_the_area_that_it_says():
 
 
 def test_signed_patch_offers_every_combination_of_signs():
-    filter = plugins.build("filter", "signed-patch", {})
-    assert [filter.draws(shape) for shape in ((7,), (1, 9), (3, 4, 4), (12, 50), (3, 2, 4, 4))] == [2, 2, 8, 16, 8]
+    distortion = plugins.build("distortion", "signed-patch", {})
+    assert [distortion.draws(shape) for shape in ((7,), (1, 9), (3, 4, 4), (12, 50), (3, 2, 4, 4))] == [2, 2, 8, 16, 8]
     x = torch.full((8, 3, 2, 2), 0.5)
-    y = filter(x, torch.full((8,), 3), Streams.of(0, torch.arange(8)), torch.arange(8))
-    delta = float(filter.scale.small[2])
+    y = distortion(x, torch.full((8,), 3), Streams.of(0, torch.arange(8)), torch.arange(8))
+    delta = float(distortion.scale.small[2])
     signs = ((y - x) / delta).round()
     assert signs[:, :, 0, 0].tolist() == [[1 - 2 * (draw >> channel & 1) for channel in range(3)] for draw in range(8)]
     torch.testing.assert_close(y - x, delta * signs)
-    large = plugins.build("filter", "signed-patch", {"factor": "2"})
+    large = plugins.build("distortion", "signed-patch", {"factor": "2"})
     torch.testing.assert_close(large(x, torch.full((8,), 3), Streams.of(0, torch.arange(8)), torch.arange(8)) - x, 2 * (y - x))
 
 
 def test_gradient_sign():
-    filter = plugins.build("filter", "gradient-sign", {})
+    distortion = plugins.build("distortion", "gradient-sign", {})
     x, gradient = torch.tensor([[0.5, 0.5, 0.5, 1.0]]), torch.tensor([[0.1, -7.0, 0.0, 1.0]])
-    step = filter.scale.small[4]
-    y = filter(x, torch.tensor([5]), Streams.of(0, torch.arange(1)), torch.tensor([0]), gradient)
+    step = distortion.scale.small[4]
+    y = distortion(x, torch.tensor([5]), Streams.of(0, torch.arange(1)), torch.tensor([0]), gradient)
     torch.testing.assert_close(y, torch.tensor([[0.5 + step, 0.5 - step, 0.5, 1.0]]))
 
 
@@ -261,38 +261,38 @@ def test_other_bounds_are_moved_to_the_unit_range_and_back():
     x += 1e-3 * ((low + high) / 2 - x)  # so that going there and back would not find the same float again
     unit = (x - low) / (high - low)
     for name in ("salt-and-pepper", "gaussian-blur"):
-        filter = plugins.build("filter", name, {})
-        y = filtered(filter, x, 4, rng, domain=domain)
-        plain = filtered(filter, unit, 4, rng, domain=Domain(kind="signal", shape=(2, 50)))
+        distortion = plugins.build("distortion", name, {})
+        y = distorted(distortion, x, 4, rng, domain=domain)
+        plain = distorted(distortion, unit, 4, rng, domain=Domain(kind="signal", shape=(2, 50)))
         torch.testing.assert_close((y - low) / (high - low), plain, atol=1e-4, rtol=0)
         assert domain.excess(y) <= 0
         if name == "salt-and-pepper":
             assert torch.equal(y == x, plain == unit) and (y == x).sum() > 200, "what is left alone stays bit by bit"
     with pytest.raises(RequestError, match="severity .* must be between 1 and 5"):
-        filtered(filter, x, 6, rng, domain=domain)
+        distorted(distortion, x, 6, rng, domain=domain)
 
 
 def test_a_filter_of_ones_own(root):
     """The example file: found by its path, checked, and placed on patches like any other."""
-    name = f"{root}/examples/filters/glare.py:Glare"
-    check_filter(plugins.load("filter", name))
-    glare, domain = plugins.build("filter", name, {}), Domain(kind="image", shape=(1, 8, 8))
-    bank = Bank(torch.zeros(1, 1, 8, 8), domain, variants([glare], domain), Streams.of(0, torch.arange(1)))
-    state = Assignment(PatchGrid.over(domain, 4), bank)
+    name = f"{root}/examples/distortions/glare.py:Glare"
+    check_distortion(plugins.load("distortion", name))
+    glare, domain = plugins.build("distortion", name, {}), Domain(kind="image", shape=(1, 8, 8))
+    cache = DistortionCache(torch.zeros(1, 1, 8, 8), domain, variants([glare], domain), Streams.of(0, torch.arange(1)))
+    state = Assignment(PatchGrid.over(domain, 4), cache)
     state.edit(torch.tensor([0]), torch.tensor([0]), torch.tensor([4]))
     assert state.x[0, 0, 0, 0] == 1 and not state.x[0, 0, 4:].any() and not state.x[0, 0, :, 4:].any()
     assert state.x[0, 0, 0, 3] == pytest.approx(4 / 7)
 
 
 def test_a_failing_filter_is_told_in_one_line():
-    class Broken(type(plugins.build("filter", "fog", {}))):
+    class Broken(type(plugins.build("distortion", "fog", {}))):
         def __call__(self, x, severity, rng, draw):
             return x[:, :, :1]
 
     with pytest.raises(
-        ContractError, match="filter Broken made .1, 1, 1, 4. torch.float32 of .1, 1, 4, 4. torch.float32; it must"
+        ContractError, match="distortion Broken made .1, 1, 1, 4. torch.float32 of .1, 1, 4, 4. torch.float32; it must"
     ):
-        filtered(
+        distorted(
             Broken(), torch.zeros(1, 1, 4, 4), 1, Streams.of(0, torch.arange(1)), domain=Domain(kind="image", shape=(1, 4, 4))
         )
 
@@ -316,7 +316,7 @@ def test_mains_hum_is_a_sine_of_its_frequency():
         assert float(y.square().mean()) == pytest.approx(0.005, rel=0.02) and torch.equal(y[:, 0], y[:, 1])
         assert not torch.equal(y[0], y[1]), "each with a phase of its own"
     with pytest.raises(RequestError, match="between 0 and half the rate"):
-        plugins.build("filter", "mains-hum", {"frequency": 60, "rate": 100})
+        plugins.build("distortion", "mains-hum", {"frequency": 60, "rate": 100})
 
 
 def test_baseline_wander_is_slow_and_differs_between_channels():
@@ -366,7 +366,7 @@ def test_gain_stretches_around_the_baseline():
 
 @pytest.fixture(scope="module")
 def calibrate(root):
-    return import_file(root / "scripts" / "calibrate_filters.py")
+    return import_file(root / "scripts" / "calibrate_distortions.py")
 
 
 def test_ms_ssim(calibrate):
@@ -381,7 +381,7 @@ def test_ms_ssim(calibrate):
 
 
 def test_severities_mean_the_same_for_every_filter(calibrate, shared):
-    """On images, beats and clips that the scales were not calibrated on, but for what a filter cannot be: docs/filters.md."""
+    """On images, beats and clips that the scales were not calibrated on, but for what a distortion cannot be: docs/distortions.md."""
     pixels = np.load(shared / "cifar10" / "cifar10_test.npz")["images"][:64]
     x = {"small": torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)}
     x["clips"] = calibrate.clips(shared, 1)[::2]
@@ -390,11 +390,11 @@ def test_severities_mean_the_same_for_every_filter(calibrate, shared):
     for knob in calibrate.KNOBS:
         size = knob.sizes[0]
         for severity in (1, 3, 5):
-            if (knob.filter, severity) not in beyond:
+            if (knob.distortion, severity) not in beyond:
                 reached, aim = calibrate.strength(knob, x[size], knob.held(size)[severity - 1]), calibrate.TARGETS[severity - 1]
                 off = abs(reached - aim)
-                assert off < (0.07 if knob.stepped else 0.05), f"{knob.filter} {knob.scale} at severity {severity}: {reached}"
+                assert off < (0.07 if knob.stepped else 0.05), f"{knob.distortion} {knob.scale} at severity {severity}: {reached}"
 
 
 def test_every_filter_is_calibrated(calibrate):
-    assert {knob.filter for knob in calibrate.KNOBS} == set(plugins.names("filter"))
+    assert {knob.distortion for knob in calibrate.KNOBS} == set(plugins.names("distortion"))

@@ -1,4 +1,4 @@
-"""For each rule of the filter checker a planted violator that it must catch, and honest filters that it must pass."""
+"""For each rule of the distortion checker a planted violator that it must catch, and honest distortions that it must pass."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ import torch
 from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.testing import check_filter
+from brinell.testing import check_distortion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Looks(Honest):
 
 @pytest.mark.parametrize("honest", [Honest, Chooses, Looks])
 def test_the_honest_ones_pass(honest):
-    check_filter(honest)
+    check_distortion(honest)
 
 
 class Crops(Honest):
@@ -247,10 +247,10 @@ NO_DOMAINS = dataclasses.make_dataclass("NoDomains", [], frozen=True, kw_only=Tr
 @pytest.mark.parametrize(
     ("violator", "message"),
     [
-        (Crops, "filter Crops made .* of .*; it must keep shape and type"),
+        (Crops, "distortion Crops made .* of .*; it must keep shape and type"),
         (Doubles, "it must keep shape and type"),
         (ToNumpy, "made ndarray of"),
-        (Leaves, "filter Leaves left the bounds by 0.0"),
+        (Leaves, "distortion Leaves left the bounds by 0.0"),
         (DividesByRange, "answered NaN or infinity"),
         (NormalisesGradient, "answered NaN or infinity"),
         (Fails, "failed with IndexError: no such severity"),
@@ -285,7 +285,7 @@ NO_DOMAINS = dataclasses.make_dataclass("NoDomains", [], frozen=True, kw_only=Tr
 )
 def test_violator(violator, message):
     with pytest.raises(ContractError, match=message) as caught:
-        check_filter(violator)
+        check_distortion(violator)
     assert "\n" not in str(caught.value)
 
 

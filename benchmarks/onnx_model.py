@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
-from brinell.core.model import Target
+from brinell.core.model import Model
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.models._torch_model import TorchTarget
+from brinell.models._torch_model import TorchModel
 from brinell.models.onnx import Onnx
 
 BUDGETS = {"CIFAR-10 resnet20": 4 / 255}
@@ -33,23 +33,23 @@ BUDGETS = {"CIFAR-10 resnet20": 4 / 255}
 
 
 class Asked(nn.Module):
-    """A target as a module, so that its questions can be told apart and remembered."""
+    """A model as a module, so that its questions can be told apart and remembered."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
-        self.target, self.seen = target, list[Tensor]()
+        self.model, self.seen = model, list[Tensor]()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The target's logits."""
-        return self.target.predict(x)
+        """The model's logits."""
+        return self.model.predict(x)
 
 
 class Shown:
-    """A target that asks through its module."""
+    """A model that asks through its module."""
 
-    def __init__(self, target: Target) -> None:
-        self.name, self.domain, self.classes, self.access = target.name, target.domain, target.classes, target.access
-        self.module, self.digest = Asked(target), target.digest
+    def __init__(self, model: Model) -> None:
+        self.name, self.domain, self.classes, self.access = model.name, model.domain, model.classes, model.access
+        self.module, self.digest = Asked(model), model.digest
 
     def predict(self, x: Tensor) -> Tensor:
         """Through the module, whose hooks see it."""
@@ -64,17 +64,17 @@ def export(subject: Subject, folder: Path) -> tuple[Shown, Shown]:
     axis = ({0: torch.export.Dim("n")},)
     example = (torch.rand(4, *subject.shape),)
     torch.onnx.export(module, example, file, dynamo=True, external_data=False, dynamic_shapes=axis, verbose=False)
-    return Shown(TorchTarget(module, subject.domain)), Shown(Onnx(path=str(file))(subject.domain))
+    return Shown(TorchModel(module, subject.domain)), Shown(Onnx(path=str(file))(subject.domain))
 
 
-def attacked(target: Shown, spec: str, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
+def attacked(model: Shown, spec: str, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
     """One run of an attack."""
     name, _, options = plugins.parse(spec)
     attack: Any = plugins.build("attack", name, options)
     batch = Batch(ids=torch.arange(len(x)), x=x, y=y)
-    threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((len(x),), eps), domain=target.domain)
-    ledger = Ledger(target, batch, threat, access=attack.access, batch_size=batch_size, minimal=attack.family == "minimal")
-    attack(ledger.desk(), ledger.batch, ledger.threat, Streams.of(0, batch.ids).fold(spec))
+    threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((len(x),), eps), domain=model.domain)
+    ledger = Ledger(model, batch, threat, access=attack.access, batch_size=batch_size, minimal=attack.family == "minimal")
+    attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids).fold(spec))
     return ledger
 
 
@@ -96,8 +96,8 @@ def line(table: Table, subject: Subject, targets: tuple[Shown, Shown], spec: str
     same = [torch.equal(getattr(first, name), getattr(second, name)) for name in ("fooled", "forwards", "first_success")]
     apart = largest_difference(*targets, seen)
     works = {
-        name: Work(target.module, lambda target=target: attacked(target, *settings))  # type: ignore[misc]
-        for name, target in zip(("torch", "onnx"), targets, strict=True)
+        name: Work(model.module, lambda model=model: attacked(model, *settings))  # type: ignore[misc]
+        for name, model in zip(("torch", "onnx"), targets, strict=True)
     }
     times = repeated(works, options.repetitions, options.threads)
     table.add(
