@@ -17,7 +17,8 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
-from brinell.engine.plan import Plan, Request, make_plan
+from brinell.engine.plan import Plan, make_plan
+from brinell.engine.request import Request
 from brinell.models.torch import TorchModule
 from brinell.runners import local
 from brinell.store.run import Run

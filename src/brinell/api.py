@@ -14,9 +14,9 @@ from brinell.core.eot import Precision
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.datasets._memory import ArrayDataset
-from brinell.engine.cascade import DEFAULT
 from brinell.engine.engine import Progress
-from brinell.engine.plan import Request, make_plan, open_data
+from brinell.engine.plan import make_plan, open_data
+from brinell.engine.request import Request
 from brinell.engine.toml import checked, make_request
 from brinell.engine.verify import VerifyResult, verify_run
 from brinell.models._torch_model import TorchModel
@@ -121,7 +121,7 @@ def audit(
         model=specs,
         norm=norm,
         eps=eps,
-        attack=(attack,) if isinstance(attack, str) else attack or DEFAULT,
+        attack=(attack,) if isinstance(attack, str) else attack or ("fast",),
         samples=samples,
         seed=seed,
         batch_size=batch_size,

@@ -9,9 +9,10 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
 from brinell.engine import toml
-from brinell.engine.cascade import CASCADES, DEFAULT, PRESETS, build_stages
+from brinell.engine.cascade import CASCADES, PRESETS, build_stages
 from brinell.engine.hashing import cell
-from brinell.engine.plan import Request, choose_device, make_plan
+from brinell.engine.plan import choose_device, make_plan
+from brinell.engine.request import Request
 
 X = np.full((6, 2), 0.4, dtype=np.float32)
 Y = np.array([0, 1, 0, 1, 0, 0])
@@ -58,7 +59,7 @@ def model(**settings):
 def test_presets():
     ce, dlr, bim = (build_stages((name,))[0].attack for name in ("apgd-ce", "apgd-dlr", "bim"))
     assert ce == APGD(loss="ce") and dlr == APGD(loss="dlr") and bim == PGD(random_start=False)
-    assert set(DEFAULT) <= set(PRESETS) | set(CASCADES)
+    assert set(Request().attack) <= set(PRESETS) | set(CASCADES)
 
 
 def test_settings_are_converted():

@@ -54,9 +54,6 @@ CASCADES: dict[str, tuple[str, ...]] = {
 }
 """Orders of stages under one name: AutoAttack's three versions, the per-class study's, ours, and one without gradients."""
 
-DEFAULT = ("fast",)
-"""What runs when nothing is asked for."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from brinell import plugins
 from brinell.core.contracts import ChoosesData, Dataset, HasGaps
@@ -16,8 +15,9 @@ from brinell.core.errors import ModelError, RequestError
 from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
-from brinell.engine.cascade import DEFAULT, Stage, build_stages
+from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import Budgets, parse_eps
+from brinell.engine.request import Request
 from brinell.models._torch_model import TorchModel
 
 Array = np.ndarray[Any, Any]
@@ -25,41 +25,6 @@ DEFAULT_SAMPLES = 1000
 ALONE = "no attack before it can run, so it would be kept from every sample"
 GROUP_BYTES = 32 * 2**20
 """About how much input one unit may hold; its attack needs some ten times that."""
-
-
-class Request(BaseModel):
-    """What a user asks for; the words are those of the command line and of run.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    data: str = "digits"
-    """The data set, as NAME:PATH?option=value."""
-    model: tuple[str, ...] = ("digits-cnn",)
-    """The models, each as NAME:PATH?option=value."""
-    norm: str = "linf"
-    """The distance in which eps is measured."""
-    eps: str | None = None
-    """The budgets: 8/255, a list 1/255,2/255 or a range from:to:points; recommended, or recommended:FOLDER of brinell epsilon, for each
-    sample's own; none means the field's usual ones for images."""
-    attack: tuple[str, ...] = DEFAULT
-    """The attacks, in order; each runs on what the ones before it left standing."""
-    samples: int | None = Field(default=None, ge=1)
-    """How many samples, from the first; none means 1000, or all where there are fewer."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of every random number of the run."""
-    batch_size: int = Field(default=128, ge=1)
-    """The most inputs shown to the model at once."""
-    queries: int | None = Field(default=None, ge=1)
-    """Forward evaluations that each attack may spend on a sample at each eps; none for no limit."""
-    precision: Precision = "float32"
-    """Of the gradients: bf16 makes those of large networks cheaper on some processors; every success is judged in float32."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
-
-    @field_validator("model", "attack", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from brinell import plugins
 from brinell.core.errors import RequestError
-from brinell.engine.plan import Request
+from brinell.engine.request import Request
 
 Kind = TypeVar("Kind", bound=BaseModel)
 

@@ -10,7 +10,8 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, SCHEMA_VERSION
 from brinell.core.version import VERSION
 from brinell.engine.engine import ModelAudit, Progress, clean_cell, stage_cell
-from brinell.engine.plan import Plan, Request
+from brinell.engine.plan import Plan
+from brinell.engine.request import Request
 from brinell.engine.shard import session
 from brinell.engine.toml import dump
 from brinell.runners import provenance as facts

@@ -14,7 +14,8 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import ArrayDataset
-from brinell.engine.plan import Request, make_plan
+from brinell.engine.plan import make_plan
+from brinell.engine.request import Request
 from brinell.report import html
 from brinell.studies.epsilon.analysis import summarise, surprises
 from brinell.studies.epsilon.records import load_folder

@@ -1,0 +1,51 @@
+"""What a user asks for. The fields of a request are at once the options of the command line, the keys of a TOML file and the
+keywords of the Python call; the text under a field is its help.
+
+A request is importable without torch, so that `brinell VERB --help` stays fast.
+"""
+
+from typing import Any, Literal, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+
+class BaseRequest(BaseModel):
+    """Base of all requests: nothing beyond the fields; one text in place of a tuple of texts stands for a tuple of one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any, info: ValidationInfo) -> Any:
+        many = get_origin(cls.model_fields[str(info.field_name)].annotation) is tuple
+        return (value,) if many and isinstance(value, str) else value
+
+
+class Request(BaseRequest):
+    """What `brinell audit` is asked for."""
+
+    data: str = "digits"
+    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, bench:DIR; options follow as ?option=value."""
+    model: tuple[str, ...] = ("digits-cnn",)
+    """A model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
+    norm: str = "linf"
+    """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
+    eps: str | None = None
+    """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of
+    brinell epsilon, gives each sample its own. Default: the field's usual budgets for images."""
+    attack: tuple[str, ...] = ("fast",)
+    """An attack, such as apgd-ce or pgd?steps=50&restarts=3. Attacks run in the order given, each on the samples that are still
+    robust."""
+    samples: int | None = Field(default=None, ge=1)
+    """The number of samples, counted from the first. Default: 1000, or all where there are fewer."""
+    seed: int = Field(default=0, ge=0)
+    """The seed of every random number."""
+    batch_size: int = Field(default=128, ge=1)
+    """The most inputs shown to the model at once."""
+    queries: int | None = Field(default=None, ge=1)
+    """The forward evaluations that each attack may spend on a sample at each eps. Default: no limit."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """The precision of the gradients: float32 or bf16, which is cheaper for large networks on some processors. Every success is
+    judged in float32."""
+    device: str = "auto"
+    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
