@@ -196,7 +196,9 @@ def counts_as(outcome: Outcome) -> str:
 
 def cli_page() -> str:
     """The help of every verb of the command line, as it is printed."""
-    from brinell.cli import app
+    from brinell.cli import command_line
+
+    app = command_line()
 
     root: Any = get_command(app)
     parts = [NOTE, "# Command line\n"]

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from typer.main import get_command
 
 from brinell import plugins
-from brinell.cli import app
+from brinell.cli import command_line
 from brinell.core.imports import import_file
 from brinell.core.record import COLUMNS, Outcome
 from brinell.testing import check_attack
@@ -25,7 +25,7 @@ def generate(root: Path) -> ModuleType:
 @pytest.fixture(scope="module")
 def verbs() -> dict[str, Any]:
     """Every command of the command line by its name."""
-    root: Any = get_command(app)
+    root: Any = get_command(command_line())
     return dict(root.commands)
 
 

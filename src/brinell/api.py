@@ -15,7 +15,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.engine import Progress
-from brinell.engine.plan import make_plan, open_data
+from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.request import Request
 from brinell.engine.toml import checked, make_request
 from brinell.engine.verify import VerifyResult, verify_run
@@ -131,7 +131,12 @@ def audit(
     )
     plan = make_plan(request, dataset=dataset, models=models)
     folder = Path(out) if out is not None else default_out(request.data, norm)
-    run = local.run(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
+    return carry_out(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
+
+
+def carry_out(plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool) -> AuditResult:
+    """Run an audit that is planned, and write its report. `command` is what the manifest says of how to repeat it."""
+    run = local.run(plan, folder, progress, command=command, resume=resume)
     html.write(run.path)
     return summarise(run.manifest, run.records(), str(run.path))
 

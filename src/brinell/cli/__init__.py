@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -21,29 +23,64 @@ from brinell.cli import (
     verify,
 )
 from brinell.cli import malloc as heap
+from brinell.cli.options import say, show
+from brinell.cli.verb import Verb
 from brinell.core.errors import BrinellError
+from brinell.core.version import VERSION
 
-app = typer.Typer(
-    name="brinell",
-    help="The hardness test for classifiers: robust accuracy per class over a whole range of budgets.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("audit")(audit.audit)
-app.command("epsilon")(epsilon.epsilon)
-app.command("train-agent")(train_agent.train_agent)
-app.command("train-metric")(train_metric.train_metric)
-app.command("benchmark")(benchmark.benchmark)
-app.command("detect")(detect.detect)
-app.command("train-generator")(train_generator.train_generator)
-app.command("unrestricted")(unrestricted.unrestricted)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("gate")(gate.gate)
-app.command("verify")(verify.verify)
-app.command("plugins")(plugins.plugins)
+VERBS: dict[str, Any] = {
+    "audit": audit.audit,
+    "epsilon": epsilon.epsilon,
+    "train-agent": train_agent.train_agent,
+    "train-metric": train_metric.train_metric,
+    "benchmark": benchmark.benchmark,
+    "detect": detect.detect,
+    "train-generator": train_generator.train_generator,
+    "unrestricted": unrestricted.unrestricted,
+    "report": report.report,
+    "compare": compare.compare,
+    "gate": gate.gate,
+    "verify": verify.verify,
+    "plugins": plugins.plugins,
+}
+
+
+def command_line(only: str | None = None) -> typer.Typer:
+    """The whole command line; with `only`, the options of that verb alone, which spares importing the requests of the others."""
+    app = typer.Typer(
+        name="brinell",
+        help="The hardness test for classifiers: robust accuracy per class over a whole range of budgets.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_root)
+    for name, function in VERBS.items():
+        if isinstance(function, Verb):
+            function = function.command() if only in (None, name) else _without_options(function)
+        app.command(name)(function)
+    return app
+
+
+def _without_options(verb: Verb) -> Callable[[], None]:
+    def command() -> None:
+        """Replaced by the docstring of the verb."""
+
+    command.__doc__ = verb.run.__doc__
+    return command
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        show(VERSION)
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -55,7 +92,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
     try:
-        code = app(arguments, prog_name="brinell", standalone_mode=False)
+        verb = next((word for word in arguments if not word.startswith("-")), "")
+        code = command_line(verb)(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         say("interrupted; what was computed is kept")
@@ -77,9 +115,4 @@ def run(arguments: list[str]) -> int:
         return 3
 
 
-def say(text: str) -> None:
-    """One line on standard error."""
-    print(f"brinell: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201
-
-
-__all__ = ["app", "main", "run"]
+__all__ = ["command_line", "main", "run"]

@@ -66,9 +66,9 @@ def benchmark(
 def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
     from brinell.analysis.results import BenchmarkResult
     from brinell.api import default_out
-    from brinell.cli import say
-    from brinell.cli.audit import command_of
+    from brinell.cli.options import say
     from brinell.cli.progress import LiveProgress
+    from brinell.cli.verb import command_of
     from brinell.studies.benchmark import runner as runner
     from brinell.studies.benchmark.cards import figures
 

@@ -56,7 +56,7 @@ def epsilon(
     brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
-    from brinell.cli import say
+    from brinell.cli.options import say
     from brinell.cli.review import OPTIONS, judge
     from brinell.studies.epsilon.run import EpsilonRequest
 

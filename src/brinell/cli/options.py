@@ -26,6 +26,11 @@ def show(text: str = "") -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(f"brinell: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201
+
+
 def percent(value: float | None) -> str:
     """A rate as people read it; a dash where there is none."""
     return "-" if value is None else f"{100 * value:.1f} %"

@@ -15,7 +15,7 @@ OPTIONS = ("eps", "change", "trials", "reviewer", "port", "resume")
 def judge(data: str, norm: Sequence[str] | None, out: Path | None, settings: Mapping[str, Any], *, as_json: bool) -> int:
     """Serve the pairs until all are judged; the exit code."""
     from brinell import api
-    from brinell.cli import say
+    from brinell.cli.options import say
 
     if norm is not None and len(norm) > 1:
         raise RequestError("a review has one norm, linf or l2: give --norm once")

@@ -32,7 +32,7 @@ def train_agent(
     First random distortions teach which patches of an input are sensitive, then the agent plays. The file is written at every
     report, so that an interruption loses little: with --resume the same command learns on. Every query is counted.
     """
-    from brinell.cli import say
+    from brinell.cli.options import say
     from brinell.cli.schemas import AgentAnswer
     from brinell.engine.eps_grid import parse_eps
     from brinell.rlab.train import Lessons, Report

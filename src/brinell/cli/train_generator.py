@@ -26,7 +26,7 @@ def train_generator(
 
     The sides of the images must be multiples of 4.
     """
-    from brinell.cli import say
+    from brinell.cli.options import say
     from brinell.cli.schemas import GeneratorAnswer
     from brinell.studies.unrestricted.train_generator import Schooling, school
     from brinell.studies.unrestricted.training import Lessons, Report

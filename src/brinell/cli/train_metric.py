@@ -22,7 +22,7 @@ def train_metric(
     json: Json = False,
 ) -> int:
     """Train a triplet network on the data, and tell how well its distances separate classes beside those between pixels."""
-    from brinell.cli import say
+    from brinell.cli.options import say
     from brinell.engine.toml import checked
     from brinell.studies.metric.run import MetricRequest
     from brinell.studies.metric.run import train_metric as train

@@ -66,9 +66,9 @@ def unrestricted(
 
 def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
     from brinell.api import default_out
-    from brinell.cli import say
-    from brinell.cli.audit import command_of
+    from brinell.cli.options import say
     from brinell.cli.progress import LiveProgress
+    from brinell.cli.verb import command_of
     from brinell.studies.unrestricted import page as page
     from brinell.studies.unrestricted import runner as runner
     from brinell.studies.unrestricted.analysis import summarise

@@ -259,11 +259,11 @@ def test_in_a_browser(tmp_path):
 def test_the_command(tmp_path, capsys, monkeypatch, root):
     out = tmp_path / "r"
 
-    def judge(text, say=brinell.cli.say):
+    def judge(text, say=brinell.cli.options.say):
         say(text)
         threading.Thread(target=lambda: person(text.split()[1], Review.open(out), 0.06)).start()
 
-    monkeypatch.setattr("brinell.cli.say", judge)
+    monkeypatch.setattr("brinell.cli.options.say", judge)
     words = ["epsilon", "digits", "--review", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
     assert brinell.cli.run(words) == 0
     shown = capsys.readouterr()

@@ -1,0 +1,207 @@
+"""How a verb becomes a command: its options are the fields of its requests, and the helper here handles what all verbs share.
+
+A verb is a function that takes an `Asked` (and options that belong to no request, as further parameters) and returns the exit
+code. Its docstring is the help of the command.
+"""
+
+import inspect
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+
+import typer
+
+from brinell.cli.options import Json, say, show_json
+from brinell.core.errors import RequestError, StoppedError
+
+if TYPE_CHECKING:
+    from brinell.engine.request import BaseRequest
+
+Requests = tuple["type[BaseRequest]", ...]
+Kind = TypeVar("Kind", bound="BaseRequest")
+FRESH = "The folder of the results. Default: a fresh one under runs/."
+
+
+@dataclass
+class Asked:
+    """What a command line asked for, and how it is answered."""
+
+    verb: "Verb"
+    given: dict[str, Any]
+    """The values of the options that were given, by the names of their fields."""
+    file: Path | None
+    out: Path | None
+    resume: bool
+    json: bool
+    again: str = ""
+    """What to type to go on with what was interrupted; empty until there is something to go on with."""
+
+    def request(self, kind: type[Kind]) -> Kind:
+        """The request: what the file says, the options winning.
+
+        Raises:
+            RequestError: no such file, an unknown key or a value out of range.
+        """
+        from brinell.engine import toml
+
+        given = {key: value for key, value in self.given.items() if key in kind.model_fields}
+        return toml.checked(kind, (toml.load(self.file) if self.file else {}) | given)
+
+    def folder(self, request: "BaseRequest", data: str, what: str) -> Path:
+        """Where the answer goes; from here on an interruption says how to go on."""
+        from brinell.api import default_out
+
+        folder = self.out or default_out(data, what)
+        self.begin(request, folder)
+        return folder
+
+    def begin(self, request: "BaseRequest", out: Path, *flags: str) -> None:
+        """From here on an interruption says how to go on."""
+        if self.verb.resume:
+            again = f"brinell {self.verb.name}" if self.verb.kept else self.command(request)
+            self.again = " ".join([again, *flags, "--resume --out", shlex.quote(str(out))])
+
+    def command(self, request: "BaseRequest") -> str:
+        """The command line that repeats a request."""
+        return command_of(request, self.verb.name, self.verb.argument)
+
+    def answer(self, payload: Any, in_words: Callable[[], None]) -> int:
+        """Print the result, as one JSON object or in words. Returns the exit code 0."""
+        if self.json:
+            show_json(payload)
+        else:
+            in_words()
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verb:
+    """A verb of the command line."""
+
+    name: str
+    run: Callable[..., int]
+    requests: Callable[[], Requests]
+    """The requests whose fields are its options. A function, so that the help of other verbs need not import them."""
+    argument: str = ""
+    """The field that is given by its position."""
+    kept: str = ""
+    """The TOML file in an output folder with which --resume goes on; a verb that has one reads such a file too."""
+    out: str = FRESH
+    """Help of --out."""
+    must_out: bool = False
+    """Whether --out must be given."""
+    resume: str = ""
+    """Help of --resume; a verb without one cannot be resumed."""
+
+    def command(self) -> Callable[..., int]:
+        """The function that typer makes the command of."""
+        requests, extra = self.requests(), list(inspect.signature(self.run, eval_str=True).parameters.values())[1:]
+        parameters = self._parameters(requests, extra)
+        names = [parameter.name for parameter in extra]
+
+        def command(**words: Any) -> int:
+            own = {name: words.pop(name) for name in names}
+            file, out, resume, json = (words.pop(name, None) for name in ("file", "out", "resume", "json"))
+            given = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+            given = {key: value for key, value in given.items() if value not in (None, ())}
+            file = self._file(file, out, bool(resume), bool(given))
+            return self._guarded(Asked(self, given, file, out, bool(resume), bool(json)), own)
+
+        command.__doc__ = self.run.__doc__
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
+
+    def _parameters(self, requests: Requests, extra: list[inspect.Parameter]) -> list[inspect.Parameter]:
+        found: dict[str, inspect.Parameter] = {}
+        for request in reversed(requests):
+            found = {key: _option(key, field, key == self.argument) for key, field in request.model_fields.items()} | found
+        first = []
+        if self.argument:
+            first = [found.pop(self.argument)]
+        elif self.kept:
+            help = f"A file of settings, such as the {self.kept} of an earlier run."
+            first = [_parameter("file", Path | None, typer.Argument(metavar="[FILE.toml]", help=help), None)]
+        out = _parameter(
+            "out", Path if self.must_out else Path | None, typer.Option(help=self.out), ... if self.must_out else None
+        )
+        last = [out]
+        if self.resume:
+            last.append(_parameter("resume", bool, typer.Option("--resume", help=self.resume), False))
+        json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
+        extra = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in extra]
+        return [*first, *found.values(), *extra, *last, json]
+
+    def _file(self, file: Path | None, out: Path | None, resume: bool, given: bool) -> Path | None:
+        """The file of settings: the one named, or on --resume the one that the output folder keeps."""
+        if resume and out is None:
+            raise RequestError("--resume needs --out: the folder of the run to go on with")
+        if file is not None or not (resume and out is not None and self.kept):
+            return file
+        if (out / self.kept).exists():
+            return out / self.kept
+        if not given:
+            raise RequestError(f"there is no run in {out} to go on with: it has no {self.kept}; leave out --resume to begin one")
+        return None
+
+    def _guarded(self, asked: Asked, own: Mapping[str, Any]) -> int:
+        """Run the verb; where it stops midway, say how to go on."""
+        try:
+            return self.run(asked, **own)
+        except KeyboardInterrupt:
+            if not asked.again:
+                raise
+            say(f"interrupted; what was computed is kept: go on with {asked.again}")
+            return 130
+        except StoppedError as error:
+            say(f"error: {error}" + (f" ({asked.again})" if asked.again else ""))
+            return error.exit_code
+
+
+def verb(**settings: Any) -> Callable[[Callable[..., int]], Verb]:
+    """Makes a verb of a function; its name is the function's, and the settings are those of `Verb`."""
+    return lambda run: Verb(name=run.__name__.replace("_", "-"), run=run, **settings)
+
+
+def command_of(request: "BaseRequest", verb: str, argument: str = "") -> str:
+    """The command line that repeats a request: every field that differs from its default."""
+    words, last = ["brinell", verb], []
+    for key, field in type(request).model_fields.items():
+        value = getattr(request, key)
+        if key == argument:
+            last = [str(value)]
+        elif value != field.default:
+            for one in value if isinstance(value, tuple) else (value,):
+                words += [f"--{key.replace('_', '-')}", str(one)]
+    return shlex.join(words + last)
+
+
+def _option(name: str, field: Any, positional: bool) -> inspect.Parameter:
+    """The option that a field of a request becomes. Its default is none, so that what a file says is not overruled."""
+    kind, many = _plain(field.annotation)
+    said = " ".join(str(field.description or "").split())
+    if many:
+        said += " May be repeated."
+    if not field.is_required() and field.default not in (None, (), ""):
+        value = ", ".join(field.default) if many else field.default
+        said += f" Default: {value}."
+    must = field.is_required()
+    info: Any = typer.Argument(metavar=name.upper(), help=said) if positional else typer.Option(help=said)
+    hint: Any = list[kind] if many else kind  # type: ignore[valid-type]
+    return _parameter(name, hint if must else hint | None, info, ... if must else None)
+
+
+def _plain(hint: Any) -> tuple[type, bool]:
+    """The type that the command line reads a field as, and whether the option may be repeated."""
+    if get_origin(hint) is tuple:
+        return _plain(get_args(hint)[0])[0], True
+    kinds = [one for one in get_args(hint) or (hint,) if one is not NoneType]
+    return (kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool) else str), False
+
+
+def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Parameter:
+    at = inspect.Parameter.empty if default is ... else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=at)
