@@ -16,8 +16,8 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core.batch import Batch
-from brinell.core.ledger import Oracle
 from brinell.core.losses import margin
+from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

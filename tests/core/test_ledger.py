@@ -5,11 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _helpers import VECTOR, Recorder, batch_of, distance, mlp, threat_of, threshold
+from brinell.core.criterion import ROUNDING
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, ModelError
-from brinell.core.ledger import ROUNDING, Ledger, Oracle
+from brinell.core.ledger import Ledger
 from brinell.core.losses import cross_entropy, dlr, margin
 from brinell.core.model import Access
+from brinell.core.oracle import Oracle
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel
 

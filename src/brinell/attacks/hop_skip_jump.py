@@ -24,9 +24,9 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
 from brinell.core.domain import KINDS, Kind
-from brinell.core.ledger import Oracle
 from brinell.core.model import Access
 from brinell.core.norms import l2, per_sample
+from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

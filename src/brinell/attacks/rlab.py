@@ -15,8 +15,8 @@ from brinell.core.batch import Batch
 from brinell.core.contracts import Distortion, Extras, Family, Remark
 from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import RequestError
-from brinell.core.ledger import Oracle
 from brinell.core.model import Access
+from brinell.core.oracle import Oracle
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

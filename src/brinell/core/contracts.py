@@ -8,8 +8,8 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain, Kind
-from brinell.core.ledger import Oracle
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 

@@ -2,8 +2,9 @@
 
 An attack is handed the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger counts what
 each sample cost, enforces access, budget, bounds and threat, and remembers per sample the first success, the query at which
-it came, and the closest adversarial input. A success is a wrong answer to a legal input, whatever the attack believes; the
-wrong class must lead by more than float32 rounding, so that another batch size or machine sees the same success.
+it came, and the closest adversarial input; of samples that are still robust, the input of the largest margin. A success is a
+legal input that meets the threat's criterion, whatever the attack believes; its margin must be larger than float32 rounding, so
+that another batch size or machine sees the same success.
 
 Where the domain has values that may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold the others,
 the oracle speaks of them alone, and the ledger puts the clean values beside them before it asks the model.
@@ -13,81 +14,26 @@ taken in bf16, and once more in float32 where the answer comes near a success: o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from brinell.core import losses
 from brinell.core.batch import Batch
+from brinell.core.criterion import ROUNDING, Criterion, Loss
 from brinell.core.eot import NEAR, Looks, Precision
 from brinell.core.errors import ContractError, ModelError
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Differences, Gradient, Oracle
 from brinell.core.threat import Threat
 from brinell.core.threat import size as size_of
-
-ROUNDING = 1e-5
-"""A lead smaller than this share of the largest logit may be an accident of the kernel that computed it."""
-
-Loss = Callable[..., Tensor]
-"""(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
 
 Rows = slice | Tensor
 """Which rows of a query: all of a batch, or the indices (n,) of some."""
 
 Differentiate = Callable[[Tensor, Tensor, Tensor, Rows], tuple[Tensor, Tensor]]
 """Logits, labels and inputs, and which rows of the query the logits belong to, to values and input gradients."""
-
-
-class Gradient(NamedTuple):
-    """Answer to a gradient query, every tensor detached."""
-
-    logits: Tensor
-    """(n, classes)."""
-    loss: Tensor
-    """(n,)."""
-    grad: Tensor
-    """(n, *shape): the gradient of each sample's loss to its own input."""
-
-
-class Differences(NamedTuple):
-    """Answer to a query for differences of logits, every tensor detached."""
-
-    logits: Tensor
-    """(n, classes)."""
-    lead: Tensor
-    """(n, k): logit of each class asked about minus the true one."""
-    grad: Tensor
-    """(n, k, *shape): the gradient of each difference to the sample's own input."""
-
-
-@dataclass(frozen=True, slots=True)
-class Oracle:
-    """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times.
-
-    The shape is that of `Ledger.batch`: values that may not change have no place in it.
-
-    Where the ledger takes several looks, each costs what is said here.
-    """
-
-    scores: Callable[[Tensor, Tensor], Tensor]
-    """`scores(ids, x)`: (n, classes) logits. One forward each. Needs access SCORES."""
-    labels: Callable[[Tensor, Tensor], Tensor]
-    """`labels(ids, x)`: (n,) predicted classes. One forward each. Needs access LABELS."""
-    gradient: Callable[..., Gradient]
-    """`gradient(ids, x, loss, *extra)`: value and input gradient of `loss(logits, y, *extra)`, where `extra` are per-sample
-    tensors. One forward and one backward each. Needs access GRADIENTS."""
-    differences: Callable[[Tensor, Tensor, Tensor], Differences]
-    """`differences(ids, x, classes)`: logits of `classes` (n, k) minus the true one, with their input gradients. One forward
-    and k backwards each. Needs access GRADIENTS."""
-    active: Callable[..., Tensor]
-    """`active(ids, stop_at_eps=False)`: (n,) bool, which samples are still worth a query: with budget left and not yet fooled.
-    A minimal attack goes on with the fooled ones, to come closer, unless it says that it stops at eps."""
-    affordable: Callable[[Tensor], Tensor]
-    """`affordable(ids)`: (n,) bool, which rows have budget left for a query, fooled or not."""
-    classes: int
-    """How many classes the model tells apart."""
 
 
 class _View(NamedTuple):
@@ -97,6 +43,7 @@ class _View(NamedTuple):
     version: int
     x0: Tensor
     y: Tensor
+    criterion: Criterion
     eps: Tensor
     limit: Tensor
     occurrence: Tensor
@@ -137,7 +84,7 @@ class Ledger:
         n, device = len(batch), batch.x.device
         # Copies of what is judged by: an attack that writes into its batch or its threat does not move the bar.
         self._model, self._batch = model, replace(batch, y=batch.y.clone())
-        self._threat = replace(threat, eps=threat.eps.clone())
+        self._threat = replace(threat, eps=threat.eps.clone(), criterion=threat.criterion.select(torch.arange(n, device=device)))
         movable = threat.domain.movable
         self._movable = None if movable is None else movable.to(device)
         self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x))
@@ -161,8 +108,10 @@ class Ledger:
         self.distance = torch.full((n,), torch.inf, device=device)
         """(n,): distance of the closest adversarial input, inf for none."""
         self.best_margin = torch.full((n,), -torch.inf, device=device)
-        """(n,): largest lead of a wrong class over the true one in any answer to an input within eps; -inf before the first.
+        """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
         An answer in bf16 stands here only where it was so far below zero that nobody asked again."""
+        self.strongest = batch.x
+        """(n, *shape): the input within eps of the largest margin, kept while no success is; the clean one before the first."""
         self.closest = batch.x
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
         self.answer = torch.zeros(n, model.classes, device=device)
@@ -220,9 +169,12 @@ class Ledger:
                 answers.append(logits)
         return _join(answers)
 
-    def _gradient(self, ids: Tensor, x: Tensor, loss: Loss, *extra: Tensor) -> Gradient:
+    def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
         def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-            value = loss(logits, y, *(e[rows] for e in extra))
+            if loss is None:
+                value = self._look_up(ids).criterion.select(rows).margin(logits, y, leaf)
+            else:
+                value = loss(logits, y, *(e[rows] for e in extra))
             return value.detach(), _gradient_or_zero(value, leaf)
 
         return Gradient(*self._backward(ids, x, differentiate, self._climb, backwards=1))
@@ -266,7 +218,7 @@ class Ledger:
 
     def _repeat(self, view: _View, part: slice, x: Tensor, answer: list[Tensor], differentiate: Differentiate) -> Tensor:
         """Put a float32 answer in the place of those that came near a success in bf16; (n,) bool: which."""
-        near = losses.margin(answer[0], view.y[part]) > -NEAR * answer[0].abs().amax(1)
+        near = self._margin(view, part, x, answer[0]) > -NEAR * answer[0].abs().amax(1)
         at = near.nonzero()[:, 0]
         if len(at):
             exact = self._mean(view, at + part.start, x[at], differentiate, self._looks)
@@ -301,6 +253,7 @@ class Ledger:
                 version=ids._version,
                 x0=self._batch.x if everything else self._batch.x[ids],
                 y=self._batch.y[ids],
+                criterion=self._threat.criterion.select(ids),
                 eps=eps,
                 limit=self._limit[ids],
                 occurrence=_join([_occurrence(ids[part]) for part in _parts(len(ids), self._batch_size)])
@@ -318,10 +271,10 @@ class Ledger:
         ids = view.ids[part]
         size = size_of(self._threat.distance, x, view.x0[part])
         legal = size <= view.limit[part]
-        lead = losses.margin(logits, view.y[part])
+        margin = self._margin(view, part, x, logits)
         largest = logits.abs().amax(1)  # NaN and infinity come through
-        hit = legal & (lead > ROUNDING * largest)
-        finite, all_legal, any_hit = torch.stack([(largest < torch.inf).all(), legal.all(), hit.any()]).tolist()
+        success = legal & (margin > ROUNDING * largest)
+        finite, all_legal, any_success = torch.stack([(largest < torch.inf).all(), legal.all(), success.any()]).tolist()
         if not finite:
             raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
@@ -330,13 +283,30 @@ class Ledger:
             over = (size - view.eps[part]).max().item()
             raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")
         spent = self._count(view, part, backwards, again)
-        seen = lead if all_legal else torch.where(legal, lead, -torch.inf)
+        seen = margin if all_legal else torch.where(legal, margin, -torch.inf)
+        self._strengthen(ids, x, seen)
         if view.repeats:
             self.best_margin.scatter_reduce_(0, ids, seen, "amax")
         else:
             self.best_margin[ids] = torch.maximum(self.best_margin[ids], seen)
-        if any_hit:
-            self._note(ids, x, size, spent, logits, hit.nonzero()[:, 0])
+        if any_success:
+            self._note(ids, x, size, spent, logits, success.nonzero()[:, 0])
+
+    def _margin(self, view: _View, part: slice, x: Tensor, logits: Tensor) -> Tensor:
+        """(n,): margins of the criterion, which judges whole inputs."""
+        with torch.no_grad():
+            return view.criterion.select(part).margin(logits, view.y[part], x)
+
+    def _strengthen(self, ids: Tensor, x: Tensor, margin: Tensor) -> None:
+        """Remember the input of the largest margin of each sample without a success; before `best_margin` is brought up."""
+        rows = ((margin > self.best_margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]
+        if not len(rows):
+            return
+        if self.strongest is self._batch.x:
+            self.strongest = self._batch.x.clone()
+        rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
+        rows = rows[_occurrence(ids[rows]) == 0]
+        self.strongest[ids[rows]] = x[rows]
 
     def _count(self, view: _View, part: slice, backwards: int, again: Tensor | None) -> Tensor:
         """(n,): forwards spent on each row's sample when the row was answered, those of the rows before it included."""
@@ -359,21 +329,21 @@ class Ledger:
             self._on_pass(total, total * backwards)
         return spent
 
-    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor, logits: Tensor, hits: Tensor) -> None:
-        """Remember the first success of each sample and the closest one; `hits` are the rows that are successes."""
+    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor, logits: Tensor, successes: Tensor) -> None:
+        """Remember the first success of each sample and the closest one; `successes` are its rows."""
         if self.closest is self._batch.x:
             self.closest = self._batch.x.clone()
         earliest = torch.full_like(self.first_success, torch.iinfo(torch.int64).max)
-        earliest.scatter_reduce_(0, ids[hits], spent[hits], "amin")
+        earliest.scatter_reduce_(0, ids[successes], spent[successes], "amin")
         new = (self.first_success == 0) & (earliest < torch.iinfo(torch.int64).max)
         self.first_success[new] = earliest[new]
-        hits = hits[torch.argsort(size[hits], stable=True)]
-        found = ids[hits]
-        better = (size[hits] < self.distance[found]) & (_occurrence(found) == 0)
-        found, hits = found[better], hits[better]
-        self.distance[found] = size[hits]
-        self.closest[found] = x[hits]
-        self.answer[found] = logits[hits]
+        successes = successes[torch.argsort(size[successes], stable=True)]
+        found = ids[successes]
+        better = (size[successes] < self.distance[found]) & (_occurrence(found) == 0)
+        found, successes = found[better], successes[better]
+        self.distance[found] = size[successes]
+        self.closest[found] = x[successes]
+        self.answer[found] = logits[successes]
 
 
 def question_cost(looks: int, precision: Precision) -> int:

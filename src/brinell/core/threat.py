@@ -1,12 +1,13 @@
-"""What the adversary may do: every input within `eps` of the clean one, in one distance, inside the bounds of the data."""
+"""What the adversary may do, and what it is after: inputs within `eps` of the clean one, inside the bounds of the data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from brinell.core.criterion import MISCLASSIFIED, Criterion
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 
@@ -61,16 +62,18 @@ def is_relative(distance: Distance) -> TypeGuard[Relative]:
 
 @dataclass(frozen=True, kw_only=True)
 class Threat:
-    """The set of inputs that count: within `eps[i]` of clean input i, and inside the domain's bounds."""
+    """The inputs that count: within `eps[i]` of clean input i, and inside the domain's bounds."""
 
     distance: Distance
     eps: Tensor
     """(n,) float32, one budget per sample, aligned with the batch."""
     domain: Domain
+    criterion: Criterion = MISCLASSIFIED
+    """What counts as adversarial, aligned with the batch."""
 
     def select(self, keep: Tensor) -> "Threat":
         """The threat to the chosen rows."""
-        return Threat(distance=self.distance, eps=self.eps[keep], domain=self.domain)
+        return replace(self, eps=self.eps[keep], criterion=self.criterion.select(keep))
 
     def project(self, x: Tensor, x0: Tensor) -> Tensor:
         """`x` moved into the set around `x0`.

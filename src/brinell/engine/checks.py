@@ -18,8 +18,9 @@ from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
-from brinell.core.ledger import Gradient, Ledger, Oracle
+from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import probes as looks

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from brinell.core import losses, norms
+from brinell.core.criterion import ROUNDING
 from brinell.core.eot import Looks
 from brinell.core.errors import RequestError
-from brinell.core.ledger import ROUNDING
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.core.threat import size, tolerance

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
+from brinell.core.criterion import ROUNDING
 from brinell.core.errors import RequestError
-from brinell.core.ledger import ROUNDING
 
 
 @dataclass(frozen=True, kw_only=True)

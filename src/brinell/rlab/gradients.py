@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.ledger import Oracle
+from brinell.core.oracle import Oracle
 from brinell.rlab.goals import Goal
 
 

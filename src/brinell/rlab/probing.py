@@ -12,7 +12,7 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
-from brinell.core.ledger import Oracle
+from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions._shared import Variant

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.ledger import Oracle
+from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

@@ -27,9 +27,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from brinell.core.criterion import ROUNDING
 from brinell.core.domain import Domain
-from brinell.core.ledger import ROUNDING, Oracle
 from brinell.core.losses import cross_entropy, margin
+from brinell.core.oracle import Oracle
 
 Draw = Callable[[Tensor, Tensor], Tensor]
 """Latents (n, latent) and classes (n,) to inputs (n, *shape), differentiable."""

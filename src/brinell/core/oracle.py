@@ -1,0 +1,57 @@
+"""What an attack is handed instead of the model. Behind it the ledger counts, checks and judges (`core.ledger`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Gradient(NamedTuple):
+    """Answer to a gradient query, every tensor detached."""
+
+    logits: Tensor
+    """(n, classes)."""
+    loss: Tensor
+    """(n,)."""
+    grad: Tensor
+    """(n, *shape): the gradient of each sample's loss to its own input."""
+
+
+class Differences(NamedTuple):
+    """Answer to a query for differences of logits, every tensor detached."""
+
+    logits: Tensor
+    """(n, classes)."""
+    lead: Tensor
+    """(n, k): logit of each class asked about minus the true one."""
+    grad: Tensor
+    """(n, k, *shape): the gradient of each difference to the sample's own input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times.
+
+    The shape is that of `Ledger.batch`: values that may not change have no place in it.
+
+    Where the ledger takes several looks, each costs what is said here.
+    """
+
+    scores: Callable[[Tensor, Tensor], Tensor]
+    """`scores(ids, x)`: (n, classes) logits. One forward each. Needs access SCORES."""
+    labels: Callable[[Tensor, Tensor], Tensor]
+    """`labels(ids, x)`: (n,) predicted classes. One forward each. Needs access LABELS."""
+    gradient: Callable[..., Gradient]
+    """`gradient(ids, x, loss, *extra)`: value and input gradient of `loss(logits, y, *extra)`, where `extra` are per-sample
+    tensors; without a loss, of the criterion's margin. One forward and one backward each. Needs access GRADIENTS."""
+    differences: Callable[[Tensor, Tensor, Tensor], Differences]
+    """`differences(ids, x, classes)`: logits of `classes` (n, k) minus the true one, with their input gradients. One forward
+    and k backwards each. Needs access GRADIENTS."""
+    active: Callable[..., Tensor]
+    """`active(ids, stop_at_eps=False)`: (n,) bool, which samples are still worth a query: with budget left and not yet fooled.
+    A minimal attack goes on with the fooled ones, to come closer, unless it says that it stops at eps."""
+    affordable: Callable[[Tensor], Tensor]
+    """`affordable(ids)`: (n,) bool, which rows have budget left for a query, fooled or not."""
+    classes: int
+    """How many classes the model tells apart."""
