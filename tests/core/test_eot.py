@@ -1,4 +1,4 @@
-"""Several looks at each input: what is asked, what the mean is, and what counts as a success."""
+"""Several eot at each input: what is asked, what the mean is, and what counts as a success."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import Recorder, batch_of, threat_of
-from brinell.core.eot import Looks
+from brinell.core.eot import EOT
 from brinell.core.errors import ContractError, ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
@@ -34,7 +34,7 @@ def mean_of(taken, value):
 
 def test_a_model_that_draws_for_each_row_is_shown_copies_in_full_batches():
     model, taken = slopes(torch.rand(60).tolist(), rows=True)
-    mean = Looks(model, 20, batch_size=12).mean(X)
+    mean = EOT(model, 20, batch_size=12).mean(X)
     assert [len(x) for x in model.calls] == [6, 12, 12, 12, 12, 6]
     for row in range(3):
         assert sum(x == pytest.approx(X[row, 0].item()) for x, _ in taken) == 20
@@ -44,34 +44,34 @@ def test_a_model_that_draws_for_each_row_is_shown_copies_in_full_batches():
 def test_a_model_that_draws_for_each_call_is_given_a_call_for_each_look():
     """Slopes 1, 5, 9 and so on; the two copies of the first call are answered alike, and nothing is copied after it."""
     model, _ = slopes([1.0, 5.0, 9.0, 13.0], rows=False)
-    mean = Looks(model, 5, batch_size=12).mean(X)
+    mean = EOT(model, 5, batch_size=12).mean(X)
     assert [len(x) for x in model.calls] == [6, 3, 3, 3]
     torch.testing.assert_close(mean[:, 1], X[:, 0] * (1 + 1 + 5 + 9 + 13) / 5)
 
 
 def test_no_room_for_copies():
     model, _ = slopes([1.0, 5.0, 9.0], rows=False)
-    every = Looks(model, 3, batch_size=5).every(X)
+    every = EOT(model, 3, batch_size=5).every(X)
     assert [len(x) for x in model.calls] == [3, 3, 3]
     torch.testing.assert_close(every[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0])
 
 
 def test_one_look_is_the_models_own_answer():
     answer = torch.tensor([[1.0, 2.0]])
-    assert Looks(Recorder(lambda x: answer)).mean(X[:1]) is answer
+    assert EOT(Recorder(lambda x: answer)).mean(X[:1]) is answer
 
 
 def test_answers_of_another_shape():
     with pytest.raises(ModelError, match=r"model recorder answered \(6, 1\) to 6 inputs, not \(6, 2\)"):
-        Looks(Recorder(lambda x: x[:, :1]), 3).mean(X)
+        EOT(Recorder(lambda x: x[:, :1]), 3).mean(X)
 
 
 # The ledger
 
 
-def ledger_of(model, looks, n=3, **options):
+def ledger_of(model, eot, n=3, **options):
     batch = batch_of(X[:n], [0] * n)
-    return Ledger(model, batch, threat_of(0.5, n=n), looks=looks, **options), batch
+    return Ledger(model, batch, threat_of(0.5, n=n), eot=eot, **options), batch
 
 
 @pytest.mark.parametrize("rows", [True, False])
@@ -107,12 +107,12 @@ def test_differences_are_means_and_extra_tensors_go_with_their_copies():
 def test_one_lucky_answer_is_no_success(ask):
     """The lead is 1, then -1, -1: one look is fooled, the mean of three is not; where it is 1, 1, -1 the mean is."""
     extra = (margin,) if ask == "gradient" else ()
-    for values, looks, success in [([10, -10, -10], 1, 1), ([10, -10, -10], 3, 0), ([10, 10, -10], 3, 3)]:
+    for values, eot, success in [([10, -10, -10], 1, 1), ([10, -10, -10], 3, 0), ([10, 10, -10], 3, 3)]:
         model, _ = slopes([float(value) for value in values], rows=True)
-        ledger, batch = ledger_of(model, looks, n=1)
+        ledger, batch = ledger_of(model, eot, n=1)
         getattr(ledger.oracle(), ask)(batch.ids, batch.x, *extra)
         assert ledger.first_success.tolist() == [success]
-        assert ledger.best_margin.item() == pytest.approx(np.mean(values[:looks]) * 0.2)
+        assert ledger.best_margin.item() == pytest.approx(np.mean(values[:eot]) * 0.2)
 
 
 def counting():
@@ -139,10 +139,10 @@ queries = st.lists(
 
 @settings(max_examples=40)
 @given(queries, st.integers(1, 5), st.integers(1, 9))
-def test_the_count_is_the_models_own(queries, looks, batch_size):
+def test_the_count_is_the_models_own(queries, eot, batch_size):
     model, shown, back = counting()
     passes = []
-    ledger, batch = ledger_of(model, looks, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
+    ledger, batch = ledger_of(model, eot, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
     for kind, ids in queries:
         x = X[ids]
         extra = (margin,) if kind == "gradient" else ()

@@ -101,7 +101,7 @@ def test_one_sample_at_three_points(batch_size):
 
 
 def test_several_looks_are_asked_about_again_by_as_many():
-    ledger, batch, model = ledger_of([0.01, -0.5], [0.3, 0.9], looks=3)
+    ledger, batch, model = ledger_of([0.01, -0.5], [0.3, 0.9], eot=3)
     ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 3] and model.seen == 9
     assert ledger.first_success.tolist() == [6, 0]

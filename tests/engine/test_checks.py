@@ -18,7 +18,7 @@ from brinell.core.threat import Threat
 from brinell.datasets.digits import Digits
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
-from brinell.engine import probes as looks
+from brinell.engine import probes
 from brinell.engine.checks import MASKING, check_answers, look, looked_for
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
@@ -60,7 +60,7 @@ def oracle_of(function, x, *, classes=2):
 
 def misled_on(function, x, eps=0.2):
     ledger, batch, answer = oracle_of(function, x)
-    failed, visible = looks.misled(
+    failed, visible = probes.misled(
         ledger.oracle(),
         batch,
         answer.logits,
@@ -128,20 +128,20 @@ def test_what_is_too_small_to_be_seen_is_not_judged():
 def test_the_attack_without_a_budget_by_hand():
     """0.25, 0.45 and 0.65 pass the boundary at 0.5: three looks, and a gradient before all but the first."""
     ledger, batch, answer = oracle_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
-    assert looks.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [False, False]
+    assert probes.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [False, False]
     assert ledger.forwards.tolist() == [1 + 3 + 2, 1 + 1] and ledger.backwards.tolist() == [1 + 2, 1]
 
 
 def test_nothing_breaks_a_model_whose_boundary_is_out_of_bounds():
     ledger, batch, answer = oracle_of(threshold(1.5), [[0.05, 0.5], [0.9, 0.5]])
-    assert looks.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [True, True]
+    assert probes.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [True, True]
     # At the bound nothing can move, and nothing more is asked.
     assert ledger.forwards.tolist() == [1 + 2 * 6 - 1 + 1, 1 + 1 + 1]
 
 
 def test_gradients_that_are_no_numbers_lead_nowhere():
     grad = torch.tensor([[1.0, 0.0], [0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0]])
-    assert looks.steep(grad).tolist() == [True, False, False, False]
+    assert probes.steep(grad).tolist() == [True, False, False, False]
 
 
 # Planted defences
@@ -357,12 +357,12 @@ def test_a_run_that_goes_on_keeps_what_it_saw(tmp_path):
     domain = Domain(kind="vector", shape=(6,))
     settings = {"attack": ("fgsm",), "eps": "0.01"}
     run = audited(tmp_path / "run", TorchModel(Coin(), domain, 3), x, y, **settings)
-    before = run.manifest["checks"], run.manifest["looks"]
+    before = run.manifest["checks"], run.manifest["probes"]
     figure = before[0]["model"][0]["figure"]
     assert figure > 0.001 and {w["code"] for w in run.manifest["warnings"]} >= {"random-answers"}
     calls = Coin.calls
     again = audited(tmp_path / "run", TorchModel(Coin(), domain, 3), x, y, resume=True, **settings)
-    assert (again.manifest["checks"], again.manifest["looks"]) == before
+    assert (again.manifest["checks"], again.manifest["probes"]) == before
     assert Coin.calls <= calls + 1, "looked again"
     assert again.manifest["warnings"] == run.manifest["warnings"]
 
@@ -374,7 +374,7 @@ def test_looks_are_spread_over_the_data(tmp_path):
     model = Recorder(threshold(0.5))
     plan = plan_of(model, x, np.repeat([0, 1], 100), attack=("fgsm",), eps="0.1")
     run = carry_out(plan, tmp_path / "run")
-    assert run.manifest["looks"]["recorder"]["forwards"] >= 64 * 7
+    assert run.manifest["probes"]["recorder"]["forwards"] >= 64 * 7
     first = model.calls[2]  # after the two batches of the first check
     assert len(first) == 64 and (first[:, 0] > 0.5).sum() == 32
 

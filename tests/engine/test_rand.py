@@ -95,7 +95,7 @@ def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     model = Noisy("logits")
     attack = ("fgsm", "bim?steps=3&eot=2", "apgd-ce?steps=4&eot=5")
     run = audited(tmp_path / "run", model, X, Y, eps="0:0.2:4", attack=attack)
-    records, looks = run.records(), run.manifest["looks"][model.name]["forwards"]  # for the checks, outside the records
+    records, looks = run.records(), run.manifest["probes"][model.name]["forwards"]  # for the checks, outside the records
     assert set(records.forwards[records.attack == CLEAN].tolist()) == {5}
     for name, eot in zip(attack, (1, 2, 5), strict=True):
         mine = records.attack == name

@@ -58,7 +58,7 @@ def local(tmp_path_factory):
 
 def spent(run):
     """Forwards that the run owns to: of rows, of the judge, of the checks."""
-    records, looks = run.records(), run.manifest["looks"]["net"]
+    records, looks = run.records(), run.manifest["probes"]["net"]
     return int(records.forwards.sum() + records.judge_forwards.sum()) + looks["forwards"]
 
 

@@ -79,7 +79,7 @@ def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     model = recorder()
     run = audited(tmp_path / "run", model, X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
     records = run.records()
-    looks = run.manifest["looks"]["recorder"]["forwards"]  # for the checks before the attacks, outside the records
+    looks = run.manifest["probes"]["recorder"]["forwards"]  # for the checks before the attacks, outside the records
     assert model.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
 
 
@@ -233,7 +233,7 @@ def test_eps_zero_alone(tmp_path):
     model = recorder()
     run = audited(tmp_path / "run", model, X, Y, eps="0", attack=("fgsm",))
     records = run.records()
-    looks = run.manifest["looks"]["recorder"]["forwards"]
+    looks = run.manifest["probes"]["recorder"]["forwards"]
     assert records.attack.tolist() == [CLEAN] * 5 and model.seen == 5 + looks, "beyond a look each, and those of the checks"
     assert run.manifest["eps"] == [0.0] and run.manifest["state"] == "finished"
 

@@ -42,7 +42,7 @@ def test_one_command_audits_it(tmp_path, capsys, monkeypatch, network, served):
     (remark,) = told["remarks"]
     assert (remark["attack"], remark["code"]) == ("model", "json") and "takes no binary tensors" in remark["text"]
     records, manifest = Run.open(out).records(), Run.open(out).manifest
-    spent = int(records.forwards.sum() + records.judge_forwards.sum()) + manifest["looks"]["digits-cnn"]["forwards"]
+    spent = int(records.forwards.sum() + records.judge_forwards.sum()) + manifest["probes"]["digits-cnn"]["forwards"]
     assert manifest["traffic"]["digits-cnn"] == {"inputs": spent, "requests": manifest["traffic"]["digits-cnn"]["requests"]}
     assert cli([*words, "--model", "digits-cnn", "--out", str(tmp_path / "here")]) == 0
     here = Run.open(tmp_path / "here").records()

@@ -216,9 +216,11 @@ def test_a_vouched_for_figure_lists_its_checks_and_nothing_else(make):
 
 def test_a_figure_that_is_not_vouched_for_is_marked(make, synthetic):
     checks = {"net": kept(synthetic, "zero-gradients", "misleading-gradients")}
-    looks = {"net": {"forwards": 1234, "backwards": 56}}
+    probes = {"net": {"forwards": 1234, "backwards": 56}}
     page = check(
-        html.render(make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1, 9], ["a", "b", "c"], checks=checks, looks=looks))
+        html.render(
+            make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1, 9], ["a", "b", "c"], checks=checks, probes=probes)
+        )
     )
     card = page.text[page.text.index("Robust accuracy at") :][:200]
     assert "not vouched for: 2 checks failed" in card and "zero-gradients" not in card

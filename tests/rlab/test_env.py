@@ -338,7 +338,7 @@ def test_every_forward_of_an_audit_is_counted(tmp_path):
     )
     records = run.records()
     assert {str(Outcome.FOOLED), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
-    looked = run.manifest["looks"][model.name]["forwards"]
+    looked = run.manifest["probes"][model.name]["forwards"]
     assert model.seen == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + looked
 
 

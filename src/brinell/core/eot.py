@@ -21,7 +21,7 @@ SAME = 1e-3
 """Two answers that differ by less than this share of the largest logit are one answer, rounded differently."""
 
 
-class Looks:
+class EOT:
     """Asks a model `count` times about each input.
 
     Copies of an input share a call where that fills the batch, but only if the model draws anew for each row of a call. One that

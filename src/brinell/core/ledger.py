@@ -9,7 +9,7 @@ that another batch size or machine sees the same success.
 Where the domain has values that may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold the others,
 the oracle speaks of them alone, and the ledger puts the clean values beside them before it asks the model.
 
-With several looks each question is answered by the mean over as many evaluations, and all of them count. With bf16 a gradient is
+With several eot each question is answered by the mean over as many evaluations, and all of them count. With bf16 a gradient is
 taken in bf16, and once more in float32 where the answer comes near a success: only the second may be one. Both count.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.criterion import ROUNDING, Criterion, Loss
-from brinell.core.eot import NEAR, Looks, Precision
+from brinell.core.eot import EOT, NEAR, Precision
 from brinell.core.errors import ContractError, ModelError
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Differences, Gradient, Oracle
@@ -62,7 +62,7 @@ class Ledger:
         queries: forwards allowed per sample; None for no limit.
         batch_size: the most inputs shown to the model at once.
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
-        looks: evaluations by whose mean a question is answered, for a model that draws random numbers.
+        eot: evaluations by whose mean a question is answered, for a model that draws random numbers.
         precision: that of `gradient` away from the boundary; bf16 needs a model that torch's autocast reaches.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
@@ -77,7 +77,7 @@ class Ledger:
         queries: int | None = None,
         batch_size: int = 128,
         minimal: bool = False,
-        looks: int = 1,
+        eot: int = 1,
         precision: Precision = "float32",
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -95,9 +95,9 @@ class Ledger:
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
         self._access = min(access, model.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
-        self._looks = Looks(model, looks, batch_size)
-        self._climb = self._looks if precision == "float32" else Looks(model, looks, batch_size, precision)
-        self._price = question_cost(looks, precision)
+        self._looks = EOT(model, eot, batch_size)
+        self._climb = self._looks if precision == "float32" else EOT(model, eot, batch_size, precision)
+        self._price = question_cost(eot, precision)
         self._view: _View | None = None
         self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): forward evaluations spent on each sample."""
@@ -189,24 +189,24 @@ class Ledger:
 
         return Differences(*self._backward(ids, x, differentiate, self._looks, backwards=k))
 
-    def _backward(self, ids: Tensor, x: Tensor, differentiate: Differentiate, looks: Looks, *, backwards: int) -> list[Tensor]:
+    def _backward(self, ids: Tensor, x: Tensor, differentiate: Differentiate, eot: EOT, *, backwards: int) -> list[Tensor]:
         """The logits, then the values and input gradients that `differentiate` makes of them in as many backward passes."""
         x = self.whole(ids, x)
         view = self._admit(ids, x, Access.GRADIENTS)
         answers = []
         for part in _parts(len(ids), self._batch_size):
-            answer = self._mean(view, part, x[part], differentiate, looks)
-            again = None if looks is self._looks else self._repeat(view, part, x[part], answer, differentiate)
+            answer = self._mean(view, part, x[part], differentiate, eot)
+            again = None if eot is self._looks else self._repeat(view, part, x[part], answer, differentiate)
             self._settle(view, part, x[part], answer[0], backwards=backwards, again=again)
             answers.append([*answer[:2], self.movable(answer[2])])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
-    def _mean(self, view: _View, rows: Rows, x: Tensor, differentiate: Differentiate, looks: Looks) -> list[Tensor]:
-        """Logits, values and gradients of some rows of a query, means over the looks."""
+    def _mean(self, view: _View, rows: Rows, x: Tensor, differentiate: Differentiate, eot: EOT) -> list[Tensor]:
+        """Logits, values and gradients of some rows of a query, means over the eot."""
         sums: list[Tensor] = []
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
-            for logits in looks.calls(leaf):
+            for logits in eot.calls(leaf):
                 copies = len(logits) // len(leaf)
                 shown = rows if copies == 1 else torch.arange(len(view.ids), device=x.device)[rows].repeat(copies)
                 answered = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
@@ -214,7 +214,7 @@ class Ledger:
                 found = [answered, value] if copies == 1 else [_added(one, copies) for one in (answered, value)]
                 found.append(grad)
                 sums = [total + one for total, one in zip(sums, found, strict=True)] if sums else found
-        return sums if looks.count == 1 else [total / looks.count for total in sums]
+        return sums if eot.count == 1 else [total / eot.count for total in sums]
 
     def _repeat(self, view: _View, part: slice, x: Tensor, answer: list[Tensor], differentiate: Differentiate) -> Tensor:
         """Put a float32 answer in the place of those that came near a success in bf16; (n,) bool: which."""
@@ -310,12 +310,12 @@ class Ledger:
 
     def _count(self, view: _View, part: slice, backwards: int, again: Tensor | None) -> Tensor:
         """(n,): forwards spent on each row's sample when the row was answered, those of the rows before it included."""
-        ids, looks = view.ids[part], self._looks.count
-        spent = self.forwards[ids] + (looks * (view.occurrence[part] + 1) if view.repeats else looks)
-        times: Tensor | int = looks
+        ids, eot = view.ids[part], self._looks.count
+        spent = self.forwards[ids] + (eot * (view.occurrence[part] + 1) if view.repeats else eot)
+        times: Tensor | int = eot
         if again is not None:
-            spent[again] += looks * (_occurrence(ids[again]) + 1)
-            times = torch.full_like(ids, looks) * (1 + again.long())
+            spent[again] += eot * (_occurrence(ids[again]) + 1)
+            times = torch.full_like(ids, eot) * (1 + again.long())
         if view.repeats:
             each = torch.ones_like(ids) * times
             self.forwards.index_add_(0, ids, each)
@@ -325,7 +325,7 @@ class Ledger:
             if backwards:
                 self.backwards[ids] += times * backwards
         if self._on_pass is not None:
-            total = looks * (len(ids) + (0 if again is None else int(again.sum())))
+            total = eot * (len(ids) + (0 if again is None else int(again.sum())))
             self._on_pass(total, total * backwards)
         return spent
 
@@ -346,9 +346,9 @@ class Ledger:
         self.answer[found] = logits[successes]
 
 
-def question_cost(looks: int, precision: Precision) -> int:
+def question_cost(eot: int, precision: Precision) -> int:
     """The most forwards that one question about a sample can cost: in bf16 its answer may be asked for again."""
-    return looks if precision == "float32" else 2 * looks
+    return eot if precision == "float32" else 2 * eot
 
 
 def _added(values: Tensor, copies: int) -> Tensor:

@@ -23,7 +23,7 @@ from brinell.core.model import Access, Model
 from brinell.core.oracle import Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
-from brinell.engine import probes as looks
+from brinell.engine import probes
 
 SAMPLES = 64
 """On how many samples the looks are made."""
@@ -66,7 +66,7 @@ class Looked:
     backwards: int
 
     def manifest(self) -> tuple[list[dict[str, Any]], dict[str, int]]:
-        """As the manifest keeps them: `checks` and `looks`."""
+        """As the manifest keeps them: `checks` and `probes`."""
         return [asdict(one) for one in self.findings], {"forwards": self.forwards, "backwards": self.backwards}
 
 
@@ -131,7 +131,7 @@ def look(
         first, second = (oracle.scores(batch.ids, batch.x) for _ in range(2))
         found = [_random([first, second]), _probabilities(), _one_hot(first, batch)]
     else:
-        first, inside = looks.answer_watched(oracle, batch)
+        first, inside = probes.answer_watched(oracle, batch)
         ce, margin = (oracle.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
         found = [_random([first, ce.logits, margin.logits]), _probabilities(), _one_hot(first, batch), _inside(inside)]
         found += _slopes(ce.grad, margin.grad)
@@ -202,7 +202,7 @@ def _inside(inside: bool) -> Finding:
 
 
 def _slopes(ce: Tensor, margin: Tensor) -> list[Finding]:
-    has_ce, has_margin = looks.steep(ce), looks.steep(margin)
+    has_ce, has_margin = probes.steep(ce), probes.steep(margin)
     flat = ~has_ce & ~has_margin
     return [
         _share(Code.ZERO, flat, "clean inputs have no gradient at all", REMEDY),
@@ -219,9 +219,9 @@ def _slopes(ce: Tensor, margin: Tensor) -> list[Finding]:
 def _misleading(
     oracle: Oracle, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, domain: Domain
 ) -> Finding:
-    if not bool(looks.steep(margin.grad).any()):
+    if not bool(probes.steep(margin.grad).any()):
         return Finding(code=Code.MISLEADING, passed=None, text="not made: there is no gradient to follow")
-    failed, visible = looks.misled(oracle, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
+    failed, visible = probes.misled(oracle, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
     if not bool(visible.any()):
         return Finding(code=Code.MISLEADING, passed=None, text="not made: within the budget the answers do not change visibly")
     return _share(
@@ -234,11 +234,11 @@ def _misleading(
 
 
 def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domain) -> Finding:
-    stands = looks.unbroken(oracle, batch, margin.grad, domain)
+    stands = probes.unbroken(oracle, batch, margin.grad, domain)
     return _share(
         Code.UNCONSTRAINED,
         stands,
-        f"samples withstand {len(looks.STRIDES)} gradient steps that only the bounds of the data limit",
+        f"samples withstand {len(probes.STRIDES)} gradient steps that only the bounds of the data limit",
         REMEDY,
     )
 

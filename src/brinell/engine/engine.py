@@ -99,13 +99,13 @@ class ModelAudit:
     def _signs(self, state: State) -> dict[str, str]:
         """The failed checks, by code. A run that goes on keeps what it saw: a random model would not answer alike again."""
         name, manifest = self.source.name, self.run.manifest
-        checks, looked = manifest.setdefault("checks", {}), manifest.setdefault("looks", {})
+        checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
             right = np.flatnonzero(state.correct)
             # Spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
             most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
             at = right[np.linspace(0, len(right) - 1, most).astype(int)]
-            checks[name], looked[name] = self._look(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
+            checks[name], spent[name] = self._look(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
             self.run.save_manifest()
         found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
         for text in found.values():
@@ -116,11 +116,11 @@ class ModelAudit:
         """The sign that a model on another machine answers otherwise than at the beginning."""
         clean = self.run.part(clean_cell(self.plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        if not getattr(self.model, "remote", False) or self.plan.looks > 1 or not len(judged):
+        if not getattr(self.model, "remote", False) or self.plan.eot > 1 or not len(judged):
             return {}
         rows_ = tables.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
         found = failures.exchanged(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
-        self.run.manifest["looks"][self.source.name]["forwards"] += len(rows_)
+        self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
         return found
@@ -163,7 +163,7 @@ class ModelAudit:
     def _clean(self) -> State:
         key = clean_cell(self.plan, self.source)
         if not self.run.has_part(key):
-            self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids) * self.plan.looks)
+            self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids) * self.plan.eot)
             units = self.run.units(key)
             done = {int(sample) for records in units.values() for sample in records.sample_id}
             missing = [at for at, sample in enumerate(self.plan.ids.tolist()) if sample not in done]
@@ -189,9 +189,9 @@ class ModelAudit:
 
     def _check(self, at: Array) -> Records:
         started = time.perf_counter()
-        logits = predict(self.model, self._load(self.plan.ids[at]), self.plan.request.batch_size, self.plan.looks)
+        logits = predict(self.model, self._load(self.plan.ids[at]), self.plan.request.batch_size, self.plan.eot)
         check_answers(logits, self.model)
-        self.progress.passes(len(at) * self.plan.looks, 0)
+        self.progress.passes(len(at) * self.plan.eot, 0)
         confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
         lead = losses.margin(logits, torch.as_tensor(self.plan.labels[at], device=logits.device))
         return rows.build(
@@ -207,7 +207,7 @@ class ModelAudit:
             radius=0.0,
             outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
             best_margin=lead.cpu().numpy(),
-            forwards=self.plan.looks,
+            forwards=self.plan.eot,
             seconds=(time.perf_counter() - started) / len(at),
         )
 
@@ -459,7 +459,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
 
 def clean_cell(plan: Plan, source: ModelSource) -> str:
     """The cell of a model's first check."""
-    return _cell(plan, source, attack=CLEAN, eot=plan.looks)
+    return _cell(plan, source, attack=CLEAN, eot=plan.eot)
 
 
 def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:

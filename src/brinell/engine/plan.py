@@ -73,8 +73,8 @@ class Plan:
         return max(1, min(4 * self.request.batch_size, GROUP_BYTES // size))
 
     @property
-    def looks(self) -> int:
-        """Looks by whose mean the first check judges an input: as many as the stage that takes most."""
+    def eot(self) -> int:
+        """Evaluations by whose mean the first check judges an input: as many as the stage that takes most."""
         return max(stage.eot for stage in self.stages)
 
     def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:

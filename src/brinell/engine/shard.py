@@ -14,7 +14,7 @@ from brinell.core import losses, norms
 from brinell.core.batch import Batch
 from brinell.core.contracts import Extras, Remark
 from brinell.core.domain import Domain
-from brinell.core.eot import Looks, Precision
+from brinell.core.eot import EOT, Precision
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
@@ -115,7 +115,7 @@ def run_unit(setting: Setting, group: Group) -> Result:
         queries=setting.queries,
         batch_size=setting.batch_size,
         minimal=minimal,
-        looks=setting.stage.eot,
+        eot=setting.stage.eot,
         precision=setting.precision,
         on_pass=setting.on_pass,
     )
@@ -192,15 +192,15 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     at = torch.as_tensor(fooled, device=group.x.device)
     x, x0 = ledger.closest[at], group.x[at]
     y = torch.as_tensor(group.label, device=x.device).long()[at]
-    looks = setting.stage.eot
+    eot = setting.stage.eot
     stored = setting.domain.round(x)
-    seen = predict(setting.model, stored, setting.batch_size, looks)
+    seen = predict(setting.model, stored, setting.batch_size, eot)
     # Where the model draws random numbers, a second mean of the input as found shows what was luck.
-    again = looks > 1 and setting.domain.levels is not None
+    again = eot > 1 and setting.domain.levels is not None
     if again:
-        logits = predict(setting.model, x, setting.batch_size, looks)
+        logits = predict(setting.model, x, setting.batch_size, eot)
     else:
-        logits = ledger.answer[at] if looks == 1 else seen
+        logits = ledger.answer[at] if eot == 1 else seen
     (confidence, pred), stored_pred = logits.softmax(1).max(1), seen.argmax(1)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     columns = {
@@ -219,7 +219,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "queries_to_success": ledger.first_success[at],
     }
     return {name: value.cpu().numpy() for name, value in columns.items()} | {
-        "judge_forwards": np.full(len(fooled), (1 + again) * looks)
+        "judge_forwards": np.full(len(fooled), (1 + again) * eot)
     }
 
 
@@ -229,9 +229,9 @@ def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
     return nullcontext() if own is None else own(device)
 
 
-def predict(model: Model, x: Tensor, batch_size: int, looks: int = 1) -> Tensor:
+def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
     """(n, classes) logits in batches, outside any ledger: the auditor's own look, or the mean of several."""
-    asked = Looks(model, looks, batch_size)
+    asked = EOT(model, eot, batch_size)
     with torch.no_grad():
         answers = [asked.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, model.classes, device=x.device)

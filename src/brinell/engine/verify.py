@@ -10,7 +10,7 @@ from torch import Tensor
 
 from brinell.core import losses, norms
 from brinell.core.criterion import ROUNDING
-from brinell.core.eot import Looks
+from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
@@ -24,7 +24,7 @@ from brinell.store.run import Run
 Array = np.ndarray[Any, Any]
 CHUNK = 256
 CHANCE = 5.0
-"""Standard errors by which the mean of a random model's looks may differ from the run's, which was the best of many."""
+"""Standard errors by which the mean of a random model's eot may differ from the run's, which was the best of many."""
 
 
 class Problem(BaseModel):
@@ -138,7 +138,7 @@ class Verification:
         wrong: list[int] = []
         for rows in _chunks(np.flatnonzero(records.outcome != Outcome.FAILED)):
             ids = records.sample_id[rows]
-            lead, rounding, chance = self._lead(model, self._inputs(ids), records.clean_pred[rows], self.plan.looks)
+            lead, rounding, chance = self._lead(model, self._inputs(ids), records.clean_pred[rows], self.plan.eot)
             self.predictions += len(rows)
             self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
             wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
@@ -147,12 +147,12 @@ class Verification:
     def _inputs(self, ids: Array) -> Tensor:
         return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
 
-    def _lead(self, model: Model, x: Tensor, claimed: Array, looks: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Lead of another class over the claimed one in the mean of the looks, and what rounding and chance may have made of it.
+    def _lead(self, model: Model, x: Tensor, claimed: Array, eot: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Lead of another class over the claimed one in the mean of the eot, and what rounding and chance may have made of it.
 
         Each is (n,); a model that draws no random numbers, or is looked at once, has no chance.
         """
-        asked = Looks(model, looks, self.plan.request.batch_size)
+        asked = EOT(model, eot, self.plan.request.batch_size)
         with torch.no_grad():
             every = torch.cat([asked.every(part) for part in torch.split(x, asked.batch_size)], 1)
         mean, y = every.mean(0), torch.as_tensor(np.asarray(claimed), device=x.device).long()
@@ -160,7 +160,7 @@ class Verification:
         rival = mean.scatter(1, y[:, None], -torch.inf).argmax(1)
         rows = torch.arange(len(x), device=x.device)
         each = every[:, rows, rival] - every[:, rows, y]
-        chance = CHANCE * each.std(0) / looks**0.5 if looks > 1 else torch.zeros_like(lead)
+        chance = CHANCE * each.std(0) / eot**0.5 if eot > 1 else torch.zeros_like(lead)
         return lead, ROUNDING * mean.abs().amax(1), chance
 
     def _adversarial(self, name: str, stage: Stage, model: Model, records: Records) -> None:
@@ -181,7 +181,7 @@ class Verification:
             if len(rows):
                 self._judge(where, model, records, rows, stored, stage.eot)
 
-    def _judge(self, where: str, model: Model, records: Records, rows: Array, stored: dict[int, Array], looks: int) -> None:
+    def _judge(self, where: str, model: Model, records: Records, rows: Array, stored: dict[int, Array], eot: int) -> None:
         ids, domain = records.sample_id[rows], self.plan.dataset.domain
         arrays = [stored[sample] for sample in ids.tolist()]
         misshapen = [sample for sample, array in zip(ids.tolist(), arrays, strict=True) if array.shape != tuple(domain.shape)]
@@ -205,9 +205,9 @@ class Verification:
             measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
             close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=domain.slack)
             claim(torch.as_tensor(close), f"the stored input has another {name} than the record says")
-        lead, _, chance = self._lead(model, x, records.label[rows], looks)
+        lead, _, chance = self._lead(model, x, records.label[rows], eot)
         claim(lead > -chance, "the model is right on the stored input")
-        lead, rounding, chance = self._lead(model, domain.round(x), records.stored_pred[rows], looks)
+        lead, rounding, chance = self._lead(model, domain.round(x), records.stored_pred[rows], eot)
         claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
 
     def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:

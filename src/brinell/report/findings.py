@@ -173,7 +173,7 @@ def _caveat(model: ModelResult, many: bool) -> tuple[str, str]:
 
 def looks(run: Run, models: Sequence[ModelResult]) -> str:
     """What the checks before the attacks cost; nothing where none were made."""
-    spent = [run.manifest.get("looks", {}).get(m.model, {}) for m in models]
+    spent = [run.manifest.get("probes", {}).get(m.model, {}) for m in models]
     forwards, backwards = (sum(int(one.get(kind, 0)) for one in spent) for kind in ("forwards", "backwards"))
     if not forwards:
         return ""

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 
 from brinell.core.batch import Batch
-from brinell.core.eot import Looks
+from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
@@ -82,9 +82,9 @@ Tell = Callable[[Report], None]
 
 def correct(model: Model, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> torch.Tensor:
     """(n,) bool: which inputs the model classifies correctly; one query each."""
-    looks = Looks(model, 1, batch_size)
+    asked = EOT(model, 1, batch_size)
     with torch.no_grad():
-        return torch.cat([looks.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
+        return torch.cat([asked.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
 
 
 def teach(

@@ -118,7 +118,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
         ],
         "warnings": facts.left_out(plan.dataset),
         "checks": before.get("checks", {}) if before.get("brinell") == VERSION else {},
-        "looks": before.get("looks", {}) if before.get("brinell") == VERSION else {},
+        "probes": before.get("probes", {}) if before.get("brinell") == VERSION else {},
         "remarks": before.get("remarks", {}),
         "extras": before.get("extras", {}),
         "failed": before.get("failed", {}),
