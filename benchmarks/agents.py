@@ -23,10 +23,10 @@ from scipy import stats
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from torch import Tensor, nn
+from vector_env import GymEnvironment
 
 from brinell.rlab.a2c import A2C, A2CSettings
 from brinell.rlab.dqn import DQN, DQNSettings
-from brinell.rlab.gym import GymEnvironment
 from brinell.rlab.interface import Heads
 from brinell.rlab.ppo import PPO, PPOSettings
 from brinell.rlab.training import Trainer

@@ -8,7 +8,6 @@
     distortions  policies that learned on one distortion, used with another
     map      the sensitivity map beside every single-patch distortion there is
     probes   beside the published loop, which probes every patch, one image at a time
-    coarse   asking about blocks of patches first, from coarse to fine; refreshing what has grown stale
     fill     how full the batches are that the network is shown
     free     each distortion alone without a limit on the distance
     equal    the same patches and distorted values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
@@ -37,12 +36,12 @@ from black_box import Bench
 from rlab_common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
 from rlab_controls import Restricted, Sparse, restricted
 from rlab_reach import reach
+from rlab_search import TreeSearch
 from rlab_truth import fill, free, map_, probes
 from torch import Tensor
 
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import named
-from brinell.rlab.search import TreeSearch
 
 # --- patches ---------------------------------------------------------------------------------------------------------
 
@@ -242,33 +241,6 @@ def distortions(options: argparse.Namespace) -> None:
         out.add(name, *cells)
 
 
-# --- coarse to fine --------------------------------------------------------------------------------------------------
-
-
-def coarse(options: argparse.Namespace) -> None:
-    """Some first queries about blocks of patches, or none; and entries that are refreshed when they are stale."""
-    for name, eps, settings in (
-        ("resnet20", 1.0, "patch=2"),
-        ("lenet5_clean", 3.0, "patch=1"),
-    ):
-        bench = bench_of(name, options.samples)
-        title = f"Coarse to fine: {bench.subject.name}, {settings}, L2 {eps:g}, {options.samples} images"
-        out = table(options, title, "policy, coarse, forget, @100, @250, median queries, s per image")
-        for policy in ("greedy", "default"):
-            for first, forget in ((0, 0), (9, 0), (17, 0), (33, 0), (0, 0.5), (0, 2)):
-                spec = f"rlab?{settings}&policy={policy}&coarse={first}&forget={forget}&clean_up=false"
-                ends = [fight(bench, spec, eps, 500, seed) for seed in options.seeds]
-                out.add(
-                    policy,
-                    first,
-                    forget,
-                    over_seeds(ends, lambda one: one.rate(100), 2),
-                    over_seeds(ends, lambda one: one.rate(250), 2),
-                    over_seeds(ends, Outcome.median, 0),
-                    over_seeds(ends, lambda one: one.seconds / options.samples, 2),
-                )
-
-
 # --- equal distortion, equal budget --------------------------------------------------------------------------------------
 
 
@@ -346,7 +318,6 @@ STUDIES = {
     "distortions": Study(distortions, 32, (0,)),
     "map": Study(map_, 40, (0,)),
     "probes": Study(probes, 120, (0,)),
-    "coarse": Study(coarse, 20, (0,)),
     "fill": Study(fill, 120, (0,)),
     "free": Study(free, 50, (0,)),
     "equal": Study(equal, 40, (0, 1, 2)),

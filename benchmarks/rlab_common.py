@@ -11,13 +11,13 @@ from typing import NamedTuple
 import measure
 import torch
 from black_box import Bench, spread
+from rlab_search import TreeSearch, search
 from torch import Tensor
 
 from brinell import plugins
 from brinell.core import norms
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.rlab.search import TreeSearch, search
 from brinell.rlab.train import Lessons
 from brinell.studies.agent.run import Coaching, coach
 

@@ -10,6 +10,7 @@ import measure
 import torch
 from black_box import Bench
 from rlab_common import Outcome, bench_of, fight, hunt, table, trained
+from rlab_search import published
 from torch import Tensor, nn
 
 from brinell import plugins
@@ -32,7 +33,6 @@ from brinell.rlab.goals import MISTAKE
 from brinell.rlab.prior import Prior
 from brinell.rlab.results import Found
 from brinell.rlab.rules import Rules
-from brinell.rlab.search import published
 from brinell.rlab.sensitivity import sensitivity
 
 # --- the sensitivity map ---------------------------------------------------------------------------------------------

@@ -49,7 +49,6 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("rlab --study distortions", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
         ("rlab --study map", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
         ("rlab --study probes", "--samples 4 --seeds 0 --published 1"),
-        ("rlab --study coarse", "--samples 2 --seeds 0"),
         ("rlab --study fill", "--samples 10 --seeds 0"),
         ("rlab --study free", "--samples 2 --seeds 0"),
         ("rlab --study equal", "--samples 2 --seeds 0"),

@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 import torch
-from gymnasium.utils.env_checker import check_env
 
 from _helpers import batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
 from brinell.core.errors import RequestError
+from brinell.core.imports import import_file
 from brinell.distortions._shared import variants
-from brinell.rlab.gymnasium_env import GymnasiumPatchEnv
 from brinell.rlab.rules import Rules
+
+checker = pytest.importorskip("gymnasium.utils.env_checker", reason="Gymnasium is an extra: pip install 'brinell[gym]'")
+
+from brinell.rlab.gymnasium_env import GymnasiumPatchEnv  # noqa: E402
 
 RULES = Rules(p_init=0.5, steps=30)
 NONE = len(GRID)
@@ -31,7 +34,7 @@ def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, distortions=BOTH, sever
 @pytest.mark.parametrize("settings", [{}, {"distortions": (Plus(),)}, {"rules": Rules(steps=5, removals=0.0)}], ids=str)
 def test_gymnasium_s_checker_passes(settings):
     env, _ = env_of(**settings)
-    check_env(env, skip_render_check=True)
+    checker.check_env(env, skip_render_check=True)
     env.close()
 
 
@@ -121,3 +124,11 @@ def test_what_cannot_be_is_refused():
         env_of(n=0)
     with pytest.raises(RequestError, match="queries is 1"):
         env_of(queries=1)
+
+
+def test_the_example_plays_its_episodes(root):
+    example = import_file(root / "examples" / "gymnasium_agent.py")
+    env = example.make_env(samples=2)
+    env.action_space.seed(0)
+    _, queries, reached = example.rollout(env, lambda _, info: env.action_space.sample(mask=info["action_mask"]), 0)
+    assert queries <= 200 and (reached or queries == 200)

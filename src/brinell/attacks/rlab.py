@@ -53,10 +53,6 @@ class RLAB:
     """Versions of each random distortion to choose from."""
     steps: int = 1000
     """Queries until a sample is given up, after the one for the clean input."""
-    coarse: int = 0
-    """The first of these queries, which ask about blocks of patches and about halves of those that help; 0 for none."""
-    forget: float = 0.0
-    """Share of the patches that change until what was learned about another one is asked about anew; 0 for never."""
     refine: int = 0
     """Queries after the first success that look for one at a smaller distance."""
     clean_up: bool = True
@@ -99,8 +95,6 @@ class RLAB:
     def _rules(self, goal: Goal = MISTAKE) -> Rules:
         rules = Rules(
             steps=self.steps,
-            coarse=self.coarse,
-            forget=self.forget,
             refine=self.refine,
             removals=self.removals,
             goal=goal,

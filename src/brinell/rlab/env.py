@@ -34,19 +34,17 @@ from brinell.core.threat import Threat
 from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.coarse import Blocks, lay
 from brinell.rlab.content import FEATURES, describe, squash
 from brinell.rlab.families import numbers_of_families, wholes
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Step, Turn
 from brinell.rlab.posterior import Posterior
 from brinell.rlab.prior import Prior, to_places
-from brinell.rlab.restart import Escape
+from brinell.rlab.restart import Escape, lay
 from brinell.rlab.results import Found, nothing_found
 from brinell.rlab.rewards import REWARDS, Before
 from brinell.rlab.rules import SHRINK, USUAL, Rules
 from brinell.rlab.sensitivity import looked_at, sensitivity
-from brinell.rlab.stale import Stale
 
 ADD, REMOVE, FILTER = 0, 1, 2
 """The branches of an action."""
@@ -136,11 +134,9 @@ class PatchEnv:
         self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._logits = torch.zeros(n, oracle.classes, device=device)
         self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
-        self._fresh, self._pending, self._refining, self._probing = torch.zeros(4, n, dtype=torch.bool, device=device)
+        self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
         any_class = rules.goal.wrong_class is None
         self._escape = Escape(n, oracle.classes, wholes(variants, device), rules.patience, any_class, device)
-        self._blocks = Blocks(n, rules.coarse, grid, len(variants), device)
-        self._stale = Stale(n, patches, rules.forget, device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
@@ -194,8 +190,6 @@ class PatchEnv:
         self._content[rows] = describe(x, self.grid)
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
         self.posterior.forget(rows, to_places(energy, self.grid))
-        self._blocks.forget(rows, rng.fold("blocks").uniform(len(self.variants)))
-        self._stale.clear(rows)
         self._escape.clear(rows)
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
         self._age[rows] = self._asked[rows] = 0
@@ -253,8 +247,6 @@ class PatchEnv:
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
-        promising = (self.assignment.variant[rows] != CLEAN) | (self._gain[rows] > 0)
-        add, remove = self._stale.instead(rows, add, remove, self._energy[rows] * promising)
         count, most = self._pace(rows)
         idle = self._pending[rows, None]
         add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
@@ -267,19 +259,12 @@ class PatchEnv:
         add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
-        laid = self._laid(rows)
-        over = rows[(laid != CLEAN).any(1)]
-        action[ADD][over] = action[REMOVE][over] = -1
-        chosen, variants = lay(chosen, variants, laid)
-        return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
-
-    def _laid(self, rows: Tensor) -> Tensor:
-        """(m, patches): what a leap, or a block at the beginning, lays on each patch instead of the action; CLEAN for nothing."""
-        blocks = self._blocks.ask(rows, ~self._pending[rows] & ~self._refining[rows])
-        self._probing[rows] = probing = (blocks != CLEAN).any(1)
-        leaps = self._escape.laid[rows]
+        whole = self._escape.laid[rows]
         self._escape.laid[rows] = CLEAN
-        return torch.where(probing[:, None], blocks, leaps[:, None])
+        over = rows[whole != CLEAN]
+        action[ADD][over] = action[REMOVE][over] = -1
+        chosen, variants = lay(chosen, variants, whole, len(self.grid))
+        return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
 
     def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
         """Inputs moved into the budgets of their slots."""
@@ -307,23 +292,18 @@ class PatchEnv:
         self._mark(rows, patches, effect)
         last = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
         reward = REWARDS[self.rules.reward](last, x, logits, height, y, self.cache.x[rows])
-        probing = self._probing[rows]
-        self._blocks.learn(rows[probing], effect[probing])
         better = (effect > 0) | pending | (self._escape.kept[rows] & real)
-        better &= ~probing | (height > 0)  # halves are compared with the same input as the whole
         self._escape.kept[rows] &= ~better
-        usual = ~fresh & ~probing
-        self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * usual
+        self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
         kept = rows[better]
         before = self.assignment.variant[rows]
         self.assignment.edit(kept, patches[better], variants[better])
         after = self.assignment.variant[rows]
         self._found.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
         self._found.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
-        self._stale.learn(rows[asked], patches[asked], (before != after)[asked])
         self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
         self._pending[rows] = False
-        self._escape.wait(rows[usual], better[usual], self._height[rows[usual]])
+        self._escape.wait(rows[~fresh], better[~fresh], self._height[rows[~fresh]])
         self._way_out(rows[self._escape.stuck(rows) & ~self._refining[rows] & (height <= 0)])
         reached = (height > 0) & real
         self._left[rows] -= self._refining[rows].long()
@@ -419,7 +399,7 @@ class PatchEnv:
         energy = self.posterior.energy[rows[:, None, None], places] * inside
         turned = torch.einsum("mckov,ce->mekov", change, self.posterior.covariance)
         variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
-        doubt = (variance / (1 + self._stale.visits(rows, self._visits[rows]).gather(1, patches))[:, :, None]).sqrt()
+        doubt = (variance / (1 + self._visits[rows].gather(1, patches))[:, :, None]).sqrt()
         score = gain - price + self.rules.temperature * self.posterior.unit[rows, None, None] * doubt * chance
         still = change.abs().amax((1, 4)) == 0
         best = score.masked_fill(still, -torch.inf).max(2)

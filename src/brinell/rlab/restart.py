@@ -8,6 +8,7 @@ clean input towards another class. What was learned about the input is kept thro
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from brinell.rlab.cache import CLEAN
 
@@ -102,4 +103,17 @@ class Escape:
         return rows
 
 
-__all__ = ["Escape"]
+def lay(chosen: Tensor, variants: Tensor, whole: Tensor, patches: int) -> tuple[Tensor, Tensor]:
+    """Edits (m, k) of patches, -1 for none; in the rows where `whole` (m,) names a variant it is laid on every patch instead."""
+    rows = whole != CLEAN
+    if not bool(rows.any()):
+        return chosen, variants
+    wanting = max(0, patches - chosen.shape[1])
+    chosen, variants = functional.pad(chosen, (0, wanting), value=-1), functional.pad(variants, (0, wanting), value=CLEAN)
+    place = torch.arange(chosen.shape[1], device=chosen.device)
+    chosen[rows] = torch.where(place < patches, place, -1)
+    variants[rows] = torch.where(place < patches, whole[rows, None], CLEAN)
+    return chosen, variants
+
+
+__all__ = ["Escape", "lay"]

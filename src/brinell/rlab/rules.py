@@ -33,23 +33,19 @@ class Rules:
     """Queries without a gain after which the next is kept whatever it brings, and the pace begins anew; 0 for never."""
     refine: int = 0
     """Queries after the goal was reached that look for it at a smaller distance."""
-    coarse: int = 0
-    """The first queries of a sample, which ask about blocks of patches from coarse to fine (`rlab.coarse`)."""
-    forget: float = 0.0
-    """Share of the patches that change until what was learned of another counts half and is asked about anew; 0 for never."""
     reward: RewardName = "margin"
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
     goal: Goal = Goal()
     """When an episode has succeeded."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.offers < 1 or self.refine < 0 or self.patience < 0 or self.coarse < 0:
+        if self.steps < 1 or self.offers < 1 or self.refine < 0 or self.patience < 0:
             raise ValueError(
-                f"steps is {self.steps}, offers {self.offers}, refine {self.refine}, patience {self.patience}, "
-                f"coarse {self.coarse}: at least 1, 1, 0, 0 and 0"
+                f"steps is {self.steps}, offers {self.offers}, refine {self.refine}, patience {self.patience}: "
+                "at least 1, 1, 0 and 0"
             )
-        if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not (self.temperature >= 0 and self.forget >= 0):
-            raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature and forget at least 0")
+        if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
+            raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
         if self.reward not in REWARDS:
             raise ValueError(f"reward is {self.reward!r}, not one of {', '.join(REWARDS)}")
 

@@ -1,6 +1,7 @@
 """The searches that probe, on targets where every step can be worked out by hand."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -9,12 +10,15 @@ from torch import Tensor
 
 from _helpers import Recorder, batch_of, threat_of
 from brinell.core.domain import KINDS, Domain
+from brinell.core.imports import import_file
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions._shared import variants
-from brinell.rlab.search import TreeSearch, published, search
+
+_searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab_search.py")
+TreeSearch, published, search = _searches.TreeSearch, _searches.published, _searches.search
 
 FOUR = Domain(kind="vector", shape=(4,))
 WEIGHT = torch.tensor([1.0, 3.0, 2.0, -1.0])
@@ -44,9 +48,7 @@ def needs(gain: float) -> Any:
     return logits
 
 
-def run(
-    function: Any, settings: TreeSearch, *, eps: float = 9.0, severities: tuple[int, ...] = (1,), queries: int | None = None
-) -> Any:
+def run(function: Any, settings: Any, *, eps: float = 9.0, severities: tuple[int, ...] = (1,), queries: int | None = None) -> Any:
     model = Recorder(function, FOUR)
     batch, threat = batch_of(torch.full((1, 4), 0.5), [0]), threat_of(eps, "l2", FOUR)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
