@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.api import Silent
+from brinell.api import Silent, plan_audit
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
@@ -17,7 +17,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
-from brinell.engine.plan import Plan, make_plan
+from brinell.engine.plan import Plan
 from brinell.engine.request import Request
 from brinell.models.torch import TorchModule
 from brinell.runners import local
@@ -98,7 +98,7 @@ def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **requ
     """A plan over arrays and models in memory."""
     models = models if isinstance(models, tuple) else (models,)
     dataset = ArrayDataset(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or models[0].domain)
-    return make_plan(
+    return plan_audit(
         Request(data="in-memory:test", model=("in-memory",), **({"eps": "0:0.2:3"} | request)), dataset=dataset, models=models
     )
 

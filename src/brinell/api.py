@@ -35,6 +35,7 @@ from brinell.studies.detection.run import detect as run_detection
 from brinell.studies.epsilon import page as epsilon_page
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.epsilon.analysis import summarise as summarise_epsilon
+from brinell.studies.epsilon.recommended import resolve
 from brinell.studies.epsilon.records import check_free, save_folder
 from brinell.studies.epsilon.run import EpsilonRequest, Watching, measure
 from brinell.studies.review import page as review_page
@@ -129,7 +130,7 @@ def audit(
         precision=precision,
         device=device,
     )
-    plan = make_plan(request, dataset=dataset, models=models)
+    plan = plan_audit(request, dataset=dataset, models=models)
     folder = Path(out) if out is not None else default_out(request.data, norm)
     return carry_out(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
 
@@ -139,6 +140,12 @@ def carry_out(plan: Plan, folder: Path, progress: Progress, *, command: str, res
     run = local.run(plan, folder, progress, command=command, resume=resume)
     html.write(run.path)
     return summarise(run.manifest, run.records(), str(run.path))
+
+
+def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:
+    """The plan of an audit, budgets resolved that are named and not given as numbers; arguments as of `engine.plan.make_plan`."""
+    dataset, recommended = resolve(request, dataset)
+    return make_plan(request, dataset=dataset, models=models, recommended=recommended)
 
 
 def benchmark(
@@ -325,7 +332,7 @@ def verify(
         raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
     dataset = None if data is None else open_dataset(data)
     models = () if model is None else in_memory(model, data or request.data, preprocessing)
-    return verify_run(folder, make_plan(request, dataset=dataset, models=models))
+    return verify_run(folder, plan_audit(request, dataset=dataset, models=models))
 
 
 def in_memory(model: Any, data: Any, preprocessing: Mapping[str, Any] | None) -> tuple[Model, ...]:

@@ -24,12 +24,11 @@ def audit(
 
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
     """
-    from brinell.api import carry_out
+    from brinell.api import carry_out, plan_audit
     from brinell.cli.progress import LiveProgress
-    from brinell.engine.plan import make_plan
     from brinell.engine.request import Request
 
-    plan = make_plan(asked.request(Request))
+    plan = plan_audit(asked.request(Request))
     if dry_run:
         return _show_plan(plan, asked)
     folder = asked.folder(plan.request, plan.request.data, plan.request.norm)

@@ -3,6 +3,9 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from brinell.core.errors import RequestError
 
@@ -15,6 +18,16 @@ class Budgets:
     """In the units of the data."""
     texts: tuple[str, ...]
     """As they were written, range points in the same denominator: `3/255`, not `1/85`."""
+
+
+class SampleBudgets(NamedTuple):
+    """The budgets of a run whose samples differ in what they are multiples of."""
+
+    budgets: Budgets
+    units: np.ndarray[Any, Any]
+    """(n,) float64: what the budgets of each sample are multiples of."""
+    about: dict[str, Any] | None
+    """How the budgets were recommended, for the manifest; None where they were given as numbers."""
 
 
 def parse_eps(text: str) -> Budgets:

@@ -16,7 +16,7 @@ from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages
-from brinell.engine.eps_grid import Budgets, parse_eps
+from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.request import Request
 from brinell.models._torch_model import TorchModel
 
@@ -90,13 +90,16 @@ class Plan:
         return len(self.ids) * runs * (per_run + shrinking), len(self.ids) * runs * backwards
 
 
-def make_plan(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:
+def make_plan(
+    request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = (), recommended: SampleBudgets | None = None
+) -> Plan:
     """Resolve a request, naming whatever does not fit before anything is computed.
 
     Args:
         request: what is asked for.
         dataset: data already in memory, in place of `request.data`.
         models: models already in memory, in place of `request.model`.
+        recommended: each sample's own budgets, where `request.eps` names them instead of giving numbers.
 
     Raises:
         RequestError: any part that cannot be carried out.
@@ -113,14 +116,9 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, models: tuple
     for stage in stages:
         if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
             stage.attack.check(dataset.domain.free)
-    labels = dataset.labels()
-    if not len(labels):
-        raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
-    n = min(len(labels), request.samples or DEFAULT_SAMPLES)
-    if request.samples and request.samples > len(labels):
-        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
+    labels, n = dataset.labels(), sample_count(request, dataset)
     gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
-    budgets, units, recommended = budgets_of(request, dataset, n)
+    budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(n), None)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
@@ -132,7 +130,7 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, models: tuple
         labels=np.asarray(labels[:n], dtype=np.int64),
         budgets=budgets,
         units=units,
-        recommended=recommended,
+        recommended=about,
         distance=distance,
         stages=stages,
         models=_distinct(sources),
@@ -140,18 +138,18 @@ def make_plan(request: Request, *, dataset: Dataset | None = None, models: tuple
     )
 
 
-def budgets_of(request: Request, dataset: Dataset, n: int) -> tuple[Budgets, Array, dict[str, Any] | None]:
-    """The budgets, what they are multiples of for each of the first `n` samples, and how they were recommended.
+def sample_count(request: Request, dataset: Dataset) -> int:
+    """How many samples are audited, from the first.
 
     Raises:
-        RequestError: no budget that can be read, or nothing recommended for these samples.
+        RequestError: the data holds none, or fewer than were asked for.
     """
-    text = str(request.eps)
-    if text.partition(":")[0].partition("?")[0] != "recommended":
-        return parse_eps(text), np.ones(n), None
-    from brinell.studies.epsilon.recommended import recommended_budgets  # which opens data and models as this module does
-
-    return recommended_budgets(text, request.data, request.norm, request.seed, dataset, n)
+    held = len(dataset.labels())
+    if not held:
+        raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
+    if request.samples and request.samples > held:
+        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {held}: ask for that many at most")
+    return min(held, request.samples or DEFAULT_SAMPLES)
 
 
 def usual_eps(domain: Domain, distance: str) -> str:

@@ -9,12 +9,11 @@ import torch
 import brinell
 from _helpers import Recorder, audited, plan_of, threshold
 from brinell.analysis.compare import Side, compare
-from brinell.api import epsilon
+from brinell.api import epsilon, plan_audit
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import ArrayDataset
-from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
 from brinell.report import html
 from brinell.studies.epsilon.analysis import summarise, surprises
@@ -139,7 +138,7 @@ def test_what_was_advised_for_other_data_is_refused(tmp_path):
 
     def plan(eps, dataset=data, norm="linf"):
         request = Request(data="in-memory:test", model=("in-memory",), eps=eps, norm=norm, attack=("pgd",))
-        return make_plan(request, dataset=dataset, models=(model,))
+        return plan_audit(request, dataset=dataset, models=(model,))
 
     folder = f"recommended:{tmp_path / 'advice'}"
     assert plan(f"{folder}?by=class&points=3&to=2").budgets.texts == ("0", "1×", "2×")

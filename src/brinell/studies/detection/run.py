@@ -116,6 +116,8 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
     run = Run.open(request.run)
     if run.manifest["state"] != "finished":
         raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
+    if run.manifest["recommended"]:
+        raise RequestError(f"the budgets of {run.path} are each sample's own: detect needs a run whose --eps are numbers")
     plan = make_plan(make_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")

@@ -13,7 +13,10 @@ import numpy as np
 from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
-from brinell.engine.eps_grid import Budgets, parse_eps
+from brinell.engine.cascade import build_stages
+from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
+from brinell.engine.plan import open_data, sample_count
+from brinell.engine.request import Request
 from brinell.engine.toml import checked
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.records import limits_of, load_folder
@@ -28,23 +31,27 @@ class _Quiet:
         """Nothing."""
 
 
-def recommended_budgets(
-    text: str, spec: str, norm: str, seed: int, dataset: Dataset, n: int
-) -> tuple[Budgets, Array, dict[str, Any]]:
-    """The multiples that are tried, (n,) what they are multiples of, and what a manifest says of it.
+def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, SampleBudgets | None]:
+    """The data and the budgets of an audit whose eps is `recommended`; of any other audit the data as given, and None.
 
     Args:
-        text: as it was asked for.
-        spec: the data's spec, for a message.
-        norm: in which eps is measured.
-        seed: of the random changes by which perceptibility is measured, where nothing was measured before.
-        dataset: the data.
-        n: how many samples, from the first.
+        request: the audit's.
+        dataset: data already in memory, in place of `request.data`.
 
     Raises:
-        RequestError: an unknown option, a folder of other data, or samples without any limit.
+        RequestError: an unknown attack or option, a folder of other data, or samples without any limit.
     """
-    _, path, options = plugins.parse(text)
+    text = request.eps or ""
+    name, path, options = plugins.parse(text) if text.startswith("recommended") else ("", "", {})
+    if name != "recommended":
+        return dataset, None
+    build_stages(request.attack)  # a misspelt attack is refused before anything is measured
+    dataset = open_data(request.data) if dataset is None else dataset
+    return dataset, _budgets(request, path, options, dataset)
+
+
+def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Dataset) -> SampleBudgets:
+    text, norm, n = str(request.eps), request.norm, sample_count(request, dataset)
     for name in options:
         if name not in OPTIONS:
             raise RequestError(f"there is no option {name!r} of recommended{plugins.nearest(name, OPTIONS)}")
@@ -54,7 +61,7 @@ def recommended_budgets(
     names = options.get("conditions", "").split("+") if "conditions" in options else list(conditions.CONDITIONS)
     if unknown := [name for name in names if name not in conditions.CONDITIONS]:
         raise RequestError(f"there is no condition {unknown[0]!r} in {text!r}: there are {', '.join(conditions.CONDITIONS)}")
-    facts, samples = _measured(path, spec, norm, seed, dataset)
+    facts, samples = _measured(path, request.data, norm, request.seed, dataset)
     if facts["data"]["n"] < n:
         raise RequestError(f"{path} knows the first {facts['data']['n']} samples, not {n}: ask for fewer by --samples")
     found = conditions.chosen(limits_of(facts, samples, norm), names)
@@ -81,7 +88,8 @@ def recommended_budgets(
         "without": int((units == 0).sum()),
         "digest": hashlib.blake2b(units.astype("<f8").tobytes(), digest_size=16).hexdigest(),
     }
-    return Budgets(grid.values, tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)), units, about
+    texts = tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)
+    return SampleBudgets(Budgets(grid.values, texts), units, about)
 
 
 def _measured(path: str, spec: str, norm: str, seed: int, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Array]]:
