@@ -31,7 +31,8 @@ from brinell.distances import embedding
 from brinell.distances.embedding import Embedding
 from brinell.models.torch import TorchModule
 from brinell.studies.epsilon import conditions
-from brinell.studies.metric.run import MetricRequest, train_metric
+from brinell.studies.metric.request import MetricRequest
+from brinell.studies.metric.run import train_metric
 
 Array = np.ndarray[Any, Any]
 SPACES = ("linf", "l2", "embedding")

@@ -25,24 +25,26 @@ from brinell.runners import local
 from brinell.store.run import Run
 from brinell.studies.benchmark import runner as benchmark_runner
 from brinell.studies.benchmark.cards import figures
+from brinell.studies.benchmark.plan import make_plan as make_benchmark_plan
 from brinell.studies.benchmark.request import BenchmarkRequest
-from brinell.studies.benchmark.request import make_plan as make_benchmark_plan
 from brinell.studies.detection import page as detection_page
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.detection.analysis import summarise as summarise_detection
-from brinell.studies.detection.run import DetectRequest
+from brinell.studies.detection.request import DetectRequest
 from brinell.studies.detection.run import detect as run_detection
 from brinell.studies.epsilon import page as epsilon_page
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.epsilon.analysis import summarise as summarise_epsilon
 from brinell.studies.epsilon.recommended import resolve
 from brinell.studies.epsilon.records import check_free, save_folder
-from brinell.studies.epsilon.run import EpsilonRequest, Watching, measure
+from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.epsilon.run import Watching, measure
 from brinell.studies.review import page as review_page
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.review.analysis import summarise as summarise_review
 from brinell.studies.review.records import Review
-from brinell.studies.review.run import ReviewRequest, make_review
+from brinell.studies.review.request import ReviewRequest
+from brinell.studies.review.run import make_review
 from brinell.studies.review.server import ReviewServer
 
 IN_MEMORY = "in-memory"

@@ -48,8 +48,9 @@ def benchmark(
     The folder loads with the datasets library; --data bench:FOLDER scores other models on it.
     """
     from brinell.engine import toml
+    from brinell.studies.benchmark.plan import make_plan
     from brinell.studies.benchmark.records import REQUEST
-    from brinell.studies.benchmark.request import BenchmarkRequest, make_plan
+    from brinell.studies.benchmark.request import BenchmarkRequest
 
     flags = {name: value for name, value in locals().items() if name in BenchmarkRequest.model_fields and value is not None}
     if resume and out is None:

@@ -29,7 +29,7 @@ def detect(
     """How much of a robust accuracy is due to changes that a detector sees, and what is left when the attack knows it."""
     from brinell.api import detect as run_detect
     from brinell.cli.options import say
-    from brinell.studies.detection.run import DetectRequest
+    from brinell.studies.detection.request import DetectRequest
 
     given = {name: value for name, value in locals().items() if name in DetectRequest.model_fields and value is not None}
     given.pop("run"), given.pop("train")

@@ -58,7 +58,7 @@ def epsilon(
     from brinell import api
     from brinell.cli.options import say
     from brinell.cli.review import OPTIONS, judge
-    from brinell.studies.epsilon.run import EpsilonRequest
+    from brinell.studies.epsilon.request import EpsilonRequest
 
     asked = {key: value for key, value in locals().items() if value is not None and value is not False}
     of_review = {key: asked[key] for key in OPTIONS if key in asked}

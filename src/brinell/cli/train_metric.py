@@ -24,7 +24,7 @@ def train_metric(
     """Train a triplet network on the data, and tell how well its distances separate classes beside those between pixels."""
     from brinell.cli.options import say
     from brinell.engine.toml import checked
-    from brinell.studies.metric.run import MetricRequest
+    from brinell.studies.metric.request import MetricRequest
     from brinell.studies.metric.run import train_metric as train
 
     given = {name: value for name, value in locals().items() if name in MetricRequest.model_fields and value is not None}

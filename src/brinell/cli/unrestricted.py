@@ -49,7 +49,8 @@ def unrestricted(
     """
     from brinell.engine import toml
     from brinell.studies.unrestricted.records import REQUEST
-    from brinell.studies.unrestricted.run import UnrestrictedRequest, make_plan
+    from brinell.studies.unrestricted.request import UnrestrictedRequest
+    from brinell.studies.unrestricted.run import make_plan
 
     flags = {name: value for name, value in locals().items() if name in UnrestrictedRequest.model_fields and value is not None}
     flags |= {name: tuple(flags[name]) for name in ("model", "judge") if flags.get(name)}

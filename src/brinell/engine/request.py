@@ -1,7 +1,6 @@
-"""What a user asks for. The fields of a request are at once the options of the command line, the keys of a TOML file and the
-keywords of the Python call; the text under a field is its help.
+"""What a user asks for: options of the command line, keys of a TOML file and keywords of the Python call at once.
 
-A request is importable without torch, so that `brinell VERB --help` stays fast.
+Each is a field of a request, and the text under the field is its help. A request is importable without torch, so that `brinell VERB --help` stays fast.
 """
 
 from typing import Any, Literal, get_origin

@@ -11,7 +11,8 @@ from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.distances import _embedding as embedding
-from brinell.studies.metric.run import MetricRequest, _batches, train_metric
+from brinell.studies.metric.request import MetricRequest
+from brinell.studies.metric.run import _batches, train_metric
 
 TELL = lambda text: None  # noqa: E731
 

@@ -23,7 +23,8 @@ from brinell.engine.plan import open_data
 from brinell.studies.review import page as page
 from brinell.studies.review.analysis import summarise
 from brinell.studies.review.records import Answer, Review
-from brinell.studies.review.run import ReviewRequest, make_review
+from brinell.studies.review.request import ReviewRequest
+from brinell.studies.review.run import make_review
 from brinell.studies.review.server import ReviewServer
 
 CHROMIUM = Path("/usr/bin/chromium")

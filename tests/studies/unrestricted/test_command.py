@@ -13,7 +13,8 @@ from brinell import plugins
 from brinell.cli import run as cli
 from brinell.studies.unrestricted.generator import load
 from brinell.studies.unrestricted.records import COLUMNS, MANIFEST, Outcome, UnrestrictedRun
-from brinell.studies.unrestricted.run import UnrestrictedRequest, make_plan
+from brinell.studies.unrestricted.request import UnrestrictedRequest
+from brinell.studies.unrestricted.run import make_plan
 
 JUDGE = '''
 import torch

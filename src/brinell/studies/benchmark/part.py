@@ -23,8 +23,8 @@ from brinell.engine.engine import Progress
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.episodes import Played
 from brinell.rlab.grading import Graded, Path, path
+from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.records import Outcome
-from brinell.studies.benchmark.request import BenchmarkPlan
 
 Array = np.ndarray[Any, Any]
 

@@ -15,8 +15,8 @@ from brinell.runners.same import check_same
 from brinell.store.files import write_text
 from brinell.studies.benchmark import cards
 from brinell.studies.benchmark.part import Part
+from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.records import FORMAT, REQUEST, BenchmarkSet, Outcome
-from brinell.studies.benchmark.request import BenchmarkPlan
 
 CURSORY = ("batch_size", "device", "licence")
 """Settings that change nothing in the set's rows: a run may go on with others."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from brinell import plugins
@@ -30,32 +29,10 @@ from brinell.engine.toml import make_request
 from brinell.store.run import Run
 from brinell.studies.detection.adaptive import evade
 from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
+from brinell.studies.detection.request import DetectRequest
 
 Array = np.ndarray[Any, Any]
 CHUNK = 256
-
-
-class DetectRequest(BaseModel):
-    """What is asked for; the fields are the options of the command line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    run: str
-    """A finished run of brinell audit."""
-    train: str
-    """Clean data that the detectors learn from; none of the run's samples."""
-    detector: tuple[str, ...] = ("background", "feature-squeezing", "mahalanobis")
-    fpr: float = Field(default=0.05, gt=0, lt=0.5)
-    """False-alarm rate on clean inputs at which the alarm is set."""
-    fit: int = Field(default=2000, ge=20)
-    """Clean inputs that detectors learn from; as many others set the threshold."""
-    samples: int = Field(default=200, ge=1)
-    """Samples of the run, from the first."""
-    eps: str | None = None
-    """Budget of the attack that knows the detector; none takes the run's largest."""
-    steps: int = Field(default=100, ge=0)
-    """Its gradient steps; 0 leaves it out."""
-    seed: int = 0
 
 
 @dataclass

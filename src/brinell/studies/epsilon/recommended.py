@@ -20,7 +20,8 @@ from brinell.engine.request import Request
 from brinell.engine.toml import checked
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.records import limits_of, load_folder
-from brinell.studies.epsilon.run import EpsilonRequest, measure
+from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.epsilon.run import measure
 
 Array = np.ndarray[Any, Any]
 OPTIONS = ("by", "conditions", "to", "points")

@@ -1,11 +1,10 @@
 """What budgets are judged by: distances between the samples of a data set, and how much change goes unnoticed."""
 
 import time
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from brinell.core.contracts import Dataset
@@ -19,7 +18,8 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_data
 from brinell.studies.epsilon import crafted as epsilon_crafted
 from brinell.studies.epsilon import perception
-from brinell.studies.epsilon.conditions import ALLOW, CONDITIONS, FRACTION, PERCEPTION
+from brinell.studies.epsilon.conditions import PERCEPTION
+from brinell.studies.epsilon.request import EpsilonRequest
 
 Array = np.ndarray[Any, Any]
 NORMS = ("linf", "l2", "l1", "l0")
@@ -34,49 +34,6 @@ USUAL = {
     "l0": ("1", "5", "10", "50"),
 }
 """Budgets that studies of images in [0, 1] use."""
-
-
-class EpsilonRequest(BaseModel):
-    """What a user asks for; the words are those of the command line."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    data: str = "digits"
-    """The data set, as NAME:PATH?option=value."""
-    train: str | None = None
-    """The data that a model was trained on: neighbours are looked for there, too."""
-    norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ()
-    """Norms that an eps is recommended for; none means linf and l2, and the others where they take no longer than seconds."""
-    samples: int | None = Field(default=None, ge=2)
-    """How many samples, from the first; none means all."""
-    pairs: int = Field(default=100, ge=0)
-    """Samples of each class for mean distances in Linf, L1 and L0 and for perceptibility; 0 means all."""
-    fraction: float = Field(default=FRACTION, gt=0, le=1)
-    """Label constancy: eps is at most this fraction of the distance to the nearest sample of another class."""
-    allow: float = Field(default=ALLOW, ge=0, lt=1)
-    """One eps for a class or a set may break a condition on this share of its samples."""
-    conditions: tuple[Literal["label", "interpolation", "perception"], ...] = CONDITIONS  # type: ignore[assignment]
-    """Which conditions the advice keeps."""
-    ssim: float = Field(default=0.9, gt=0, le=1)
-    """Least structural similarity that counts as unnoticed."""
-    psnr: float = Field(default=30.0, gt=0)
-    """Least peak signal-to-noise ratio in dB that counts as unnoticed."""
-    model: str | None = None
-    """A model that is asked about the crafted counter-examples."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of the random changes and of which samples are drawn."""
-
-    @field_validator("norm", "conditions", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("norm", "conditions")
-    @classmethod
-    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(value)) < len(value):
-            raise ValueError("each can be named once")
-        return value
 
 
 class Watching(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from brinell.core import pairs
@@ -30,6 +30,7 @@ from brinell.distances.embedding import FORMAT, Embedding
 from brinell.engine.plan import open_data
 from brinell.studies.epsilon import conditions
 from brinell.studies.metric import separation
+from brinell.studies.metric.request import MetricRequest
 
 Array = np.ndarray[Any, Any]
 ASIDE = 0.2
@@ -39,31 +40,6 @@ JUDGED = 1000
 MOST_BYTES = 10**6
 CLASSES_PER_BATCH = 16
 REPORTS = 10
-
-
-class MetricRequest(BaseModel):
-    """What a user asks for; the words are those of the command line."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    data: str = "digits?split=train"
-    """Data to learn from, as NAME:PATH?option=value."""
-    test: str | None = None
-    """Data to judge by; none keeps a fifth of each class of the other aside."""
-    samples: int = Field(default=20000, ge=2)
-    """Samples of the data at most, from the first."""
-    margin: float = Field(default=0.2, gt=0, lt=4)
-    """Alpha: by how much farther, in squared distance, another class is to be. On the unit sphere that is 4 at most."""
-    steps: int = Field(default=1500, ge=1)
-    """Batches."""
-    batch_size: int = Field(default=128, ge=4)
-    """Samples of a batch, of up to 16 classes."""
-    rate: float = Field(default=0.002, gt=0)
-    """The largest learning rate."""
-    neighbours: int = Field(default=5, ge=1)
-    """How many neighbours vote."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of weights, batches and intervals."""
 
 
 class Limits(BaseModel):
@@ -340,4 +316,4 @@ def _quantiles(values: Array) -> dict[str, float | None]:
     return {"least": float(known.min()), "percent_1": float(np.quantile(known, 0.01)), "median": float(np.median(known))}
 
 
-__all__ = ["MetricAnswer", "MetricRequest", "train_metric"]
+__all__ = ["MetricAnswer", "train_metric"]

@@ -11,11 +11,10 @@ Every changed picture is rounded to 8 bits, as a screen shows it, and its size i
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from brinell.core.contracts import Dataset
@@ -25,28 +24,12 @@ from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
 from brinell.store.run import Run
 from brinell.studies.review.records import Review, Trial
+from brinell.studies.review.request import ReviewRequest
 
 Array = np.ndarray[Any, Any]
 
 POOL = 5000
 """Samples at most from which the shown ones are drawn."""
-
-
-class ReviewRequest(BaseModel):
-    """What is asked for; the fields are the options of the command line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    data: str
-    norm: Literal["linf", "l2"] = "linf"
-    eps: str = "0.01,0.02,0.04,0.08,0.16,0.32"
-    """Sizes of the changes, in the units of the data's bounds."""
-    change: str = "crafted"
-    """`crafted`, `noise`, or `run:FOLDER`."""
-    trials: int = Field(default=120, ge=2)
-    catch: float = Field(default=0.2, gt=0, lt=1)
-    """Share of the trials in which nothing changes."""
-    seed: int = 0
 
 
 def make_review(request: ReviewRequest, dataset: Dataset, folder: Path) -> Review:

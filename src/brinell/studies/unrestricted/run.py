@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from brinell import plugins
@@ -28,55 +27,12 @@ from brinell.engine.plan import check_classes, choose_device, facts_of, open_dat
 from brinell.engine.shard import predict, session
 from brinell.studies.unrestricted.generator import Kept, load
 from brinell.studies.unrestricted.records import FORMAT, NORMS, Outcome
+from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.search import Found, LatentSearch, errs, search, sees, stored
 
 BLOCK = 128
 """Attempts that are searched, judged and written together."""
 SETTINGS = ("steps", "rate", "radius", "hold", "keep", "sure")
-
-
-class UnrestrictedRequest(BaseModel):
-    """What a user asks for; the words are those of the command line and of unrestricted.toml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    data: str = "digits?split=train"
-    """The training data, to whose samples distances are measured."""
-    model: tuple[str, ...] = ("digits-cnn",)
-    """The models under attack."""
-    judge: tuple[str, ...] = ()
-    """Further models that say which class they see, and are never attacked."""
-    generator: str = ""
-    """A file that brinell train-generator wrote."""
-    per_class: int = Field(default=20, ge=1)
-    """Attempts for each intended class."""
-    noise: float = Field(default=0.1, ge=0)
-    """The largest change of a value in the variant with small noise, in the units of the data; 0 leaves that variant out."""
-    towards: str | None = None
-    """The class, by name or number, that the models are to see; none for any wrong one."""
-    steps: int = LatentSearch.steps
-    """Gradient steps of a search at most."""
-    rate: float = LatentSearch.rate
-    """Size of a step, in the latent's standard deviations."""
-    radius: float = LatentSearch.radius
-    """How far each value of the latent may go before it is held back."""
-    hold: float = LatentSearch.hold
-    """Weight of being held back."""
-    keep: float = LatentSearch.keep
-    """Weight of the auxiliary classifier's loss."""
-    sure: float = LatentSearch.sure
-    """Probability of the intended class that the auxiliary classifier must give at the least."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of every random number."""
-    batch_size: int = Field(default=128, ge=1)
-    """The most inputs shown to a model at once."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1, mps, or auto: a GPU where there is one."""
-
-    @field_validator("model", "judge", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,4 +335,4 @@ def models_of(models: tuple[Model, ...]) -> list[dict[str, Any]]:
     return [{"name": model.name, **facts_of(model)} for model in models]
 
 
-__all__ = ["BLOCK", "Engine", "UnrestrictedPlan", "UnrestrictedRequest", "make_plan", "models_of"]
+__all__ = ["BLOCK", "Engine", "UnrestrictedPlan", "make_plan", "models_of"]

@@ -1,0 +1,210 @@
+"""The adversarial benchmark set of a model: what is asked for, and whether it can be made. No query is spent here."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from brinell import plugins
+from brinell.attacks.rlab import RLAB
+from brinell.core.contracts import Dataset
+from brinell.core.errors import RequestError
+from brinell.core.model import Access, Model
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.core.version import VERSION
+from brinell.distortions._shared import Variant, vet
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.hashing import cell
+from brinell.engine.plan import DEFAULT_SAMPLES, check_classes, choose_device, facts_of, gaps, open_data, opener_of
+from brinell.rlab.agent import named
+from brinell.rlab.goals import Goal
+from brinell.studies.benchmark.records import FORMAT, Form
+from brinell.studies.benchmark.request import BenchmarkRequest
+
+Array = np.ndarray[Any, Any]
+PART_SAMPLES = 128
+"""Samples that one part holds at most."""
+PART_BYTES = 16 * 2**20
+"""About how much clean input one part may hold; its levels and the search need some ten times that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkPlan:
+    """Everything that determines what a benchmark set holds."""
+
+    request: BenchmarkRequest
+    dataset: Dataset
+    data_digest: str
+    model: Model
+    facts: dict[str, Any]
+    ids: Array
+    """(n,) int64: positions in the data set."""
+    labels: Array
+    """(n,) int64."""
+    attack: RLAB
+    grid: PatchGrid
+    variants: tuple[Variant, ...]
+    goal: Goal
+    levels: tuple[float, ...]
+    """Ascending, the first is 1."""
+    eps: float | None
+    training_queries: int | None
+    device: torch.device
+    unreadable: Mapping[int, str]
+    """Samples whose input cannot be read, with the reason; they are not among `ids`."""
+
+    @property
+    def form(self) -> Form:
+        """How inputs are written."""
+        domain = self.dataset.domain
+        return Form(domain.kind, domain.shape, domain.low, domain.high, self.dataset.classes)
+
+    @property
+    def part_size(self) -> int:
+        """Samples of a part."""
+        return max(1, min(PART_SAMPLES, PART_BYTES // (4 * math.prod(self.dataset.domain.shape))))
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return math.ceil(len(self.ids) / self.part_size)
+
+    @property
+    def distortions(self) -> dict[int, str]:
+        """The name of each distortion, as it was asked for, by its identity."""
+        return {
+            id(one): text.strip() for one, text in zip(self.attack.distortions, self.request.distortions.split("+"), strict=True)
+        }
+
+    @property
+    def cell(self) -> str:
+        """Hash of all that the content depends on."""
+        domain = self.dataset.domain
+        return cell(
+            format=FORMAT,
+            brinell=VERSION,
+            model=self.facts["digest"],
+            data=self.data_digest,
+            samples=len(self.ids),
+            domain=list(domain.facts().values()),
+            attack=plugins.written(self.attack),
+            goal=asdict(self.goal),
+            levels=self.levels,
+            eps=self.eps,
+            seed=self.request.seed,
+            part=self.part_size,
+        )
+
+
+def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, model: Model | None = None) -> BenchmarkPlan:
+    """Resolve a request, naming whatever does not fit before any query is spent.
+
+    Args:
+        request: what is asked for.
+        dataset: data already in memory, in place of `request.data`.
+        model: a model already in memory, in place of `request.model`.
+
+    Raises:
+        RequestError: any part that cannot be carried out.
+        ContractError: a distortion that breaks its contract.
+    """
+    levels, eps = parse_levels(request.levels), _cap(request.eps)
+    settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "stride", "steps", "refine")}
+    attack: RLAB = plugins.build("attack", "rlab", settings)
+    device = choose_device(request.device)
+    agent = named(request.policy)
+    dataset = open_data(request.data) if dataset is None else dataset
+    goal = Goal(
+        true_below=request.true_below,
+        wrong_class=_class(request.wrong_class, dataset.classes),
+        wrong_above=request.wrong_above,
+    )
+    labels = np.asarray(dataset.labels(), dtype=np.int64)
+    n = min(len(labels), request.samples or DEFAULT_SAMPLES)
+    if not n or (request.samples or 0) > len(labels):
+        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
+    lost = gaps(dataset, n)
+    ids = np.array([sample for sample in range(n) if sample not in lost], dtype=np.int64)
+    domain = dataset.domain.free
+    grid, variants = attack.grid(domain), attack.variants(domain)
+    if attack.access > Access.SCORES:
+        raise RequestError(
+            "a benchmark set is made from scores alone: leave out distortions that look into the model, as gradient-sign"
+        )
+    first = Streams.of(request.seed, torch.zeros(1, dtype=torch.int64))
+    vet(variants, dataset.domain.part(dataset.load(ids[:1].tolist())), first, domain=domain)
+    model = opener_of(request.model, dataset)() if model is None else model
+    check_classes(model, labels[ids], tuple(dataset.classes))
+    if model.access < Access.SCORES:
+        raise RequestError(
+            f"model {model.name} answers {model.access.name.lower()} only, and the agent needs scores: choose a model that "
+            "answers logits"
+        )
+    goal.check(model.classes)
+    return BenchmarkPlan(
+        request=request,
+        dataset=dataset,
+        data_digest=dataset.digest(),
+        model=model,
+        facts={"name": model.name} | facts_of(model),
+        ids=ids,
+        labels=labels[ids],
+        attack=attack,
+        grid=grid,
+        variants=variants,
+        goal=goal,
+        levels=levels,
+        eps=eps,
+        training_queries=_training(agent.about) if agent.network is not None or agent.about else 0,
+        device=device,
+        unreadable=lost,
+    )
+
+
+def parse_levels(text: str) -> tuple[float, ...]:
+    """Multiples of the distance at the flip, ascending, 1 always among them.
+
+    Raises:
+        RequestError: no number, below 1, or not finite.
+    """
+    found = {1.0}
+    for item in text.split(","):
+        try:
+            value = float(item)
+        except ValueError:
+            raise RequestError(f"level {item.strip()!r} is no number: write multiples of the flip's L2, such as 1,2,4") from None
+        if not 1 <= value < math.inf:
+            raise RequestError(f"level {item.strip()!r} is not possible: a level is a multiple of the flip's L2, at least 1")
+        found.add(value)
+    return tuple(sorted(found))
+
+
+def _cap(eps: str | None) -> float | None:
+    if eps is None:
+        return None
+    values = parse_eps(eps).values
+    if len(values) != 1 or not values[0] > 0:
+        raise RequestError(f"eps is {eps!r}: a benchmark set has one cap on the L2 distance of a flip, above 0; or leave it out")
+    return values[0]
+
+
+def _class(name: str | None, classes: tuple[str, ...]) -> int | None:
+    """The number of a class given by name or by number."""
+    if name is None or name in classes:
+        return None if name is None else classes.index(name)
+    try:
+        return int(name)
+    except ValueError:
+        raise RequestError(f"there is no class {name!r}{plugins.nearest(name, classes)}: name one, or give its number") from None
+
+
+def _training(about: dict[str, Any] | None) -> int | None:
+    """Forwards that a policy was trained with, as its file says; None where it does not."""
+    spent = (about or {}).get("training_queries")
+    if isinstance(spent, dict):
+        return sum(int(value) for value in spent.values())
+    return None if spent is None else int(spent)

@@ -1,0 +1,44 @@
+"""What `brinell epsilon` is asked for."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from brinell.engine.request import BaseRequest
+
+
+class EpsilonRequest(BaseRequest):
+    """What `brinell epsilon` is asked for."""
+
+    data: str = "digits"
+    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR."""
+    train: str | None = None
+    """The training data of the model, among which neighbours are looked for, too."""
+    norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ()
+    """A norm that an eps is recommended for: linf, l2, l1, l0. Default: linf and l2, and the others where they take no longer
+    than seconds."""
+    samples: int | None = Field(default=None, ge=2)
+    """The number of samples, counted from the first. Default: all."""
+    pairs: int = Field(default=100, ge=0)
+    """The samples of each class for mean distances in Linf, L1 and L0 and for perceptibility. 0 means all."""
+    fraction: float = Field(default=0.5, gt=0, le=1)
+    """Label constancy: eps is at most this fraction of the distance to the nearest sample of another class."""
+    allow: float = Field(default=0.01, ge=0, lt=1)
+    """The share of samples on which one eps for a class or a set may break a condition."""
+    conditions: tuple[Literal["label", "interpolation", "perception"], ...] = ("label", "interpolation", "perception")
+    """A condition that the recommended eps keeps: label, interpolation or perception."""
+    ssim: float = Field(default=0.9, gt=0, le=1)
+    """The least structural similarity (SSIM) that counts as unnoticed."""
+    psnr: float = Field(default=30.0, gt=0)
+    """The least peak signal-to-noise ratio in dB that counts as unnoticed."""
+    model: str | None = None
+    """A model that is asked about the crafted counter-examples: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
+    seed: int = Field(default=0, ge=0)
+    """The seed of the random changes and of the draw of samples."""
+
+    @field_validator("norm", "conditions")
+    @classmethod
+    def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("each can be named once")
+        return value

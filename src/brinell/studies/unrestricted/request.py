@@ -1,0 +1,65 @@
+"""What `brinell unrestricted` and `brinell train-generator` are asked for."""
+
+from pydantic import Field
+
+from brinell.engine.request import BaseRequest
+
+
+class UnrestrictedRequest(BaseRequest):
+    """What `brinell unrestricted` is asked for."""
+
+    data: str = "digits?split=train"
+    """The training data, to whose samples distances are measured."""
+    model: tuple[str, ...] = ("digits-cnn",)
+    """A model under attack: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
+    judge: tuple[str, ...] = ()
+    """A further model that says which class it sees and is never attacked."""
+    generator: str = ""
+    """A file of brinell train-generator."""
+    per_class: int = Field(default=20, ge=1)
+    """The attempts for each intended class."""
+    noise: float = Field(default=0.1, ge=0)
+    """The largest change of a value in the variant with small noise, in the units of the data. 0 leaves that variant out."""
+    towards: str | None = None
+    """The class, by name or number, that the models are to predict. Default: any wrong one."""
+    steps: int = 200
+    """The most gradient steps of a search."""
+    rate: float = 0.05
+    """The size of a step, in standard deviations of the latent."""
+    radius: float = 0.1
+    """How far each value of the latent may go freely."""
+    hold: float = 1.0
+    """The weight of the loss that keeps each value of the latent within the radius."""
+    keep: float = 1.0
+    """The weight of the auxiliary classifier's loss."""
+    sure: float = 0.9
+    """The least probability of the intended class that the auxiliary classifier must give."""
+    seed: int = Field(default=0, ge=0)
+    """The seed of every random number."""
+    batch_size: int = Field(default=128, ge=1)
+    """The most inputs shown to a model at once."""
+    device: str = "auto"
+    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
+
+
+class TrainGeneratorRequest(BaseRequest):
+    """What `brinell train-generator` is asked for."""
+
+    data: str = "digits?split=train"
+    """The images to train on: the training data of the models."""
+    samples: int | None = Field(default=None, ge=1)
+    """The most inputs, counted from the first. Default: all."""
+    minutes: float = Field(default=10.0, gt=0)
+    """The wall time of the training. One minute is enough for the digits, ten for MNIST."""
+    steps: int | None = Field(default=None, ge=1)
+    """The updates of both networks, in place of minutes: such a training is repeatable."""
+    latent: int = 32
+    """The length of the latent vector."""
+    width: int = 32
+    """The channels of the thinner layers: 16 for 8 x 8 pixels, 32 for 28 x 28."""
+    rate: float = Field(default=1e-3, gt=0)
+    """The learning rate of the critic; the generator's is half of it."""
+    seed: int = Field(default=0, ge=0)
+    """The seed of every random number."""
+    device: str = "auto"
+    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
