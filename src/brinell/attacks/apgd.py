@@ -23,6 +23,7 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
+from brinell.core.criterion import Targeted
 from brinell.core.domain import KINDS, Kind
 from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.model import Access
@@ -60,6 +61,7 @@ class APGD:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "embedding"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
@@ -78,7 +80,7 @@ class APGD:
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run the restarts one after another on what still stands, all targets of a sample side by side."""
-        target = self._rivals(oracle, batch) if self.targets else batch.y[:, None]
+        target = self._rivals(oracle, batch, threat) if self.targets else batch.y[:, None]
         # One row for each sample and target, in portions that keep the memory of a run in bounds.
         portion = max(1, ROWS // target.shape[1])
         for restart in range(self.restarts):
@@ -93,8 +95,10 @@ class APGD:
                 if len(rows):
                     self._run(oracle, batch.select(rows), threat.select(rows), Streams(keys[rows, rank]), target[rows, rank])
 
-    def _rivals(self, oracle: Oracle, batch: Batch) -> Tensor:
-        """(n, targets): the most likely other classes of the clean inputs."""
+    def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
+        """(n, targets): the target class where the criterion has one, else the most likely other classes of the clean inputs."""
+        if isinstance(threat.criterion, Targeted):
+            return threat.criterion.classes[:, None]
         logits = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
         return logits.topk(min(self.targets, oracle.classes - 1), dim=1).indices
 

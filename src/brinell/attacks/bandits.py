@@ -63,6 +63,7 @@ class Bandits:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -101,7 +102,7 @@ class Bandits:
                 threat.project(x + per_sample(length, x) * _unit(tiles.spread(beside)), batch.x)
                 for beside in (prior + noise, prior - noise)
             ]
-            up, down = loss(oracle.scores(twice, torch.cat(probes)), torch.cat([batch.y, batch.y])).chunk(2)
+            up, down = oracle.loss(twice, torch.cat(probes), loss).chunk(2)
             squares += (up - down) ** 2
             slope = (up - down) / (squares / (step + 1)).sqrt().clamp_min(1e-30)
             prior = _risen(prior, rate * slope[:, None] * noise, linf)

@@ -28,8 +28,8 @@ from brinell.attacks._hyperplane import PROJECT
 from brinell.core import norms
 from brinell.core.batch import Batch
 from brinell.core.contracts import Family
+from brinell.core.criterion import Targeted
 from brinell.core.domain import KINDS, Kind
-from brinell.core.losses import margin
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Oracle
@@ -71,6 +71,7 @@ class FAB:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "minimal"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1 or self.targets < 0:
@@ -101,7 +102,7 @@ class FAB:
             self._attack(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _attack(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        rivals = self._rivals(oracle, batch)
+        rivals = self._rivals(oracle, batch, threat)
         best = torch.full_like(threat.eps, torch.inf)
         for number, run in enumerate(torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)):
             for restart in range(self.restarts):
@@ -113,8 +114,10 @@ class FAB:
                     walk.start(rng.select(stands).fold(f"{number} {restart}"))
                 self._run(oracle, walk)
 
-    def _rivals(self, oracle: Oracle, batch: Batch) -> Tensor:
-        """(n, k): the classes to aim at, the most likely ones first where not all are taken at once."""
+    def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
+        """(n, k): the classes to aim at, the most likely ones first where not all are taken at once; the target class alone."""
+        if isinstance(threat.criterion, Targeted):
+            return threat.criterion.classes[:, None]
         count = min(self.targets or MOST_RIVALS, oracle.classes - 1)
         if self._chooses(oracle.classes):
             scores = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
@@ -122,10 +125,20 @@ class FAB:
         others = torch.arange(count, device=batch.y.device)
         return others + (others >= batch.y[:, None])
 
+    def _boundary(self, oracle: Oracle, walk: "_Walk") -> tuple[Tensor, Tensor]:
+        """The linearised boundary: a value (n,) that is zero on it, and its gradient (n, *shape).
+
+        A targeted attack aims at the boundary between the target class and the most likely other one.
+        """
+        if isinstance(walk.threat.criterion, Targeted):
+            towards = oracle.gradient(walk.batch.ids, walk.x)
+            return towards.loss, towards.grad
+        answer = oracle.differences(walk.batch.ids, walk.x, walk.rivals)
+        return _nearest(answer.lead, answer.grad, DUAL[walk.threat.distance.name])
+
     def _run(self, oracle: Oracle, walk: "_Walk") -> None:
         for step in range(1, self.steps + 1):
-            answer = oracle.differences(walk.batch.ids, walk.x, walk.rivals)
-            value, normal = _nearest(answer.lead, answer.grad, DUAL[walk.threat.distance.name])
+            value, normal = self._boundary(oracle, walk)
             walk.advance(value, normal)
             if not walk.keep(oracle.active(walk.batch.ids, self.stop_at_eps)):
                 return
@@ -161,7 +174,7 @@ class _Walk:
     def judge(self, logits: Tensor) -> None:
         """Note which points are adversarial, and step back from those."""
         # The oracle asks for a lead beyond rounding. Here that would hold samples in the band between, never to step back.
-        back = (margin(logits, self.batch.y) > 0).nonzero()[:, 0]
+        back = (self.threat.criterion.margin(logits, self.batch.y, self.x) > 0).nonzero()[:, 0]
         if len(back):
             x0, rows = self.batch.x[back], self.rows[back]
             delta = self.x[back] - x0

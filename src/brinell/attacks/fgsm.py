@@ -31,6 +31,7 @@ class FGSM:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward, and the forward that looks at the result."""

@@ -59,6 +59,7 @@ class FMN:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "minimal"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1:

@@ -60,6 +60,7 @@ class HopSkipJump:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "minimal"
+    targeted: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "samples", "most_samples", "starts"):

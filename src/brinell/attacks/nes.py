@@ -58,6 +58,7 @@ class NES:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -108,7 +109,7 @@ class NES:
         at = rows[asked]
         probes = threat.select(at).project(sides[asked], batch.x[at])
         value = torch.zeros(len(rows), device=x.device)
-        value[asked] = LOSSES[self.loss](oracle.scores(batch.ids[at], probes), batch.y[at])
+        value[asked] = oracle.loss(batch.ids[at], probes, LOSSES[self.loss])
         up, down = value.reshape(2, pairs, len(x))
         estimate: Tensor = (per_sample((up - down).flatten(), sides).reshape(pairs, len(x), *[1] * len(shape)) * noise).sum(0)
         return estimate

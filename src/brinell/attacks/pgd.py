@@ -45,6 +45,7 @@ class PGD:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "embedding"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:

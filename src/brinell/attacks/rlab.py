@@ -66,6 +66,7 @@ class RLAB:
     distances: ClassVar[frozenset[str]] = frozenset({"l2", "linf"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them

@@ -62,6 +62,7 @@ class SimBA:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.basis not in ("dct", "pixel"):
@@ -87,7 +88,7 @@ class SimBA:
         loss, directions = LOSSES[self.loss], _Directions(self.basis, threat, rng)
         share = self.step_size or (0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5)
         x, turn = batch.x, torch.zeros_like(batch.ids)  # even turns step along a direction, odd ones against it
-        highest = loss(oracle.scores(batch.ids, x), batch.y)
+        highest = oracle.loss(batch.ids, x, loss)
         for _ in range(self.steps):
             stands = oracle.active(batch.ids)
             if not stands.all():
@@ -102,7 +103,7 @@ class SimBA:
                     return
                 directions.select(stands)
             proposal, turn = _proposal(batch, threat, directions, x, turn, share)
-            answer = loss(oracle.scores(batch.ids, proposal), batch.y)
+            answer = oracle.loss(batch.ids, proposal, loss)
             better = answer > highest
             highest = torch.where(better, answer, highest)
             x = torch.where(per_sample(better, x), proposal, x)

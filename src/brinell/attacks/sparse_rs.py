@@ -65,6 +65,7 @@ class SparseRS:
     distances: ClassVar[frozenset[str]] = frozenset({"l0"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.form not in ("pixels", "patch"):
@@ -95,18 +96,18 @@ class SparseRS:
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
-        loss, ids, y = LOSSES[self.loss], batch.ids, batch.y
+        loss, ids = LOSSES[self.loss], batch.ids
         search: _Search = (_Pixels if self.form == "pixels" else _Patch)(batch, threat, rng.fold("start"))
-        highest = loss(oracle.scores(ids, search.x), y)
+        highest = oracle.loss(ids, search.x, loss)
         for step in range(self.steps):
             stands = oracle.active(ids)
             if not stands.all():
-                ids, y, highest, rng = ids[stands], y[stands], highest[stands], rng.select(stands)
+                ids, highest, rng = ids[stands], highest[stands], rng.select(stands)
                 if not len(ids):
                     return
                 search.select(stands)
             proposal = search.propose(rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps)
-            answer = loss(oracle.scores(ids, proposal), y)
+            answer = oracle.loss(ids, proposal, loss)
             better = answer > highest
             highest = torch.where(better, answer, highest)
             search.settle(better)

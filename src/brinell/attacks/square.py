@@ -77,6 +77,7 @@ class Square:
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
@@ -104,14 +105,14 @@ class Square:
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
-        loss, ids, y, norm = LOSSES[self.loss], batch.ids, batch.y, threat.distance.name
+        loss, ids, norm = LOSSES[self.loss], batch.ids, threat.distance.name
         deals = Deals(threat.domain, rng, least=LEAST[norm], weighted=norm == "l1")
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
-        highest = loss(oracle.scores(ids, search.x), y)
+        highest = oracle.loss(ids, search.x, loss)
         for step in range(self.steps):
             stands = oracle.active(ids)
             if not stands.all():
-                ids, y, highest = ids[stands], y[stands], highest[stands]
+                ids, highest = ids[stands], highest[stands]
                 if not len(ids):
                     return
                 deals.select(stands)
@@ -119,7 +120,7 @@ class Square:
             if step % BLOCK == 0:
                 deals.draw(step // BLOCK, [self.fraction(later) for later in range(step, min(step + BLOCK, self.steps))])
             search.propose(deals, step % BLOCK)
-            answer = loss(oracle.scores(ids, search.x), y)
+            answer = oracle.loss(ids, search.x, loss)
             better = answer > highest
             highest = torch.where(better, answer, highest)
             search.settle(better)

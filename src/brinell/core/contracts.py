@@ -45,8 +45,10 @@ class Attack(Protocol):
     distances: ClassVar[frozenset[str]]
     domains: ClassVar[frozenset[Kind]]
     family: ClassVar[Family]
+    targeted: ClassVar[bool]
+    """Whether it can lead to a target class (`core.criterion.Targeted`), as one does whose losses the oracle turns."""
 
-    def __call__(self, ledger: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras | None:
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras | None:
         """Attack every sample of `batch`, all of them correctly classified, within `threat`.
 
         A minimal attack reads `threat.eps` as the largest distance of interest. Most attacks have nothing to say besides: None.

@@ -144,8 +144,9 @@ class Ledger:
         """What the attack is given, with `batch` and `threat`."""
         return Oracle(
             scores=lambda ids, x: self._forward(ids, x, Access.SCORES),
+            loss=lambda ids, x, loss: self._loss(ids, x, loss),
             labels=lambda ids, x: self._forward(ids, x, Access.LABELS).argmax(1),
-            gradient=lambda ids, x, loss, *extra: self._gradient(ids, x, loss, *extra),
+            gradient=lambda ids, x, loss=None, *extra: self._gradient(ids, x, loss, *extra),
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
             active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
             affordable=self.affordable,
@@ -169,12 +170,20 @@ class Ledger:
                 answers.append(logits)
         return _join(answers)
 
+    def _loss(self, ids: Tensor, x: Tensor, loss: Loss) -> Tensor:
+        logits = self._forward(ids, x, Access.SCORES)
+        view = self._look_up(ids)
+        return view.criterion.loss(loss, logits, view.y)
+
     def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
         def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+            criterion = self._look_up(ids).criterion.select(rows)
             if loss is None:
-                value = self._look_up(ids).criterion.select(rows).margin(logits, y, leaf)
-            else:
+                value = criterion.margin(logits, y, leaf)
+            elif extra:
                 value = loss(logits, y, *(e[rows] for e in extra))
+            else:
+                value = criterion.loss(loss, logits, y)
             return value.detach(), _gradient_or_zero(value, leaf)
 
         return Gradient(*self._backward(ids, x, differentiate, self._climb, backwards=1))

@@ -1,0 +1,117 @@
+"""Targeted attacks against linear models, whose exact distance to the target class is known."""
+
+import pytest
+import torch
+
+from _helpers import distance
+from brinell import plugins
+from brinell.core.criterion import Targeted
+from brinell.core.domain import KINDS
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.testing.linear import linear_problem
+
+TARGETED = [name for name in plugins.names("attack") if plugins.load("attack", name).targeted and name != "rlab"]
+SETTINGS = {"square": {"steps": 400}, "apgd": {"restarts": 2}, "fab": {"steps": 40}}
+"""`nes`, `bandits`, `simba` and `sparse-rs` estimate what the others compute; here it is enough that they are led."""
+EXACT = ("apgd", "pgd", "fab", "fmn", "fgsm")
+
+
+def led(name, problem, norm, eps, classes, **settings):
+    attack = plugins.build("attack", name, SETTINGS.get(name, {}) | settings)
+    batch = problem.batch
+    threat = Threat(distance=distance(norm), eps=eps, domain=problem.model.domain, criterion=Targeted(classes))
+    ledger = Ledger(problem.model, batch, threat, access=attack.access, minimal=attack.family == "minimal")
+    attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids).fold("test"))
+    return ledger
+
+
+def norm_of(name):
+    return "l2" if "l2" in plugins.load("attack", name).distances else "l0"
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("kind", KINDS)
+def test_above_the_exact_margin_the_target_class_is_reached_and_below_it_never(name, kind):
+    problem = linear_problem(kind, "l2")
+    other = 1 - problem.batch.y
+    found = led(name, problem, "l2", 1.05 * problem.margin, other)
+    assert found.fooled.all() and (found.answer.argmax(1) == other).all()
+    assert not led(name, problem, "l2", 0.95 * problem.margin, other).fooled.any()
+
+
+@pytest.mark.parametrize("name", TARGETED)
+def test_another_wrong_class_is_no_success(name):
+    """Class 3 is far away: at a budget that fools every sample untargeted, none is credited."""
+    problem = linear_problem("image", norm_of(name))
+    eps = 1.5 * problem.margin
+    far = torch.full_like(problem.batch.y, 3)
+    assert not led(name, problem, norm_of(name), eps, far).fooled.any()
+
+
+@pytest.mark.parametrize("name", TARGETED)
+def test_what_is_credited_is_the_target_class(name):
+    norm = norm_of(name)
+    problem = linear_problem("image", norm, classes=2)
+    found = led(name, problem, norm, 4 * problem.margin, 1 - problem.batch.y)
+    assert found.fooled.any(), "an attack that is led to the only other class finds what it finds untargeted"
+    assert (found.answer.argmax(1) == 1 - problem.batch.y)[found.fooled].all()
+
+
+def test_apgd_with_targets_takes_the_target_class_alone():
+    problem = linear_problem("vector", "l2")
+    found = led("apgd", problem, "l2", 1.1 * problem.margin, 1 - problem.batch.y, targets=3, loss="margin")
+    assert found.fooled.all()
+
+
+def test_the_target_classes_go_with_the_samples():
+    """Half of the batch is led to each side; the criterion of a part is the part of the criterion."""
+    problem = linear_problem("vector", "l2", n=6)
+    far = torch.tensor([3, 3, 3, 0, 0, 0])
+    found = led("pgd", problem, "l2", 1.1 * problem.margin, torch.where(torch.arange(6) % 2 == 0, 1 - problem.batch.y, far))
+    assert found.fooled.tolist() == [
+        True,
+        problem.batch.y[1] == 1 and far[1] == 0,
+        True,
+        problem.batch.y[3] == 1,
+        True,
+        problem.batch.y[5] == 1,
+    ]
+
+
+def test_the_strongest_input_of_a_robust_sample_is_kept():
+    problem = linear_problem("vector", "l2", n=4)
+    batch, eps = problem.batch, 0.5 * problem.margin
+    threat = Threat(distance=distance("l2"), eps=eps, domain=problem.model.domain)
+    ledger = Ledger(problem.model, batch, threat, access=Access.SCORES)
+    oracle = ledger.oracle()
+    way = problem.model.weight[1] - problem.model.weight[0]
+    way = way / way.norm() * torch.where(batch.y == 0, 1.0, -1.0)[:, None]
+    near, nearer = (batch.x + share * eps[:, None] * way for share in (0.3, 0.9))
+    for x in (near, nearer, batch.x):
+        oracle.scores(batch.ids, x)
+    assert torch.equal(ledger.strongest, nearer) and not ledger.fooled.any()
+    oracle.scores(batch.ids[:2].repeat(2), torch.cat([near[:2], batch.x[:2]]))
+    assert torch.equal(ledger.strongest, nearer)
+    assert torch.equal(ledger.closest, batch.x), "no success, so nothing is closest"
+
+
+def test_an_undetected_input_is_wrong_and_raises_no_alarm():
+    from brinell.core.criterion import Undetected
+
+    logits, y = torch.tensor([[2.0, 1.0], [1.0, 2.0], [1.0, 2.0]]), torch.zeros(3, dtype=torch.int64)
+    x = torch.tensor([[0.0], [0.2], [0.7]])
+    assert Undetected(lambda x: x[:, 0], 0.5).margin(logits, y, x).tolist() == pytest.approx([-1.0, 0.3, -0.2])
+
+
+def test_a_probability_is_a_criterion():
+    from brinell.core.criterion import Probability
+
+    logits, y = torch.log(torch.tensor([[0.6, 0.4], [0.2, 0.8], [0.4, 0.6]])), torch.zeros(3, dtype=torch.int64)
+    x = torch.zeros(3, 1)
+    below = Probability(true_below=0.3).margin(logits, y, x)
+    assert (below > 0).tolist() == [False, True, False]
+    above = Probability(wrong_class=1, wrong_above=0.5).margin(logits, y, x)
+    assert above.tolist() == pytest.approx([torch.logit(torch.tensor(p)).item() for p in (0.4, 0.8, 0.6)], abs=1e-6)
