@@ -12,9 +12,9 @@ from brinell.core.contracts import Distortion
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
 from brinell.rlab.cache import DistortionCache
 from brinell.rlab.goals import MISTAKE
+from brinell.rlab.variants import variants
 
 STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 5000
 SPEC = f"rlab?distortions={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false"

@@ -27,11 +27,11 @@ from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.goals import MISTAKE, Goal
 from brinell.rlab.rewards import dilution
+from brinell.rlab.variants import Variant
 
 Worth = Literal["margin", "dilution"]
 

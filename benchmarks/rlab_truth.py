@@ -23,7 +23,6 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.image_folder import ImageFolder
-from brinell.distortions._shared import SEVERITIES, distorted, variants
 from brinell.rlab.agent import named
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
@@ -34,6 +33,7 @@ from brinell.rlab.prior import Prior
 from brinell.rlab.results import Found
 from brinell.rlab.rules import Rules
 from brinell.rlab.sensitivity import sensitivity
+from brinell.rlab.variants import SEVERITIES, distorted, variants
 
 # --- the sensitivity map ---------------------------------------------------------------------------------------------
 

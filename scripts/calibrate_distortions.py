@@ -27,8 +27,9 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
-from brinell.distortions._shared import SEVERITIES, frame, planes
-from brinell.distortions._shared import distorted as apply
+from brinell.distortions._shared import frame, planes
+from brinell.rlab.variants import SEVERITIES
+from brinell.rlab.variants import distorted as apply
 
 TARGETS = (0.95, 0.90, 0.82, 0.70, 0.55)
 """MS-SSIM at severities 1 to 5."""

@@ -24,7 +24,8 @@ from brinell import plugins
 from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
-from brinell.distortions._shared import SEVERITIES, SIDES, Scale
+from brinell.distortions._shared import SIDES, Scale
+from brinell.rlab.variants import SEVERITIES
 from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
 from brinell.studies.benchmark.records import Outcome as SampleOutcome

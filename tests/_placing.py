@@ -12,9 +12,9 @@ from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.rules import Rules
+from brinell.rlab.variants import variants
 
 SIGNAL = Domain(kind="signal", shape=(1, 16))
 GRID = PatchGrid((1, 16), (2,))

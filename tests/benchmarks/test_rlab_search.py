@@ -15,7 +15,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
+from brinell.rlab.variants import variants
 
 _searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab_search.py")
 TreeSearch, published, search = _searches.TreeSearch, _searches.published, _searches.search

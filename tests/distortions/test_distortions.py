@@ -14,9 +14,10 @@ from brinell.core.errors import ContractError, RequestError
 from brinell.core.imports import import_file
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, distorted, variants
+from brinell.distortions._shared import Scale
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import DistortionCache
+from brinell.rlab.variants import distorted, variants
 from brinell.testing import check_distortion
 
 

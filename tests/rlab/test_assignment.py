@@ -14,13 +14,13 @@ from brinell.core.model import Access
 from brinell.core.norms import l0, l2, linf, per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Variant, variants
 from brinell.distortions.gaussian_blur import GaussianBlur
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.gradient_sign import GradientSign
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
+from brinell.rlab.variants import Variant, variants
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from _placing import GRID, SIGNAL, Plus, linear
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.cleanup import CleanUp, Reached, clean_up
 from brinell.rlab.goals import Goal
+from brinell.rlab.variants import variants
 
 GRAY = 0.5
 

@@ -15,7 +15,6 @@ from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.record import Outcome
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN, DistortionCache
@@ -26,6 +25,7 @@ from brinell.rlab.episodes import play
 from brinell.rlab.goals import Goal
 from brinell.rlab.policies import Random
 from brinell.rlab.rules import Rules
+from brinell.rlab.variants import variants
 
 GRAY = torch.full((1, 1, 16), 0.5)
 ALL = Rules(p_init=1.0, steps=20)

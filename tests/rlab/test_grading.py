@@ -14,10 +14,10 @@ from brinell.core.domain import KINDS, Domain
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.episodes import Played
 from brinell.rlab.grading import path
+from brinell.rlab.variants import variants
 
 
 @dataclass(frozen=True, kw_only=True)

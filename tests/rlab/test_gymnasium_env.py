@@ -8,8 +8,8 @@ from _helpers import batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
 from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
-from brinell.distortions._shared import variants
 from brinell.rlab.rules import Rules
+from brinell.rlab.variants import variants
 
 checker = pytest.importorskip("gymnasium.utils.env_checker", reason="Gymnasium is an extra: pip install 'brinell[gym]'")
 

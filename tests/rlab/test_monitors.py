@@ -7,7 +7,6 @@ from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.controls import Greedy
@@ -15,6 +14,7 @@ from brinell.rlab.env import PatchEnv
 from brinell.rlab.monitors import Sign, breadth, monitors, seen_in
 from brinell.rlab.results import nothing_found
 from brinell.rlab.rules import Rules
+from brinell.rlab.variants import variants
 
 GRAY = torch.full((1, 1, 16), 0.5)
 

@@ -9,11 +9,11 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import variants
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.content import describe
 from brinell.rlab.prior import LEAST, Prior
 from brinell.rlab.probing import fit, probe
+from brinell.rlab.variants import variants
 
 IMAGE = Domain(kind="image", shape=(3, 12, 12))
 GRID = PatchGrid((3, 12, 12), (3, 3))

@@ -20,17 +20,16 @@ from brinell.core.oracle import Oracle
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import SEVERITIES, Variant, variants, vet
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import Played, play
-from brinell.rlab.families import families
 from brinell.rlab.goals import MISTAKE, Goal
 from brinell.rlab.monitors import monitors
 from brinell.rlab.results import Found
 from brinell.rlab.rules import Rules
+from brinell.rlab.variants import SEVERITIES, Variant, pair_options, variants, vet
 
 __all__ = ["RLAB"]
 
@@ -127,7 +126,7 @@ class RLAB:
         low, high = domain.bounds()
         x, slope = domain.clamp(low + (high - low) * one.uniform(*domain.shape)), one.fold("slope").normal(*domain.shape)
         vet(placed, x, one.fold("filters"), domain=domain, gradient=slope)
-        network, options = named(self.policy).network, families(placed)
+        network, options = named(self.policy).network, pair_options(placed)
         if network is not None and self.policy != DEFAULT and network.families not in (1, options):
             raise RequestError(
                 f"policy {self.policy} chooses among {network.families - 1} pairs of distortion and severity, and there are "

@@ -82,7 +82,7 @@ class Filed(Protocol):
 class Distortion(Protocol):
     """A distortion of whole inputs. Which patches of what it makes are used is decided elsewhere.
 
-    All values are in [0, 1], whatever the bounds of the data (`distortions._shared.distorted` moves them there and back).
+    All values are in [0, 1], whatever the bounds of the data (`rlab.variants.distorted` moves them there and back).
     """
 
     domains: ClassVar[frozenset[Kind]]

@@ -13,7 +13,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Variant, distorted, vet
+from brinell.rlab.variants import Variant, distorted, vet
 
 CLEAN = -1
 """The variant that is the clean input itself."""
@@ -28,7 +28,7 @@ class DistortionCache:
     Args:
         x: (n, *shape) clean inputs, within the bounds of `domain`. They are copied.
         domain: where inputs live.
-        variants: what may be placed, from `distortions._shared.variants`.
+        variants: what may be placed, from `rlab.variants.variants`.
         rng: a stream for each sample. Variants of one distortion and draw share their randomness over all severities.
         gradient: where distortions that declare access GRADIENTS get theirs from.
         memory: bytes that distorted inputs may take. There is room for all variants of one sample at least.

@@ -18,10 +18,10 @@ from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache, Gradient
 from brinell.rlab.goals import Goal
+from brinell.rlab.variants import Variant
 
 GROUPS = 4
 """The first groups hold a quarter of what stands."""

@@ -31,11 +31,9 @@ from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.content import FEATURES, describe, squash
-from brinell.rlab.families import numbers_of_families, wholes
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Step, Turn
 from brinell.rlab.posterior import Posterior
@@ -45,6 +43,7 @@ from brinell.rlab.results import Found, nothing_found
 from brinell.rlab.rewards import REWARDS, Before
 from brinell.rlab.rules import SHRINK, USUAL, Rules
 from brinell.rlab.sensitivity import looked_at, sensitivity
+from brinell.rlab.variants import Variant, pair_numbers, wholes
 
 ADD, REMOVE, FILTER = 0, 1, 2
 """The branches of an action."""
@@ -126,7 +125,7 @@ class PatchEnv:
         covariance = self._prior.covariance_for(grid.channels)
         self.posterior = Posterior(n, grid.channels, grid.places, covariance=covariance, device=device)
         self._members, self._inside = grid.members.to(device), grid.inside.to(device)
-        self._families = numbers_of_families(variants, device)
+        self._families = pair_numbers(variants, device)
         self._cycle, self._maps = cycle, maps
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
         patches = len(grid)

@@ -11,7 +11,6 @@ from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import Variant
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.cleanup import CleanUp, Reached, clean_up
 from brinell.rlab.env import PatchEnv
@@ -20,6 +19,7 @@ from brinell.rlab.interface import Policy
 from brinell.rlab.prior import Prior
 from brinell.rlab.results import Found
 from brinell.rlab.rules import Rules
+from brinell.rlab.variants import Variant
 
 
 class Played(NamedTuple):

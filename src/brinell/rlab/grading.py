@@ -21,10 +21,10 @@ from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import Variant
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.episodes import Played
+from brinell.rlab.variants import Variant
 
 DOUBLINGS = 60
 """Steps of the bisection for the factor by which everything grows in the end: as many as double precision can tell apart."""

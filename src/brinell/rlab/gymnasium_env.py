@@ -18,10 +18,10 @@ from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import Variant
 from brinell.rlab.env import ADD, FILTER, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, PatchEnv
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
+from brinell.rlab.variants import Variant
 
 Array = np.ndarray[Any, Any]
 DEFAULT = Rules()
@@ -45,7 +45,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         batch: the samples; those that the model gets wrong are passed over at a reset.
         threat: distance and largest budget of each.
         grid: the patches.
-        variants: what may stand on them, from `distortions._shared.variants`.
+        variants: what may stand on them, from `rlab.variants.variants`.
         rules: how an episode goes.
         prior: what is known beforehand about the sensitivity of patches.
         queries: forwards that an episode may cost; None for no limit.

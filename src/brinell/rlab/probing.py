@@ -15,11 +15,11 @@ from brinell.core.domain import Domain
 from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Variant
 from brinell.rlab.cache import DistortionCache
 from brinell.rlab.content import describe
 from brinell.rlab.goals import MISTAKE, Goal
 from brinell.rlab.prior import Prior
+from brinell.rlab.variants import Variant
 
 KINDS = 12
 """Variants, about, that are tried: of each distortion and severity some."""

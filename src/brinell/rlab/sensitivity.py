@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from brinell.core.patches import PatchGrid
-from brinell.distortions._shared import Variant
 from brinell.rlab.cache import DistortionCache
 from brinell.rlab.posterior import Posterior
+from brinell.rlab.variants import Variant
 
 DRAWS = 4
 """Draws of each distortion that are looked at."""

@@ -17,12 +17,10 @@ from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.distortions._shared import Variant
 from brinell.rlab.a2c import A2C, A2CSettings
 from brinell.rlab.agent import Agent
 from brinell.rlab.dqn import DQN, DQNSettings
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.families import families
 from brinell.rlab.layers import seeded
 from brinell.rlab.network import PatchNetwork
 from brinell.rlab.ppo import PPO, PPOSettings
@@ -30,6 +28,7 @@ from brinell.rlab.prior import Prior
 from brinell.rlab.probing import Probes, fit, likelihood, probe
 from brinell.rlab.rules import Rules
 from brinell.rlab.training import Trainer, train
+from brinell.rlab.variants import Variant, pair_options
 
 Algorithm = Literal["dqn", "ppo", "a2c", "none"]
 ADVANTAGE = 0.02
@@ -159,7 +158,7 @@ def teach(
             ledger.oracle(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, cycle=True
         )
         scale = ADVANTAGE if lessons.algorithm == "dqn" else 1.0
-        network = network or PatchNetwork(families(variants), scale=scale, seed=lessons.seed)
+        network = network or PatchNetwork(pair_options(variants), scale=scale, seed=lessons.seed)
         trainer = _trainer(replace(lessons, slots=slots), network, environment, lessons.seed + len(curve))
         for progress in train(trainer, steps=left, seconds=lessons.seconds, every=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.forwards.sum())}

@@ -14,7 +14,7 @@ from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.core.norms import l2
 from brinell.core.streams import Streams
-from brinell.distortions._shared import SEVERITIES, distorted
+from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.testing.form import check_form, check_settings
 
 SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {

@@ -14,10 +14,10 @@ from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.patches import PatchGrid
-from brinell.distortions._shared import variants
 from brinell.rlab.agent import load, named
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import Lessons, teach
+from brinell.rlab.variants import variants
 from brinell.studies.agent.run import Coaching, coach
 
 DOMAIN = Domain(kind="image", shape=(2, 6, 6))

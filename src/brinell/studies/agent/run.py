@@ -13,11 +13,11 @@ from brinell.core.batch import Batch
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.threat import Threat
-from brinell.distortions._shared import variants
 from brinell.engine.plan import choose_device, gaps, open_data, opener_of
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import Lessons, Report, correct, teach
+from brinell.rlab.variants import variants
 
 
 @dataclass(frozen=True, kw_only=True)

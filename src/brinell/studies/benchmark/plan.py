@@ -16,12 +16,12 @@ from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.version import VERSION
-from brinell.distortions._shared import Variant, vet
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.hashing import cell
 from brinell.engine.plan import DEFAULT_SAMPLES, check_classes, choose_device, facts_of, gaps, open_data, opener_of
 from brinell.rlab.agent import named
 from brinell.rlab.goals import Goal
+from brinell.rlab.variants import Variant, vet
 from brinell.studies.benchmark.records import FORMAT, Form
 from brinell.studies.benchmark.request import BenchmarkRequest
 

@@ -1,0 +1,186 @@
+"""What may be placed on a patch: each distortion at each severity in each draw, and how a distortion is called and checked."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Distortion, GradientDistortion
+from brinell.core.domain import Domain
+from brinell.core.errors import BrinellError, ContractError, RequestError
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+
+SEVERITIES = (1, 2, 3, 4, 5)
+"""From hardly seen to hardly recognised."""
+SLACK = 1e-6
+"""By how much float32 rounding may move a distortion's answer out of [0, 1]."""
+WHOLES = 16
+"""Wholly distorted inputs that a stuck episode asks about at most."""
+
+
+class Variant(NamedTuple):
+    """One of the things that can stand on a patch."""
+
+    distortion: Distortion | GradientDistortion
+    severity: int
+    draw: int
+
+
+def variants(
+    distortions: Sequence[Distortion | GradientDistortion], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
+) -> tuple[Variant, ...]:
+    """Every distortion at every severity in every draw.
+
+    Args:
+        distortions: what may be placed.
+        domain: the inputs that it is placed on.
+        severities: of 1 to 5.
+        draws: how many of each distortion whose draws are endless.
+
+    Raises:
+        RequestError: a severity that does not exist, no draw, or a distortion that does not know such inputs.
+    """
+    wrong = [severity for severity in severities if severity not in SEVERITIES]
+    if wrong or not severities or draws < 1:
+        raise RequestError(
+            f"severities {list(severities)} and {draws} draws: severities are 1 to 5, and at least 1 draw is needed"
+        )
+    for one in distortions:
+        if domain.kind not in one.domains:
+            known = ", ".join(sorted(one.domains))
+            raise RequestError(
+                f"distortion {type(one).__name__} distorts {known}, and the data is of kind {domain.kind}: leave it out"
+            )
+    return tuple(
+        Variant(one, severity, draw)
+        for one in distortions
+        for severity in severities
+        for draw in range(one.draws(domain.shape) or draws)
+    )
+
+
+def distorted(
+    distortion: Distortion | GradientDistortion,
+    x: Tensor,
+    severity: Tensor | int,
+    rng: Streams,
+    *,
+    domain: Domain,
+    draw: Tensor | int = 0,
+    gradient: Tensor | None = None,
+) -> Tensor:
+    """What a distortion makes of inputs, checked: the same shape, finite, in the bounds, `x` untouched.
+
+    Args:
+        distortion: the distortion.
+        x: (n, *shape) inputs within the bounds of `domain`.
+        severity: 1 to 5, one for all or (n,) int64.
+        rng: a stream for each input. The distortion is handed another for each draw.
+        domain: where the inputs live.
+        draw: which version, counted from 0, one for all or (n,) int64.
+        gradient: (n, *shape) gradient of the loss to `x`, for distortions that declare access GRADIENTS.
+
+    Returns:
+        (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit by bit.
+
+    Raises:
+        RequestError: no such severity, or the distortion needs a gradient and none is given.
+        ContractError: the distortion failed or broke its contract.
+    """
+    low, high = domain.bounds(x)
+    plain = not low.any() and bool((high == 1).all())
+    unit = x if plain else ((x - low) / (high - low)).clamp_(0, 1)
+    severity, draw = (_for_each(value, x) for value in (severity, draw))
+    if severity.min() < SEVERITIES[0] or severity.max() > SEVERITIES[-1]:
+        raise RequestError(f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}")
+    before = unit._version
+    arguments: list[Any] = [unit, severity, _drawn(rng, draw), draw]
+    if distortion.access == Access.GRADIENTS:
+        if gradient is None:
+            raise RequestError(
+                f"distortion {type(distortion).__name__} needs gradients, which this model does not give: leave it out"
+            )
+        arguments.append(gradient if plain else gradient * (high - low))
+    answer = _call(distortion, arguments)
+    if unit._version != before:
+        raise _broken(distortion, "wrote into the inputs it was given; it must clone what it changes")
+    _check(distortion, answer, x)
+    # Within the slack only: an answer that leaves the bounds by more was refused.
+    answer = answer.clamp(0, 1)
+    return answer if plain else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
+
+
+def _for_each(value: Tensor | int, x: Tensor) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.full((len(x),), value, dtype=torch.int64, device=x.device)
+
+
+def _drawn(rng: Streams, draw: Tensor) -> Streams:
+    keys = torch.empty_like(rng.keys)
+    for value in torch.unique(draw).tolist():
+        rows = draw == value
+        keys[rows] = rng.select(rows).fold(value).keys
+    return Streams(keys)
+
+
+def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
+    try:
+        return distortion(*arguments)
+    except BrinellError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise _broken(distortion, f"failed with {type(error).__name__}: {reason}") from error
+
+
+def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) -> None:
+    if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
+        kind = f"{tuple(answer.shape)} {answer.dtype}" if isinstance(answer, Tensor) else type(answer).__name__
+        raise _broken(distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type")
+    least, most = torch.stack(torch.aminmax(answer)).tolist()
+    if not (math.isfinite(least) and math.isfinite(most)):
+        raise _broken(distortion, "answered NaN or infinity")
+    if least < -SLACK or most > 1 + SLACK:
+        raise _broken(distortion, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)")
+
+
+def vet(chosen: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> None:
+    """Try each distortion once on these inputs, at its strongest, before anything is spent on it.
+
+    Raises:
+        ContractError: a distortion broke its contract, or gave two answers to one question.
+        RequestError: a distortion needs a gradient and none is given.
+    """
+    strongest = {id(variant.distortion): variant for variant in sorted(chosen, key=lambda variant: variant.severity)}
+    for distortion, severity, draw in strongest.values():
+        one, two = (distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient) for _ in range(2))
+        if not torch.equal(one, two):
+            raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
+
+
+def _broken(distortion: Distortion | GradientDistortion, rule: str) -> ContractError:
+    return ContractError(f"distortion {type(distortion).__name__} {rule}")
+
+
+def pair_numbers(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
+    """(variants,): numbers from 1 for each distortion at each severity; a single one is 0, since there is nothing to choose."""
+    names = list(dict.fromkeys((id(variant.distortion), variant.severity) for variant in variants))
+    offset = 0 if len(names) == 1 else 1
+    return torch.tensor([names.index((id(v.distortion), v.severity)) + offset for v in variants], device=device)
+
+
+def wholes(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
+    """The strongest variants of each distortion, the first draws of all before the second ones."""
+    strongest = {id(variant.distortion): variant.severity for variant in sorted(variants, key=lambda one: one.severity)}
+    numbers = [at for at, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]]
+    return torch.tensor(sorted(numbers, key=lambda at: variants[at].draw)[:WHOLES], device=device)
+
+
+def pair_options(variants: tuple[Variant, ...]) -> int:
+    """Options of the distortion branch: any, and each distortion at each severity; 1 where there is nothing to choose."""
+    return int(pair_numbers(variants, torch.device("cpu")).max()) + 1
+
+
+__all__ = ["SEVERITIES", "Variant", "distorted", "pair_numbers", "pair_options", "variants", "vet", "wholes"]
