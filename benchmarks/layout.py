@@ -45,18 +45,18 @@ def main() -> None:
     for name in ("cnn4_pgd", "lenet5_clean", "resnet4b", "resnet2b", "cnn_wide_kw", "resnet20"):
         one = measure.subject(name)
         model = TorchModel(one.module(), one.domain)
-        chosen = "ours" if model._stem else "torch's"
+        chosen = "ours" if model._first_conv else "torch's"
         for batch in (64, 250):
             x = torch.rand(batch, *one.shape, generator=torch.Generator().manual_seed(0))
-            plain, fast = stems(model, x, options.repetitions)
+            plain, fast = first_conv(model, x, options.repetitions)
             table.add(one.name, batch, f"{plain:.1f}", f"{fast:.1f}", f"{fast / plain:.2f}", chosen)
 
 
-def stems(model: TorchModel, x: torch.Tensor, repetitions: int) -> list[float]:
-    """Medians in milliseconds of the processor for a pass forward and back: by torch's gradient of the stem, and by ours."""
+def first_conv(model: TorchModel, x: torch.Tensor, repetitions: int) -> list[float]:
+    """Medians in milliseconds of the processor for a pass forward and back: by torch's gradient of the first convolution, and by ours."""
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(repetitions):
-        for model._stem, kept in times.items():
+        for model._first_conv, kept in times.items():
             began = time.process_time()
             passes(model.predict, x, lambda x: x, back=True)
             kept.append(1000 * (time.process_time() - began))

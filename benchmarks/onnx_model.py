@@ -49,7 +49,7 @@ class Shown:
 
     def __init__(self, model: Model) -> None:
         self.name, self.domain, self.classes, self.access = model.name, model.domain, model.classes, model.access
-        self.module, self.digest = Asked(model), model.digest
+        self.module, self.digest, self.info = Asked(model), model.digest, model.info
 
     def predict(self, x: Tensor) -> Tensor:
         """Through the module, whose hooks see it."""

@@ -11,7 +11,7 @@ from brinell.api import Silent, plan_audit
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.core.record import COLUMNS, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -30,6 +30,7 @@ class Recorder:
     """A model that writes down every input that it is shown, and so can be asked what it cost."""
 
     name = "recorder"
+    info = ModelInfo()
     access = Access.GRADIENTS
 
     def __init__(self, function: Any, domain: Domain = VECTOR, classes: int = 2, name: str = "recorder") -> None:

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from brinell import plugins
+from brinell.core.contracts import DataInfo
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.core.norms import per_sample
 from brinell.testing import check_dataset, check_distance, check_model, linear_problem
 
@@ -129,6 +130,7 @@ class Data:
     """Honest data of twelve grey images on 256 levels."""
 
     name = "planted"
+    info = DataInfo()
     classes = ("a", "b", "c")
     domain = Domain(kind="image", shape=(1, 4, 4), levels=256)
 
@@ -257,6 +259,7 @@ class Net:
     """An honest model: a small network with a batch norm in evaluation mode."""
 
     name = "planted"
+    info = ModelInfo()
     classes = 3
     access = Access.GRADIENTS
     domain = Domain(kind="image", shape=(1, 3, 3))

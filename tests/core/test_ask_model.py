@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from _helpers import Recorder
-from brinell.core.errors import ModelError, RequestError
-from brinell.core.model import ask
+from _helpers import VECTOR, Recorder, plan_of
+from brinell.core.contracts import Dataset, complete
+from brinell.core.errors import ContractError, ModelError, RequestError
+from brinell.core.model import Access, Model, ModelInfo, ask
 
 X = torch.zeros(3, 2)
 
@@ -20,6 +21,26 @@ def failing(error):
 def test_the_models_own_error_in_one_line():
     with pytest.raises(ModelError, match=r"^model recorder failed on a batch of 3 inputs \(RuntimeError: out of memory, 2 GiB\)"):
         ask(failing(RuntimeError("out of\n memory, 2 GiB")), X)
+
+
+class Old:
+    """What was a whole model before `info` was declared."""
+
+    name, domain, classes, access = "old", VECTOR, 2, Access.SCORES
+
+    def predict(self, x):
+        return x
+
+    def digest(self):
+        return "old"
+
+
+def test_a_model_or_data_without_a_member_of_the_contract_is_refused_in_one_line():
+    assert complete(Model, Recorder(torch.zeros)).info == ModelInfo()
+    with pytest.raises(ContractError, match=r"^Old is no Model: it lacks info \(`info = ModelInfo\(\)`, .*\)$"):
+        plan_of(Old(), X, [0, 0, 0])
+    with pytest.raises(ContractError, match="^Old is no Dataset: it lacks info, labels, load "):
+        complete(Dataset, Old())
 
 
 def test_our_own_errors_and_interrupts_pass():

@@ -21,7 +21,7 @@ def test_without_a_header_the_last_column_is_the_label(tmp_path: Path) -> None:
     assert data.labels().tolist() == [0, 2, 0, 0], "classes take turns"
     assert data.load([0, 1]).flatten().tolist() == pytest.approx([0.1, 0.2, 0.7, 1.0])
     assert (data.domain.kind, data.domain.shape, data.classes) == ("signal", (1, 2), ("N", "S", "V", "F", "Q"))
-    assert data.sampling.rate == 125 and opened(tmp_path, "0.1,0.2,0\n0,1,1\n1,1,1\n", rate="0").sampling is None
+    assert data.info.sampling.rate == 125 and opened(tmp_path, "0.1,0.2,0\n0,1,1\n1,1,1\n", rate="0").info.sampling is None
 
 
 @pytest.mark.parametrize("start", [0, 1])
@@ -34,7 +34,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
     text = "patient,class,t0,t1,note\np,V,-1.5,2,good\np,N,0,1,\nq,N,1,1,bad\n"
     data = opened(tmp_path, text, groups="patient", leave="note", low="-5", high="5", unit="mV", rate="360")
     assert data.classes == ("N", "V") and data.labels().tolist() == [1, 0, 0], "patients take turns: p, q, p"
-    assert data.load([0]).tolist() == [[[-1.5, 2.0]]] and (data.sampling.rate, data.sampling.unit) == (360, "mV")
+    assert data.load([0]).tolist() == [[[-1.5, 2.0]]] and (data.info.sampling.rate, data.info.sampling.unit) == (360, "mV")
     named = opened(tmp_path, text.replace("class", "kind"), label="kind", groups="patient", leave="note", low="-5", high="5")
     assert named.digest() == data.digest()
 
@@ -47,8 +47,8 @@ def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
         opened(tmp_path, text)
     assert "\n" not in str(caught.value)
     data = opened(tmp_path, text, missing="skip")
-    assert data.labels().tolist() == [0, 1] and len(data.remarks) == 1
-    assert "2 of 4 rows of beats.csv have missing values (the first is line 3)" in data.remarks[0].text
+    assert data.labels().tolist() == [0, 1] and len(data.info.remarks) == 1
+    assert "2 of 4 rows of beats.csv have missing values (the first is line 3)" in data.info.remarks[0].text
     with pytest.raises(RequestError, match="no row is complete"):
         opened(tmp_path, "a,b,label\n0.1,,N\n", missing="skip")
 

@@ -45,9 +45,9 @@ def test_signals_in_other_units_with_groups(tmp_path: Path) -> None:
     check_dataset(data)
     assert data.labels().tolist() == [3, 0, 1, 2], "one of each record, then the second"
     assert data.load([1]).tolist() == [[[-1.5, pytest.approx(0.004)]]] and data.domain.levels == 10001
-    assert (data.sampling.rate, data.sampling.unit, data.sampling.start) == (125, "mV", -1 / 125)
+    assert (data.info.sampling.rate, data.info.sampling.unit, data.info.sampling.start) == (125, "mV", -1 / 125)
     chosen: Any = Npz(**options, groups="record", only=("7",), rate=250.0)()  # type: ignore[arg-type]
-    assert chosen.labels().tolist() == [0, 1, 2] and chosen.sampling.rate == 250
+    assert chosen.labels().tolist() == [0, 1, 2] and chosen.info.sampling.rate == 250
     assert chosen.digest() != Npz(**options, groups="record")().digest() != Npz(**options)().digest()  # type: ignore[arg-type]
     for groups, only, words in (("record", ("6",), "no group '6'; it holds 5, 7"), ("nobody", (), "no array 'nobody'")):
         with pytest.raises(RequestError, match=words):

@@ -46,7 +46,7 @@ def test_a_table(file):
     assert x.tolist() == [[0, 1, 0, 1, 0], [1, 0, 1, 0, 1], [0.5, 1, 0.5, 1, 0]]
     assert data.domain.in_units(x.double()).tolist() == [[20, 1, 1000, 1, 7], [60, 0, 3000, 0, 9], [40, 1, 2000, 1, 7]]
     assert data.domain.movable.tolist() == [0, 2, 4]
-    assert data.notes == (
+    assert data.info.notes == (
         "bounds are the least and the largest value in the file for age, income, code",
         "no attack changes job, member: categories, coded ordinal",
     )
@@ -70,7 +70,7 @@ def test_options(file):
     x = data.load([1])
     assert x.tolist() == [[pytest.approx(0.6), 0, 3000, 9]]
     assert data.domain.in_units(x.double())[0].tolist() == pytest.approx([60, 0, 3000, 9])
-    assert data.notes == (
+    assert data.info.notes == (
         "bounds are given for age",
         "no attack changes income",
         "no attack changes code: categories, coded ordinal",
@@ -124,7 +124,7 @@ def test_a_column_of_one_value_does_not_change(tmp_path):
     file.write_text("a,b,label\n5,1,0\n5,2,1\n")
     data = Table(path=str(file))()
     assert columns(data)["a"] == Column("a", fixed=True) and data.load([0]).tolist() == [[5, 0]]
-    assert "no attack changes a, whose values are all the same" in data.notes
+    assert "no attack changes a, whose values are all the same" in data.info.notes
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_beats_are_cut_where_they_are(tmp_path: Path) -> None:
     check_dataset(data)
     assert [data.classes[label] for label in data.labels()] == ["N", "N", "S", "V", "Q"], "a change of rhythm is no beat"
     assert data.domain.shape == (1, 187) and (data.domain.low, data.domain.high, data.domain.levels) == (-5, 5, None)
-    sampling = data.sampling
+    sampling = data.info.sampling
     assert (sampling.rate, sampling.unit, sampling.leads) == (125, "mV", ("MLII",)) and sampling.start == pytest.approx(-62 / 125)
     x = data.load(range(5))[:, 0]
     assert x.argmax(1).tolist() == [62] * 5 and float(x[:, :40].abs().max()) < 0.01, "the baseline is at 0, R at 0.496 s"
@@ -36,7 +36,7 @@ def test_beats_are_cut_where_they_are(tmp_path: Path) -> None:
 def test_without_resampling_values_are_those_of_the_record(tmp_path: Path) -> None:
     record(tmp_path / "d", "a", fs=100)
     data = opened(tmp_path / "d", rate=0, before=0.1, after=0.2)
-    assert data.domain.shape == (1, 30) and data.sampling.rate == 100
+    assert data.domain.shape == (1, 30) and data.info.sampling.rate == 100
     torch.testing.assert_close(data.load([0])[0, 0, 5:16], 1 - (torch.arange(-5.0, 6).abs() / 5), atol=1e-4, rtol=0)
 
 
@@ -70,9 +70,9 @@ def test_the_rhythm_is_that_of_all_beats(tmp_path: Path) -> None:
     record(tmp_path / "d", "b", symbols=["N"] * 5)
     record(tmp_path / "d", "c", symbols=["N"])
     data = opened(tmp_path / "d", rhythm=True)
-    assert [one.text for one in data.remarks] == ["record c has a single beat, and so no rhythm: left out"]
+    assert [one.text for one in data.info.remarks] == ["record c has a single beat, and so no rhythm: left out"]
     record(tmp_path / "d", "c", symbols=["N", "V"], apart=0.0)
-    assert opened(tmp_path / "d", rhythm=True).remarks[0].text.startswith("record c has beats that do not follow each other")
+    assert opened(tmp_path / "d", rhythm=True).info.remarks[0].text.startswith("record c has beats that do not follow each other")
     found = data.load(range(10))[:, 1:, 0]
     assert found[data.groups == "a"].tolist() == [[1, 2, 1], [2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
     assert found[data.groups == "b"].tolist() == [[1, 1, 1]] * 5
@@ -120,8 +120,8 @@ def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path, bad: Any, opt
     record(tmp_path / "d", "a")
     record(tmp_path / "d", "b", **bad)
     data = opened(tmp_path / "d", **options)
-    assert set(data.groups) == {"a"} and len(data.remarks) == 1
-    assert re.search(words, data.remarks[0].text) and "\n" not in data.remarks[0].text
+    assert set(data.groups) == {"a"} and len(data.info.remarks) == 1
+    assert re.search(words, data.info.remarks[0].text) and "\n" not in data.info.remarks[0].text
     if "rate" not in options:  # alone there is no other rate
         with pytest.raises(RequestError, match=f"no record with beats that can be used: {words}"):
             opened(tmp_path / "d", records=("b",), **options)
@@ -142,7 +142,7 @@ def test_damaged_files_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "d" / "b.dat").unlink()
     (tmp_path / "d" / "c.hea").write_text("no header at all\n")
     data = opened(tmp_path / "d")
-    assert set(data.groups) == {"a"} and [one.text[:8] for one in data.remarks] == ["record b", "record c"]
+    assert set(data.groups) == {"a"} and [one.text[:8] for one in data.info.remarks] == ["record b", "record c"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match="holds no WFDB record"):
         opened(tmp_path / "empty")

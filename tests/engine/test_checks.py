@@ -12,7 +12,7 @@ from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.digits import Digits
@@ -284,7 +284,7 @@ def test_without_gradients_the_looks_that_can_be_made_are(digits, access):
     model, x, y = digits
 
     class Closed:
-        name, domain, classes = "closed", model.domain, 10
+        name, domain, classes, info, digest = "closed", model.domain, 10, ModelInfo(), model.digest
 
         def predict(self, x):
             with torch.no_grad():

@@ -9,7 +9,7 @@ import torch
 from _helpers import VECTOR, Recorder, audited, distance, rows_of, threshold
 from brinell.attacks.square import Square
 from brinell.core.errors import UnreachableError
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.engine import parallel as halves
 from brinell.engine.cascade import Stage
 from brinell.engine.shard import Group, Setting
@@ -21,7 +21,17 @@ PATIENCE = 20.0
 class Elsewhere(Recorder):
     """A model on another machine, as far as the audit knows."""
 
-    access, remote = Access.SCORES, True
+    access, served = Access.SCORES, {}
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.info = ModelInfo(server=self)
+
+    def remarks(self):
+        return ()
+
+    def traffic(self):
+        return {}
 
 
 def setting_of(model, attack):

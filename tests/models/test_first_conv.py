@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from brinell.core.domain import Domain
-from brinell.models import _first_conv as stems
-from brinell.models._first_conv import FastStem, input_gradient
+from brinell.models import _first_conv as first_conv
+from brinell.models._first_conv import FastGradient, input_gradient
 from brinell.models._torch_model import TorchModel
 
 
@@ -43,8 +43,8 @@ def test_it_is_the_gradient_of_autograd(channels, out, kernel, stride, padding, 
 
 def network(stride=2, channels=3):
     kernel, padding = (4, 1) if stride == 2 else (stride, 0) if stride > 2 else (3, 1)
-    stem = nn.Conv2d(channels, 8, kernel, stride, padding)
-    net = nn.Sequential(stem, nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
+    first = nn.Conv2d(channels, 8, kernel, stride, padding)
+    net = nn.Sequential(first, nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())
     net.extend([nn.Flatten(), nn.Linear(8 * (12 // stride) ** 2, 4)])
     rng = torch.Generator().manual_seed(0)
     for weights in net.parameters():
@@ -55,7 +55,7 @@ def network(stride=2, channels=3):
 def gradients(net, x, of, *, fast):
     leaf = x.clone().requires_grad_()
     if fast:
-        with FastStem():
+        with FastGradient():
             value = net(leaf).logsumexp(1).sum()
     else:
         value = net(leaf).logsumexp(1).sum()
@@ -90,7 +90,7 @@ def test_gradients_of_gradients():
 
 
 def _under(net, x):
-    with FastStem():
+    with FastGradient():
         return net(x)
 
 
@@ -110,8 +110,8 @@ def _under(net, x):
 def test_a_target_takes_it_where_it_pays(net, kind, times, monkeypatch):
     """Its gradient is that of the module, and the other way is asked as often as it pays: not at all without gradients."""
     asked = []
-    plain = stems.input_gradient
-    monkeypatch.setattr(stems, "input_gradient", lambda *words: asked.append(1) or plain(*words))
+    plain = first_conv.input_gradient
+    monkeypatch.setattr(first_conv, "input_gradient", lambda *words: asked.append(1) or plain(*words))
     model = TorchModel(net, Domain(kind="image", shape=kind))
     x = torch.rand(3, *kind, generator=torch.Generator().manual_seed(0)).requires_grad_()
     with torch.no_grad():

@@ -146,7 +146,7 @@ def test_timm_with_weights_from_a_file(tiny: Path, tmp_path: Path) -> None:
     generator = torch.random.get_rng_state()
     model = Timm(path=TINY, weights=str(tiny))(pictures(40, 52))
     assert torch.equal(torch.random.get_rng_state(), generator)
-    assert (model.name, model.classes, model.architecture) == (TINY, 1000, "ResNet")
+    assert (model.name, model.classes, model.info.architecture) == (TINY, 1000, "ResNet")
     check_model(model)
     with torch.random.fork_rng():
         network = timm.create_model(TINY, pretrained=False).eval()
@@ -226,7 +226,7 @@ def test_torchvision_with_weights_from_a_file(tmp_path: Path) -> None:
     network = squeezenet()
     torch.save(network.state_dict(), tmp_path / "it.pth")
     model = Torchvision(path="squeezenet1_1", weights=str(tmp_path / "it.pth"))(pictures(60, 80))
-    assert (model.name, model.classes, model.architecture) == ("squeezenet1_1", 1000, "SqueezeNet")
+    assert (model.name, model.classes, model.info.architecture) == ("squeezenet1_1", 1000, "SqueezeNet")
     check_model(model)
     transforms = library("torchvision").models.SqueezeNet1_1_Weights.DEFAULT.transforms()
     x = pixels(60, 80)

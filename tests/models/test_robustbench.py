@@ -189,7 +189,7 @@ def test_checkpoints(tmp_path: Path, name: str, wrap: Any) -> None:
     generator = torch.random.get_rng_state()
     model = RobustBench(path=name, weights=(str(tmp_path / "it.pt"),))(CIFAR)
     assert torch.equal(torch.random.get_rng_state(), generator)
-    assert (model.name, model.classes, model.architecture) == (name, 10, "WideResNet")
+    assert (model.name, model.classes, model.info.architecture) == (name, 10, "WideResNet")
     assert not any(tensor.is_meta for tensor in model.module.state_dict().values())
     x = torch.rand(2, 3, 32, 32)
     with torch.no_grad():

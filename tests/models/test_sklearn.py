@@ -46,8 +46,8 @@ def test_probabilities_become_logits(saved):
     pipeline = make_pipeline(StandardScaler().fit(DATA), estimator)
     model = saved(pipeline)
     check_model(model)
-    assert model.access == Access.SCORES and model.class_names == ("red", "rose", "white") and model.classes == 3
-    assert model.name == "model" and model.architecture == "Pipeline"
+    assert model.access == Access.SCORES and model.info.class_names == ("red", "rose", "white") and model.classes == 3
+    assert model.name == "model" and model.info.architecture == "Pipeline"
     logits = model.predict(X)
     assert torch.allclose(logits.softmax(1).double(), torch.from_numpy(pipeline.predict_proba(DATA)), atol=1e-5)
     assert NAMES[logits.argmax(1).numpy()[0]] == pipeline.predict(DATA)[0]
@@ -75,7 +75,7 @@ def test_two_classes_of_one_score(saved):
     domain = Domain(kind="vector", shape=(3,), low=0.0, high=2000.0)
     model = saved(estimator, domain, answers="decision")
     x = torch.from_numpy(DATA[:, :3]).float()
-    assert model.class_names == ("False", "True")
+    assert model.info.class_names == ("False", "True")
     # Of logistic regression the softmax of what stands for the score is the probability.
     assert torch.allclose(
         model.predict(x).softmax(1)[:, 1].double(), torch.from_numpy(estimator.predict_proba(DATA[:, :3])[:, 1]), atol=1e-5

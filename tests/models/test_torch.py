@@ -55,7 +55,7 @@ def test_safetensors(file: Path, weights: dict[str, torch.Tensor], tmp_path: Pat
     save_file(weights, tmp_path / "trained.safetensors")
     model = load(file, weights=str(tmp_path / "trained.safetensors"))
     check_model(model)
-    assert (model.name, model.classes, model.parameters) == ("trained", 3, 21)
+    assert (model.name, model.classes, model.info.parameters) == ("trained", 3, 21)
     assert all(torch.equal(value, weights[key]) for key, value in model.module.state_dict().items())
     assert load(file, weights=str(tmp_path / "trained.safetensors"), name="mine").name == "mine"
 

@@ -68,7 +68,7 @@ def test_it_is_a_target() -> None:
     model = TorchModel(net(), IMAGE, name="mine")
     assert isinstance(model, Model)
     assert (model.name, model.classes, model.access) == ("mine", 6, Access.GRADIENTS)
-    assert (model.architecture, model.parameters) == ("Sequential", 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6)
+    assert (model.info.architecture, model.info.parameters) == ("Sequential", 3 * 4 * 9 + 4 + 8 + 16 * 6 + 6)
     check_model(model)
 
 

@@ -1,29 +1,22 @@
 """The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.domain import Domain, Kind
-from brinell.core.model import Access, Model
+from brinell.core.domain import Domain, Kind, Sampling
+from brinell.core.errors import ContractError
+from brinell.core.model import Access, Model, Remark
 from brinell.core.oracle import Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 
 Family = Literal["minimal", "budgeted"]
 """minimal: one run finds how close the nearest adversarial input is. budgeted: a run looks within one budget."""
-
-
-class Remark(NamedTuple):
-    """What a reader should know of how an attack went, beyond what the ledger sees."""
-
-    code: str
-    """A short name, the same each time."""
-    text: str
-    """One line."""
 
 
 class Extras(NamedTuple):
@@ -149,12 +142,23 @@ class Detector(Protocol):
         """
 
 
+@dataclass(frozen=True, kw_only=True)
+class DataInfo:
+    """Everything that a data set may tell beyond inputs and labels. Each part may be left out."""
+
+    sampling: Sampling | None = None
+    """How signals were recorded, where that is known."""
+    notes: tuple[str, ...] = ()
+    """What the data set decided where the user said nothing, in lines that the run prints and its manifest keeps."""
+    remarks: tuple[Remark, ...] = ()
+    """What could not be read and was left out."""
+    unreadable: Callable[[Sequence[int]], Mapping[int, str]] = lambda indices: {}
+    """Which of these samples cannot be loaded, and why in one line. `load` raises a SampleError for such a sample."""
+
+
 @runtime_checkable
 class Dataset(Protocol):
-    """Labelled inputs, read on demand.
-
-    One that decided something where nobody said may have `notes`, a tuple of lines, which the run tells and its manifest keeps.
-    """
+    """Labelled inputs, read on demand."""
 
     @property
     def name(self) -> str:
@@ -167,6 +171,10 @@ class Dataset(Protocol):
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in label order; ("0", "1", ...) where the data names none."""
+
+    @property
+    def info(self) -> DataInfo:
+        """What it tells beyond inputs and labels; `info = DataInfo()` in the class where that is nothing."""
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -181,24 +189,30 @@ class Dataset(Protocol):
         """A hash of the content: inputs, labels and their order."""
 
 
-@runtime_checkable
-class HasGaps(Protocol):
-    """A data set some of whose inputs may turn out to be unreadable; to load one of those raises a SampleError."""
+def complete(contract: type[Any], given: Any) -> Any:
+    """`given`, after a check that it has every member of the contract.
 
-    def unreadable(self, indices: Sequence[int]) -> Mapping[int, str]:
-        """Which of these samples cannot be loaded, and why in one line; it may read them all."""
+    Raises:
+        ContractError: it lacks members; the line names them.
+    """
+    missing = [name for name in vars(contract) if not name.startswith("_") and not hasattr(given, name)]
+    if missing:
+        info = " (`info = ModelInfo()`, or `DataInfo()` for data, where there is nothing to tell)" * ("info" in missing)
+        raise ContractError(f"{type(given).__name__} is no {contract.__name__}: it lacks {', '.join(missing)}{info}")
+    return given
 
 
 __all__ = [
     "Attack",
     "ChoosesData",
+    "DataInfo",
     "Dataset",
     "Detector",
     "Extras",
     "Family",
     "Distortion",
     "GradientDistortion",
-    "HasGaps",
     "Remark",
     "Suspicion",
+    "complete",
 ]

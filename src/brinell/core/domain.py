@@ -134,6 +134,12 @@ class Domain:
         columns = tuple(Column(name, zero, one, fixed, tuple(values)) for name, zero, one, fixed, values in told)
         return cls(kind=facts["kind"], shape=tuple(facts["shape"]), low=low, high=high, levels=facts["levels"], columns=columns)
 
+    def text(self) -> str:
+        """The domain as text for a digest: what it says, not how the class prints it."""
+        low, high = (repr([float(value) for value in bound.flatten()]) for bound in self.bounds())
+        columns = f" {[list(column) for column in self.columns]}" if self.columns else ""
+        return f"{self.kind} {self.shape} {low} {high} {self.levels}{columns}"
+
     def bounds(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Lower and upper bound as float tensors that broadcast against a batch, on the device of `like`."""
         device = None if like is None else like.device

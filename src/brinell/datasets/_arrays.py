@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Remark
-from brinell.core.domain import Domain, Kind, Sampling
+from brinell.core.contracts import DataInfo
+from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError
 
 Array = np.ndarray[Any, Any]
@@ -239,8 +239,7 @@ class StoredArrays:
         domain: where the inputs live, after the division.
         classes: names of the classes.
         divisor: what stored values are divided by.
-        sampling: how signals were recorded, where that is known.
-        remarks: what could not be read and was left out.
+        info: what else the data set tells.
         groups: (n,) whose each input is, where that is known.
         beside: (n, k) float32: the last k channels of signals, whose values are the same throughout, in the domain's units.
     """
@@ -255,13 +254,12 @@ class StoredArrays:
         domain: Domain,
         classes: tuple[str, ...],
         divisor: float = 1.0,
-        sampling: Sampling | None = None,
-        remarks: Sequence[Remark] = (),
+        info: DataInfo | None = None,
         groups: Array | None = None,
         beside: Array | None = None,
     ) -> None:
-        self.name, self.domain, self.classes, self.sampling = name, domain, classes, sampling
-        self.remarks, self.groups = tuple(remarks), groups
+        self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
+        self.info = info or DataInfo()
         self._x, self._y, self._arrangement, self._divisor, self._beside = x, y, arrangement, divisor, beside
         self._digest = ""
 
@@ -284,7 +282,7 @@ class StoredArrays:
     def digest(self) -> str:
         """Hash of domain, inputs (channels first) and labels; the same for the same content in any layout or file format."""
         if not self._digest:
-            hashed = hashlib.blake2b(f"{space(self.domain)} {self._divisor!r}".encode(), digest_size=16)
+            hashed = hashlib.blake2b(f"{self.domain.text()} {self._divisor!r}".encode(), digest_size=16)
             for rows in blocks(self._x):
                 hashed.update(little(self._arrangement(rows)))
             hashed.update(little(self._y))
@@ -297,13 +295,6 @@ class StoredArrays:
 def with_channels(x: Tensor, values: Array) -> Tensor:
     """Signals (n, C, T) with further channels (n, C + k, T), each of which holds one of `values` (n, k) throughout."""
     return torch.cat([x, torch.from_numpy(values)[:, :, None].expand(-1, -1, x.shape[2])], 1)
-
-
-def space(domain: Domain) -> str:
-    """A domain as text for a digest: what it says, not how the class prints it."""
-    low, high = (repr([float(value) for value in bound.flatten()]) for bound in domain.bounds())
-    columns = f" {[list(column) for column in domain.columns]}" if domain.columns else ""
-    return f"{domain.kind} {domain.shape} {low} {high} {domain.levels}{columns}"
 
 
 def little(x: Array) -> bytes:

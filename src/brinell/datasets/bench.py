@@ -18,10 +18,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from brinell.core.contracts import Dataset
+from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Labels, little, space
+from brinell.datasets._arrays import Labels, little
 from brinell.datasets._files import existing_folder
 
 __all__ = ["Bench"]
@@ -79,7 +79,8 @@ class Level:
         self.name = f"{data['name']}-{'flip' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}"
         self.classes: tuple[str, ...] = tuple(data["classes"])
         self.domain = Domain.of_facts(data["domain"] | {"levels": 256 if rounded else None})
-        self.sampling = Sampling(**told | {"leads": tuple(told["leads"])}) if (told := data.get("sampling")) else None
+        told = data.get("sampling")
+        self.info = DataInfo(sampling=Sampling(**told | {"leads": tuple(told["leads"])}) if told else None)
         self._level, self._samples, self._labels, self._files, self._digest = level, samples, labels, files, ""
 
     def __len__(self) -> int:
@@ -111,7 +112,7 @@ class Level:
     def digest(self) -> str:
         """Hash of domain, inputs, labels and their order."""
         if not self._digest:
-            hashed = hashlib.blake2b(space(self.domain).encode(), digest_size=16)
+            hashed = hashlib.blake2b(self.domain.text().encode(), digest_size=16)
             for index in range(len(self)):
                 hashed.update(little(self.load([index]).numpy()))
             hashed.update(little(self._labels))

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from brinell.core.contracts import Dataset, Remark
+from brinell.core.contracts import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
@@ -83,8 +83,7 @@ class EcgCsv:
             arrangement=arrangement,
             domain=domain,
             classes=classes,
-            sampling=Sampling(rate=self.rate, unit=self.unit) if self.rate else None,
-            remarks=remarks,
+            info=DataInfo(sampling=Sampling(rate=self.rate, unit=self.unit) if self.rate else None, remarks=tuple(remarks)),
             groups=groups[order] if self.groups else None,
         )
 

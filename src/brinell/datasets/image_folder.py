@@ -16,10 +16,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.contracts import Dataset
+from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, Labels, little, space
+from brinell.datasets._arrays import Array, Labels, little
 from brinell.datasets._files import existing_folder, unread
 from brinell.datasets._listing import Listing, centre, listing_of
 
@@ -64,6 +64,7 @@ class Pictures:
     def __init__(self, *, name: str, listing: Listing, height: int, width: int, mode: Mode, resize: bool) -> None:
         self.name, self.classes = name, listing.classes
         self.domain = Domain(kind="image", shape=(len(mode), height, width), levels=256)
+        self.info = DataInfo()
         self._listing, self._mode, self._resize, self._digest = listing, mode, resize, ""
 
     def __len__(self) -> int:
@@ -105,7 +106,7 @@ class Pictures:
     def digest(self) -> str:
         """Hash of the files' bytes, the labels, and how pictures become inputs. File names do not count."""
         if not self._digest:
-            hashed = hashlib.blake2b(f"{space(self.domain)} {self._mode} {self._resize}".encode(), digest_size=16)
+            hashed = hashlib.blake2b(f"{self.domain.text()} {self._mode} {self._resize}".encode(), digest_size=16)
             hashed.update(little(self._listing.labels))
             for file in self._listing.files:
                 try:

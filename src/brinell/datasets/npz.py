@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brinell.core.contracts import Dataset
+from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
@@ -121,7 +121,7 @@ class Npz:
             domain=domain,
             classes=class_names(None if names is None else names.tolist(), labels, f"array classes of {file}"),
             divisor=divisor,
-            sampling=self._sampling(arrangement, numbers, file),
+            info=DataInfo(sampling=self._sampling(arrangement, numbers, file)),
             groups=None if groups is None else groups[rows],
             beside=beside,
         )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from brinell.core.contracts import Dataset
+from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Arrangement, Array, Labels, StoredArrays
@@ -82,14 +82,14 @@ class Table:
         except ValueError as error:
             raise RequestError(f"{file}: {error}") from None
         x = np.stack([part.values for part in parts], 1).astype(np.float32)
-        return Rows(
+        return StoredArrays(
             name=file.stem,
             x=x,
             y=y,
             arrangement=Arrangement(kind="vector", shape=domain.shape, axes=(0, 1)),
             domain=domain,
             classes=classes,
-            notes=_notes(parts, self.encode),
+            info=DataInfo(notes=_notes(parts, self.encode)),
         )
 
     def _label(self, table: pa.Table, file: Path) -> str:
@@ -156,14 +156,6 @@ class Table:
         if fixed:
             return [_Part(codes * 1.0, Column(name, fixed=True, values=kept), (0.0, most), why)]
         return [_Part(codes / most, Column(name, 0.0, most, values=kept), (0.0, 1.0), why)]
-
-
-class Rows(StoredArrays):
-    """A table as a data set, with what a reader should know of how it was read."""
-
-    def __init__(self, *, notes: tuple[str, ...], **settings: Any) -> None:
-        super().__init__(**settings)
-        self.notes = notes
 
 
 class _Part(NamedTuple):

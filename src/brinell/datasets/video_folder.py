@@ -23,11 +23,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.contracts import Dataset
+from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.streams import Streams
-from brinell.datasets._arrays import Array, Labels, little, space
+from brinell.datasets._arrays import Array, Labels, little
 from brinell.datasets._files import existing_folder, unread
 from brinell.datasets._listing import Listing, centre, listing_of
 
@@ -96,6 +96,7 @@ class Clips:
     def __init__(self, *, name: str, listing: Listing, sides: tuple[int, int], settings: VideoFolder) -> None:
         self.name, self.classes = name, listing.classes
         self.domain = Domain(kind="video", shape=(3, settings.frames, *sides), levels=256)
+        self.info = DataInfo(unreadable=self.unreadable)
         self._listing, self._settings, self._digest = listing, settings, ""
         self._kept: set[int] = set()
         self._failed: dict[int, str] = {}
@@ -208,7 +209,7 @@ class Clips:
         """Hash of the files' bytes, the labels, and how videos become clips. File names do not count."""
         if not self._digest:
             own = self._settings
-            how = f"{space(self.domain)} {own.frames} {own.stride} {own.clips} {own.sampling} {own.seed} {own.size}"
+            how = f"{self.domain.text()} {own.frames} {own.stride} {own.clips} {own.sampling} {own.seed} {own.size}"
             hashed = hashlib.blake2b(how.encode(), digest_size=16)
             hashed.update(little(self._listing.labels))
             for file in self._listing.files:

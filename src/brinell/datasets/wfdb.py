@@ -30,11 +30,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Dataset, Remark
+from brinell.core.contracts import DataInfo, Dataset, Remark
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
-from brinell.datasets._arrays import Array, Labels, little, space, with_channels
+from brinell.datasets._arrays import Array, Labels, little, with_channels
 from brinell.datasets._files import existing_file, existing_folder, unread
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
@@ -303,7 +303,7 @@ class HeartBeats:
     """The beats of some records as a data set, in memory."""
 
     def __init__(self, name: str, found: dict[str, Beats], rate: float, settings: Wfdb, remarks: tuple[Remark, ...]) -> None:
-        self.name, self.classes, self.remarks = name, CLASSES, remarks
+        self.name, self.classes = name, CLASSES
         x, y, intervals = (np.concatenate(parts) for parts in zip(*found.values(), strict=True))
         record = np.repeat(np.arange(len(found)), [len(beats.y) for beats in found.values()])
         order = turns(record)
@@ -315,7 +315,7 @@ class HeartBeats:
         domain = Domain(kind="signal", shape=self._x.shape[1:], low=low, high=high)
         self.domain = with_rhythm(domain, settings.leads) if settings.rhythm else domain
         start = -math.floor(settings.before * rate) / rate
-        self.sampling = Sampling(rate=rate, unit="mV", start=start, leads=settings.leads)
+        self.info = DataInfo(sampling=Sampling(rate=rate, unit="mV", start=start, leads=settings.leads), remarks=remarks)
         self._digest = ""
 
     def __len__(self) -> int:
@@ -334,7 +334,7 @@ class HeartBeats:
     def digest(self) -> str:
         """Hash of domain, inputs and labels; names of records do not count."""
         if not self._digest:
-            hashed = hashlib.blake2b(space(self.domain).encode(), digest_size=16)
+            hashed = hashlib.blake2b(self.domain.text().encode(), digest_size=16)
             hashed.update(little(self._x))
             hashed.update(little(self._y))
             if self._rhythm is not None:

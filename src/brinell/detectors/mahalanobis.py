@@ -40,8 +40,9 @@ class Mahalanobis:
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Class means and the shared covariance."""
+        shown = model.info.features or (lambda part: ask(model, part))
         with torch.no_grad():
-            features = torch.cat([_features(model, part) for part in torch.split(x, CHUNK)]).double()
+            features = torch.cat([shown(part) for part in torch.split(x, CHUNK)]).double()
         present: Tensor = torch.unique(labels)
         means = torch.stack([features[labels == label].mean(0) for label in present])
         within = features - means[torch.searchsorted(present, labels)]
@@ -54,12 +55,6 @@ class Mahalanobis:
         turn = whiten.T.float()
 
         def suspicion(x: Tensor) -> Tensor:
-            return torch.cdist(_features(model, x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+            return torch.cdist(shown(x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
         return suspicion
-
-
-def _features(model: Model, x: Tensor) -> Tensor:
-    features = getattr(model, "features", None)
-    shown: Tensor = ask(model, x) if features is None else features(x)
-    return shown

@@ -116,7 +116,7 @@ class ModelAudit:
         """The sign that a model on another machine answers otherwise than at the beginning."""
         clean = self.run.part(clean_cell(self.plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        if not getattr(self.model, "remote", False) or self.plan.eot > 1 or not len(judged):
+        if self.model.info.server is None or self.plan.eot > 1 or not len(judged):
             return {}
         rows_ = tables.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
         found = failures.exchanged(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
@@ -128,9 +128,11 @@ class ModelAudit:
     def _hear(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
         name, manifest = self.source.name, self.run.manifest
-        self._note("model", getattr(self.model, "remarks", tuple)())
-        traffic: dict[str, int] = getattr(self.model, "traffic", dict)()
-        if traffic:
+        server = self.model.info.server
+        if server is None:
+            return
+        self._note("model", server.remarks())
+        if traffic := server.traffic():
             total = manifest.setdefault("traffic", {}).setdefault(name, {})
             total.update({what: total.get(what, 0) + count for what, count in traffic.items()})
             self.run.save_manifest()

@@ -23,7 +23,7 @@ class _CalledOffError(Exception):
 
 def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> Result:
     """`failures.attack`, in two halves at once where the model is on another machine."""
-    if not getattr(setting.model, "remote", False) or len(group.x) < 2:
+    if setting.model.info.server is None or len(group.x) < 2:
         return failures.attack(setting, group, note)
     lock, off = threading.Lock(), threading.Event()
 

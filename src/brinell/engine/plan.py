@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from brinell import plugins
-from brinell.core.contracts import ChoosesData, Dataset, HasGaps
+from brinell.core.contracts import ChoosesData, Dataset, complete
 from brinell.core.domain import Domain
 from brinell.core.eot import Precision
 from brinell.core.errors import ModelError, RequestError
@@ -18,7 +18,6 @@ from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.request import Request
-from brinell.models._torch_model import TorchModel
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
@@ -186,7 +185,7 @@ def gaps(dataset: Dataset, n: int) -> Mapping[int, str]:
     Raises:
         RequestError: none of them can.
     """
-    lost = dataset.unreadable(range(n)) if isinstance(dataset, HasGaps) else {}
+    lost = dataset.info.unreadable(range(n))
     if n and len(lost) == n:
         raise RequestError(f"none of the {n} samples of {dataset.name} can be read; the first: {lost[0]}")
     return lost
@@ -238,9 +237,9 @@ def _describe(
     stages: tuple[Stage, ...],
     precision: Precision,
 ) -> ModelSource:
-    model = opener()
+    model: Model = complete(Model, opener())
     check_classes(model, labels, classes)
-    if precision != "float32" and not isinstance(model, TorchModel):
+    if precision != "float32" and not model.info.bf16:
         raise RequestError(f"precision {precision} is for torch modules, and {model.name} is none: leave --precision out")
     facts = facts_of(model)
     skipped: dict[str, str] = {}
@@ -257,14 +256,14 @@ def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> N
     """Refuse a model that does not know the labels.
 
     Args:
-        model: the model; where it names its classes (`class_names`), they must be those of the data, in the same order.
+        model: the model; where it names its classes, they must be those of the data, in the same order.
         labels: (n,) those of the data.
         names: what the data calls its classes.
 
     Raises:
         ModelError: fewer classes than labels, or fewer than two, or other ones.
     """
-    own: tuple[str, ...] = getattr(model, "class_names", ())
+    own = model.info.class_names
     unnamed = names == tuple(map(str, range(len(names)))) and not all(map(str.isdigit, own))
     if own and own[: len(names)] != names and not unnamed:
         raise ModelError(
@@ -283,14 +282,14 @@ def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> N
 
 def facts_of(model: Model) -> dict[str, Any]:
     """What a manifest says of a model."""
-    served = getattr(model, "served", None)
+    info = model.info
     return {
         "digest": model.digest(),
-        "architecture": getattr(model, "architecture", None),
-        "parameters": getattr(model, "parameters", None),
+        "architecture": info.architecture,
+        "parameters": info.parameters,
         "classes": model.classes,
         "access": model.access.name.lower(),
-    } | ({"served": served} if served else {})
+    } | ({"served": dict(info.server.served)} if info.server else {})
 
 
 def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model) -> str:

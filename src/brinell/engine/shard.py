@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -225,8 +225,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
 
 def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
     """The model's own session (evaluation mode, device) where it has one."""
-    own: Callable[[torch.device], AbstractContextManager[None]] | None = getattr(model, "session", None)
-    return nullcontext() if own is None else own(device)
+    return model.info.session(device)
 
 
 def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:

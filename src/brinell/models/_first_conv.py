@@ -96,7 +96,7 @@ class _Attached(torch.autograd.Function):
         return grad, input_gradient(grad, weight, *ctx.how), None, None, None
 
 
-class FastStem(TorchFunctionMode):
+class FastGradient(TorchFunctionMode):
     """While it is on, convolutions that pay get their way back to the input from `input_gradient`; weights keep their own."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -15,10 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.model import Access
-from brinell.datasets._arrays import space
-from brinell.models import _first_conv as stems
-from brinell.models._first_conv import FastStem
+from brinell.core.model import Access, ModelInfo
+from brinell.models import _first_conv as first_conv
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Foolbox's words: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse `flip_axis`."""
@@ -62,22 +60,27 @@ class TorchModel:
         architecture: str = "",
     ) -> None:
         self.module, self.domain, self.name = module, domain, name
-        self.architecture = architecture or type(module).__name__
-        """What the network is, in a word."""
+        self._architecture = architecture or type(module).__name__
         self._preprocessing, self._bounds, self._code = dict(preprocessing or {}), bounds, code
         self._flip: int | None = self._preprocessing.get("flip_axis")
         self._scale, self._shift = affine(domain, self._preprocessing, bounds)
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._open = 0
-        self._channels_last = self._stem = False
+        self._channels_last = self._first_conv = False
         first = next((p for p in module.parameters() if p.is_floating_point()), None)
         self._dtype = torch.float32 if first is None else first.dtype
         self.classes: int = self.probe() if classes is None else classes
 
     @property
-    def parameters(self) -> int:
-        """How many numbers were learnt."""
-        return sum(p.numel() for p in self.module.parameters())
+    def info(self) -> ModelInfo:
+        """Architecture and number of parameters; also features, a session, and gradients in bf16."""
+        return ModelInfo(
+            architecture=self._architecture,
+            parameters=sum(p.numel() for p in self.module.parameters()),
+            bf16=True,
+            features=self.features,
+            session=self.session,
+        )
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs within the bounds to (n, classes) logits, differentiable.
@@ -101,7 +104,7 @@ class TorchModel:
         if self._dtype != x.dtype:
             answer: Tensor = self.module(x.to(self._dtype))
             return answer.float()
-        with FastStem() if self._stem and x.requires_grad and x.device.type == "cpu" else nullcontext():
+        with first_conv.FastGradient() if self._first_conv and x.requires_grad and x.device.type == "cpu" else nullcontext():
             logits: Tensor = self.module(x)
         return logits
 
@@ -148,7 +151,7 @@ class TorchModel:
             raise RequestError(
                 f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) logits"
             )
-        self._stem = calls.stem
+        self._first_conv = calls.first_conv
         if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
             self._channels_last = self._takes_channels_last(device)
         return answer.shape[1]
@@ -193,7 +196,7 @@ class TorchModel:
     def digest(self) -> str:
         """Hash of structure, source of the module's classes, every parameter and buffer, and preprocessing; always made anew."""
         hashed = hashlib.blake2b(digest_size=16)
-        for text in (_structure(self.module), self._code, repr(self._preprocessing), repr(self._bounds), space(self.domain)):
+        for text in (_structure(self.module), self._code, repr(self._preprocessing), repr(self._bounds), self.domain.text()):
             hashed.update(text.encode() + b"\0")
         for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
             hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
@@ -202,18 +205,18 @@ class TorchModel:
 
 
 class _Calls(TorchFunctionMode):
-    """Counts what a module calls by the two names that decide about the layout in memory, and looks for a stem."""
+    """Counts what a module calls by the two names that decide about the layout in memory, and notes whether `first_conv` has a faster gradient."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv2d = self.max_pool2d = 0
-        self.stem = False
+        self.first_conv = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         self.conv2d += name == "conv2d"
         self.max_pool2d += name == "max_pool2d"
-        self.stem = self.stem or stems.called(func, args, kwargs) is not None
+        self.first_conv = self.first_conv or first_conv.called(func, args, kwargs) is not None
         return func(*args, **(kwargs or {}))
 
 

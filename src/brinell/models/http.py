@@ -19,12 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Remark
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo, Remark
 from brinell.core.streams import Streams
-from brinell.datasets._arrays import space
 from brinell.models._answers import are_probabilities, of_labels, of_probabilities
 from brinell.models._channel import Channel, Patience, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, sides, slots
@@ -143,13 +141,10 @@ class RemoteModel:
     the server answers others; where it does not, UnreachableError.
     """
 
-    remote = True
-    """Whether it may be exchanged while it is being audited, so that its first answers are asked for again at the end."""
-
     def __init__(self, domain: Domain, *, name: str, url: str, channel: Channel, form: Form) -> None:
         self.domain, self.name, self.url, self.form = domain, name, url, form
         self._channel = channel
-        self.architecture: str | None = None
+        self.info = ModelInfo(session=self.session, server=self)
         self.served: dict[str, Any] = {}
         """What was learned of the server, for the manifest."""
         self.notes: list[Remark] = []
@@ -205,7 +200,7 @@ class RemoteModel:
         """
         form = self.form
         how = [form.slot, form.output, form.layout, form.scale.tolist(), form.shift.tolist(), form.answers, form.classes]
-        told = [self.url, space(self.domain), self.architecture, self.served["versions"], *how]
+        told = [self.url, self.domain.text(), self.info.architecture, self.served["versions"], *how]
         return hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
 
     def remarks(self) -> Sequence[Remark]:
@@ -381,7 +376,7 @@ def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> Remot
     except RejectedError as error:
         raise ModelError(f"model {model.name} answers what cannot be judged: {error}") from None
     slot = model.form.slot
-    model.architecture = str(metadata.get("platform") or "") or None
+    model.info = replace(model.info, architecture=str(metadata.get("platform") or "") or None)
     model.served = {
         "encoding": "binary" if model.form.binary else "json",
         "answers": kind,

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.core.streams import Streams
-from brinell.datasets._arrays import Layout, space
 from brinell.models import _answers as answers
 
 __all__ = ["Onnx"]
@@ -28,6 +27,7 @@ PROBES = 8
 """Random inputs by which logits and probabilities are told apart."""
 
 Answers = Literal["logits", "probabilities"]
+Layout = Literal["first", "last"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class OnnxModel:
     """
 
     access = Access.SCORES
-    architecture = "ONNX"
+    info = ModelInfo(architecture="ONNX")
 
     def __init__(self, session: Any, domain: Domain, options: Onnx, digest: str, name: str) -> None:
         self.domain, self.name, self._session, self._digest = domain, name, session, digest
@@ -110,7 +110,7 @@ class OnnxModel:
     def digest(self) -> str:
         """Hash of the file, of how it is asked, and of the domain."""
         text = f"{self._digest} {self._output} {self._probabilities} {self._last} {self._options.mean} {self._options.std}"
-        return hashlib.blake2b(f"{text} {space(self.domain)}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(f"{text} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
     def _given(self, x: Tensor) -> np.ndarray[Any, Any]:
         """Inputs as the file takes them."""

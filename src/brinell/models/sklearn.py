@@ -19,8 +19,7 @@ from torch import Tensor
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.model import Access
-from brinell.datasets._arrays import space
+from brinell.core.model import Access, ModelInfo
 from brinell.models import _answers as answers
 
 __all__ = ["Sklearn"]
@@ -78,10 +77,9 @@ class SklearnModel:
         self._estimator = estimator
         self._method: Callable[[Any], Any] = getattr(estimator, METHODS[asked])
         self.access = Access.LABELS if asked == "labels" else Access.SCORES
-        self.class_names = tuple(_text(name) for name in estimator.classes_)
-        """The classes in the order of the scores."""
-        self.classes = len(self.class_names)
-        self.architecture = type(estimator).__name__
+        names = tuple(_text(name) for name in estimator.classes_)
+        self.classes = len(names)
+        self.info = ModelInfo(class_names=names, architecture=type(estimator).__name__)
         self._frame = _frame(estimator, domain, name)
 
     def predict(self, x: Tensor) -> Tensor:
@@ -127,7 +125,7 @@ class SklearnModel:
 
     def digest(self) -> str:
         """Hash of the file, of what is asked for, and of how inputs are given."""
-        return hashlib.blake2b(f"{self._digest} {self._asked} {space(self.domain)}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(f"{self._digest} {self._asked} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
 
 def _load(file: Path, trusted: tuple[str, ...]) -> Any:

@@ -23,7 +23,7 @@ def now() -> str:
 
 def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
     """What was run on: the first `n` samples of a data set, and where its inputs live."""
-    sampling = getattr(dataset, "sampling", None)
+    info = dataset.info
     return {
         "spec": spec,
         "name": dataset.name,
@@ -31,15 +31,15 @@ def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
         "n": n,
         "total": len(dataset),
         "domain": dataset.domain.facts(),
-        "sampling": None if sampling is None else asdict(sampling),
+        "sampling": None if info.sampling is None else asdict(info.sampling),
         "classes": list(dataset.classes),
-        "notes": list(getattr(dataset, "notes", ())),
+        "notes": list(info.notes),
     }
 
 
 def left_out(dataset: Dataset) -> list[dict[str, Any]]:
     """What a data set could not read and went on without, as warnings of the run."""
-    return [{"code": one.code, "model": None, "text": one.text} for one in getattr(dataset, "remarks", ())]
+    return [{"code": one.code, "model": None, "text": one.text} for one in dataset.info.remarks]
 
 
 def versions() -> dict[str, str | None]:

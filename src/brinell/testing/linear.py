@@ -8,7 +8,7 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain, Kind
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.core.streams import Streams
 
 SHAPES: dict[Kind, tuple[int, ...]] = {"image": (3, 6, 6), "signal": (2, 30), "video": (1, 4, 5, 5), "vector": (40,)}
@@ -30,6 +30,7 @@ class LinearModel:
     """
 
     name = "linear"
+    info = ModelInfo()
 
     def __init__(self, weight: Tensor, bias: Tensor, domain: Domain, access: Access = Access.GRADIENTS) -> None:
         self.weight, self.bias, self.domain, self.access = weight, bias, domain, access

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from brinell.core.contracts import Dataset
+from brinell.core.contracts import Dataset, complete
 from brinell.core.errors import ContractError
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
@@ -59,6 +59,7 @@ def check_dataset(dataset: Dataset) -> None:
     Raises:
         ContractError: the first rule that is broken.
     """
+    complete(Dataset, dataset)
     labels, domain = dataset.labels(), dataset.domain
 
     def demand(holds: bool, rule: str) -> None:
@@ -87,6 +88,7 @@ def check_model(model: Model) -> None:
         if not holds:
             raise ContractError(f"model {model.name} {rule}")
 
+    complete(Model, model)
     low, high = model.domain.bounds()
     x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*model.domain.shape)
     before, shown = model.digest(), x.clone()

@@ -6,7 +6,7 @@ threat is attacked anew by `studies.detection.adaptive`, which looks for a wrong
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,28 +35,26 @@ Array = np.ndarray[Any, Any]
 CHUNK = 256
 
 
-@dataclass
 class _Counted:
-    """A model that counts what it is asked."""
+    """A model that counts the inputs that it is shown.
 
-    model: Model
-    forwards: int = 0
+    Args:
+        model: the model.
+    """
 
-    def __post_init__(self) -> None:
-        if hasattr(self.model, "features"):
-            self.features = self._features
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
+    def __init__(self, model: Model) -> None:
+        self.model, self.forwards = model, 0
+        self.name, self.domain, self.classes, self.access = model.name, model.domain, model.classes, model.access
+        self.digest, features = model.digest, model.info.features
+        self.info = replace(model.info, features=features and (lambda x: self._count(features, x)))
 
     def predict(self, x: Tensor) -> Tensor:
-        self.forwards += len(x)
-        return self.model.predict(x)
+        """(n, *shape) inputs to (n, classes) logits."""
+        return self._count(self.model.predict, x)
 
-    def _features(self, x: Tensor) -> Tensor:
+    def _count(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         self.forwards += len(x)
-        shown: Tensor = self.model.features(x)  # type: ignore[attr-defined]
-        return shown
+        return function(x)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import space
 from brinell.studies.unrestricted.networks import Classifier, Generator, fits
 
 FORMAT = 1
@@ -54,7 +53,7 @@ class Kept:
 
     def digest(self) -> str:
         """A hash of all that its drawings and answers depend on."""
-        hashed = hashlib.blake2b(f"{FORMAT} {space(self.domain)}".encode(), digest_size=16)
+        hashed = hashlib.blake2b(f"{FORMAT} {self.domain.text()}".encode(), digest_size=16)
         for module in (self.generator, self.classifier):
             for name, value in module.state_dict().items():
                 hashed.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
@@ -66,7 +65,7 @@ class Kept:
         Raises:
             RequestError: other shapes, bounds, or number of classes.
         """
-        if space(domain) != space(self.domain) or classes != len(self.classes):
+        if domain.text() != self.domain.text() or classes != len(self.classes):
             raise RequestError(
                 f"the generator draws {self.domain.kind}s of shape {self.domain.shape} in {len(self.classes)} classes, and the "
                 f"data holds {domain.kind}s of shape {domain.shape} in {classes}, or other bounds: train one on this data"
