@@ -79,6 +79,7 @@ def audit(
     norm: str = "linf",
     eps: str | None = None,
     attack: tuple[str, ...] | str | None = None,
+    targeted: str | None = None,
     samples: int | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -100,6 +101,8 @@ def audit(
         norm: distance in which eps is measured, `linf` or `l2`.
         eps: budgets as text: `8/255`, a list, or a range `from:to:points`; none means the field's usual ones for images.
         attack: attacks in order; none means APGD on cross-entropy, then on the difference of logits ratio.
+        targeted: the class that attacks aim at: a class by name or number, `least-likely` or `random`; samples of that class are
+            left out. None: any wrong class counts.
         samples: how many samples, from the first; none means 1000, or all where there are fewer.
         seed: seed of every random number.
         batch_size: the most inputs shown to the model at once.
@@ -125,6 +128,7 @@ def audit(
         norm=norm,
         eps=eps,
         attack=(attack,) if isinstance(attack, str) else attack or ("fast",),
+        targeted=targeted,
         samples=samples,
         seed=seed,
         batch_size=batch_size,

@@ -53,6 +53,7 @@ def group_of(n):
     x = torch.full((n, *VECTOR.shape), 0.3)
     return Group(
         sample_id=np.arange(n),
+        target=None,
         label=zeros,
         clean_pred=zeros,
         clean_confidence=np.ones(n, np.float32),

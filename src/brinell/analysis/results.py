@@ -158,6 +158,8 @@ class ModelResult(Result):
     """Name of the model in the run."""
     distance: str
     """Norm in which eps is measured."""
+    criterion: str
+    """What counts as adversarial: misclassified, or targeted at CLASS, least-likely or random."""
     eps: list[float]
     """Budgets, ascending."""
     eps_text: list[str]

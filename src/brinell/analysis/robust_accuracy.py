@@ -73,6 +73,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         run=run,
         model=model,
         distance=str(manifest["distance"]),
+        criterion=criterion(manifest),
         eps=eps,
         eps_text=[str(text) for text in manifest["eps_text"]],
         n=n,
@@ -200,7 +201,9 @@ def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
         One rate per budget, over the same samples as `worst`.
     """
     mine = (records.model == cells.model) & (records.outcome == Outcome.FOOLED.value)
-    rows = np.flatnonzero(mine & np.ma.filled(records.stored_pred != records.label, False))
+    seen, aimed = np.ma.getdata(records.stored_pred), ~np.ma.getmaskarray(records.target)
+    meets = np.where(aimed, seen == np.ma.getdata(records.target), seen != records.label)
+    rows = np.flatnonzero(mine & ~np.ma.getmaskarray(records.stored_pred) & meets)
     within = np.ma.filled(records.stored_within[rows], False)
     # A find that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
     size = _size(records, rows, str(manifest["distance"])) + rounding(manifest)
@@ -211,6 +214,12 @@ def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     broken = survives | (cells.clean == WRONG)[:, None]
     stored = np.where(worst == UNJUDGED, UNJUDGED, np.where(broken, WRONG, RIGHT))
     return rates(stored, [float(e) for e in cells.eps], unseen)
+
+
+def criterion(manifest: Mapping[str, Any]) -> str:
+    """What counts as adversarial in a run, in a few words."""
+    kept = manifest.get("criterion", {"name": "misclassified"})
+    return f"targeted at {kept['towards']}" if "towards" in kept else str(kept["name"])
 
 
 def rounding(manifest: Mapping[str, Any]) -> float:

@@ -41,7 +41,9 @@ def audit(
 
 def _show_result(result: Any, report: Path) -> None:
     for model in result.models:
-        show(f"{model.model}: {model.n} samples, {model.distance}, worst case over {', '.join(s.attack for s in model.stages)}")
+        aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
+        stages = ", ".join(stage.attack for stage in model.stages)
+        show(f"{model.model}: {model.n} samples, {model.distance}{aimed}, worst case over {stages}")
         show(f"  {'eps':>9}   accuracy   95 % interval     held    weakest class")
         names = {one.class_: one.name for one in model.per_class}
         for at, (text, rate) in enumerate(zip(model.eps_text, model.robust_accuracy, strict=True)):

@@ -52,6 +52,9 @@ class Records:
     model: np.ndarray[Any, Any] = _column("string", "name of the model in the run")
     sample_id: np.ndarray[Any, Any] = _column("int64", "position of the sample in the data")
     label: np.ndarray[Any, Any] = _column("int32", "true class")
+    target: np.ndarray[Any, Any] = _column(
+        "int32", "target class of a targeted attack; null where any wrong class counts", null=True
+    )
     clean_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the untouched input; -1 where the model fails on it")
     clean_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class")
     attack: np.ndarray[Any, Any] = _column("string", "the stage's name, or `clean` for the first check")

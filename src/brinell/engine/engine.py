@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.checks import Code
 from brinell.core.contracts import Filed, Remark
@@ -32,7 +31,7 @@ from brinell.engine.cascade import Stage
 from brinell.engine.checks import MASKING, SAMPLES, Looked, check_answers, look
 from brinell.engine.hashing import cell
 from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
-from brinell.engine.shard import Group, Setting, predict
+from brinell.engine.shard import Group, Setting, criterion_of, null_or, predict
 from brinell.engine.state import State
 from brinell.store import rows, tables
 from brinell.store.run import Run, closest_units, telling_units
@@ -179,6 +178,7 @@ class ModelAudit:
         self.run.drop_units(key)
         records = self.run.part(key)
         return State(
+            target=None if self.plan.targeting is None else np.ma.getdata(records.target),
             clean_pred=records.clean_pred,
             clean_confidence=records.clean_confidence,
             correct=records.outcome == Outcome.CORRECT,
@@ -195,12 +195,16 @@ class ModelAudit:
         check_answers(logits, self.model)
         self.progress.passes(len(at) * self.plan.eot, 0)
         confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
-        lead = losses.margin(logits, torch.as_tensor(self.plan.labels[at], device=logits.device))
+        targets = self._targets(at, logits)
+        margin = criterion_of(targets, logits.device).margin(
+            logits, torch.as_tensor(self.plan.labels[at], device=logits.device), logits
+        )
         return rows.build(
             len(at),
             model=self.source.name,
             sample_id=self.plan.ids[at],
             label=self.plan.labels[at],
+            target=null_or(targets, np.arange(len(at))),
             clean_pred=pred,
             clean_confidence=confidence,
             attack=CLEAN,
@@ -208,10 +212,19 @@ class ModelAudit:
             eps=0.0,
             radius=0.0,
             outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
-            best_margin=lead.cpu().numpy(),
+            best_margin=margin.cpu().numpy(),
             forwards=self.plan.eot,
             seconds=(time.perf_counter() - started) / len(at),
         )
+
+    def _targets(self, at: Array, logits: Tensor) -> Array | None:
+        """(n,) target classes; None where any wrong class counts."""
+        if self.plan.targeting is None:
+            return None
+        ids = torch.as_tensor(self.plan.ids[at], device=logits.device)
+        labels = torch.as_tensor(self.plan.labels[at], device=logits.device)
+        drawn = self.plan.targeting.classes(logits, labels, Streams.of(self.plan.request.seed, ids))
+        return np.asarray(drawn.cpu().numpy())
 
     def _unchecked(self, at: int, error: SampleError) -> Records:
         """The row of a sample that the model fails on in the first check."""
@@ -384,6 +397,7 @@ class ModelAudit:
         return Group(
             sample_id=self.plan.ids[at],
             label=self.plan.labels[at],
+            target=None if state.target is None else state.target[at],
             clean_pred=state.clean_pred[at],
             clean_confidence=state.clean_confidence[at],
             level=level,
@@ -414,6 +428,7 @@ class ModelAudit:
             model=self.source.name,
             sample_id=plan.ids[at],
             label=plan.labels[at],
+            target=null_or(state.target, at),
             clean_pred=state.clean_pred[at],
             clean_confidence=state.clean_confidence[at],
             attack=stage.name,
@@ -455,6 +470,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
         data=plan.data_digest,
         samples=len(plan.ids),
         domain=list(domain.facts().values()),
+        targeted=plan.request.targeted,
         **more,
     )
 

@@ -18,6 +18,7 @@ from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.request import Request
+from brinell.engine.targeting import Targeting, others, targeting
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
@@ -50,6 +51,8 @@ class Plan:
     """(n,) int64: the samples, as positions in the data set."""
     labels: Array
     """(n,) int64: their labels."""
+    targeting: Targeting | None
+    """How target classes are chosen; None where any wrong class counts."""
     budgets: Budgets
     units: Array
     """(n,) float64: what the budgets of each sample are multiples of: 1, or its recommended eps."""
@@ -116,19 +119,25 @@ def make_plan(
         if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
             stage.attack.check(dataset.domain.free)
     labels, n = dataset.labels(), sample_count(request, dataset)
+    towards = targeting(request.targeted, tuple(dataset.classes))
+    ids = others(np.asarray(labels[:n]), towards)
     gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
     budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(n), None)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
-    fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision
+    fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
+    if towards is not None:
+        for source in sources:
+            towards.check(source.name, source.facts["classes"])
     return Plan(
         request=request,
         dataset=dataset,
         data_digest=dataset.digest(),
-        ids=np.arange(n, dtype=np.int64),
-        labels=np.asarray(labels[:n], dtype=np.int64),
+        ids=ids,
+        labels=np.asarray(labels, dtype=np.int64)[ids],
+        targeting=towards,
         budgets=budgets,
-        units=units,
+        units=units[ids],
         recommended=about,
         distance=distance,
         stages=stages,
@@ -236,6 +245,7 @@ def _describe(
     distance: Distance,
     stages: tuple[Stage, ...],
     precision: Precision,
+    targeted: bool,
 ) -> ModelSource:
     model: Model = complete(Model, opener())
     check_classes(model, labels, classes)
@@ -245,7 +255,7 @@ def _describe(
     skipped: dict[str, str] = {}
     for stage in stages:
         alone = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
-        if reason := _misfit(stage, model, distance) or (ALONE if alone else ""):
+        if reason := _misfit(stage, model, distance, targeted=targeted) or (ALONE if alone else ""):
             skipped[stage.name] = reason
     if len(skipped) == len(stages):
         raise RequestError(_nothing_runs(stages, skipped, model))
@@ -305,11 +315,13 @@ def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Mod
     return f"{line}: ask for --attack black-box, which needs scores only"
 
 
-def _misfit(stage: Stage, model: Model, distance: Distance) -> str:
+def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
     """Why a stage cannot run, or nothing."""
     attack = stage.attack
     if attack.access > model.access:
         return f"it needs {attack.access.name.lower()}, and the model gives {model.access.name.lower()} only"
+    if targeted and not attack.targeted:
+        return "it cannot be led to a target class"
     if distance.name not in attack.distances:
         return f"it works in {', '.join(sorted(attack.distances))}, not in {distance.name}"
     if model.domain.kind not in attack.domains:

@@ -35,6 +35,9 @@ class Request(BaseRequest):
     attack: tuple[str, ...] = ("fast",)
     """An attack, such as apgd-ce or pgd?steps=50&restarts=3. Attacks run in the order given, each on the samples that are still
     robust."""
+    targeted: str | None = None
+    """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
+    Default: untargeted, any wrong class counts."""
     samples: int | None = Field(default=None, ge=1)
     """The number of samples, counted from the first. Default: 1000, or all where there are fewer."""
     seed: int = Field(default=0, ge=0)

@@ -11,7 +11,7 @@ from brinell.core.checks import Code
 from brinell.core.errors import SampleError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
-from brinell.engine.shard import Group, Result, Setting, joined, predict, run_unit
+from brinell.engine.shard import Group, Result, Setting, joined, null_or, predict, run_unit
 from brinell.store import rows
 
 Array = np.ndarray[Any, Any]
@@ -50,6 +50,7 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
             model=setting.name,
             sample_id=one.sample_id,
             label=one.label,
+            target=null_or(one.target, np.arange(len(one.label))),
             clean_pred=one.clean_pred,
             clean_confidence=one.clean_confidence,
             attack=setting.stage.name,

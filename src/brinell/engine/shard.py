@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core import losses, norms
+from brinell.core import norms
 from brinell.core.batch import Batch
 from brinell.core.contracts import Extras, Remark
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT, Precision
 from brinell.core.errors import ContractError
@@ -52,6 +53,8 @@ class Group:
 
     sample_id: Array
     label: Array
+    target: Array | None
+    """(n,) target classes; None where any wrong class counts."""
     clean_pred: Array
     clean_confidence: Array
     level: Array
@@ -65,9 +68,15 @@ class Group:
         """(len(at),) float64: the budget of some samples in the units of the data."""
         return np.asarray(levels[level] * self.unit[at])
 
+    @property
+    def criterion(self) -> Criterion:
+        """What counts as adversarial, aligned with the samples."""
+        return criterion_of(self.target, self.x.device)
+
     def select(self, at: Array) -> "Group":
         """The samples at some positions."""
-        rest = {one.name: getattr(self, one.name)[at] for one in fields(self) if one.name != "x"}
+        rest: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "x"}
+        rest = {name: None if column is None else column[at] for name, column in rest.items()}
         return Group(x=self.x[torch.as_tensor(at, device=self.x.device)], **rest)
 
 
@@ -104,7 +113,10 @@ def run_unit(setting: Setting, group: Group) -> Result:
     levels = torch.as_tensor(group.unit[:, None] * setting.levels, dtype=torch.float32, device=device)
     batch = Batch(ids=torch.arange(len(group.x), device=device), x=group.x, y=torch.as_tensor(group.label, device=device).long())
     threat = Threat(
-        distance=setting.distance, eps=_at(levels, torch.as_tensor(group.level, device=device)), domain=setting.domain
+        distance=setting.distance,
+        eps=_at(levels, torch.as_tensor(group.level, device=device)),
+        domain=setting.domain,
+        criterion=group.criterion,
     )
     minimal = setting.stage.attack.family == "minimal"
     ledger = Ledger(
@@ -206,7 +218,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     columns = {
         "adv_pred": pred,
         "adv_confidence": confidence,
-        "adv_margin": losses.margin(logits, y) if len(y) else confidence,
+        "adv_margin": group.criterion.select(at).margin(logits, y, x) if len(y) else confidence,
         "linf": norms.linf(x - x0) if len(y) else confidence,
         "l2": norms.l2(x - x0),
         "l1": norms.l1(x - x0),
@@ -221,6 +233,16 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     return {name: value.cpu().numpy() for name, value in columns.items()} | {
         "judge_forwards": np.full(len(fooled), (1 + again) * eot)
     }
+
+
+def criterion_of(target: Array | None, device: torch.device) -> Criterion:
+    """The criterion of samples with these target classes (n,), or without any."""
+    return MISCLASSIFIED if target is None else Targeted(torch.as_tensor(target, device=device).long())
+
+
+def null_or(column: Array | None, at: Array) -> Array:
+    """Rows of a column that may be null throughout."""
+    return np.ma.MaskedArray(np.zeros(len(at), np.int32), mask=True) if column is None else np.asarray(column)[at]
 
 
 def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
@@ -264,6 +286,7 @@ def _write(
             model=setting.name,
             sample_id=group.sample_id[at],
             label=group.label[at],
+            target=null_or(group.target, at),
             clean_pred=group.clean_pred[at],
             clean_confidence=group.clean_confidence[at],
             attack=setting.stage.name,

@@ -12,6 +12,8 @@ Array = np.ndarray[Any, Any]
 class State:
     """Where each sample of a model stands; arrays of length n, in the order of the plan's ids."""
 
+    target: Array | None
+    """(n,) target classes; None where any wrong class counts."""
     clean_pred: Array
     clean_confidence: Array
     correct: Array

@@ -14,11 +14,13 @@ from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
+from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
 from brinell.engine.cascade import Stage
 from brinell.engine.engine import clean_cell, stage_cell
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import session
+from brinell.engine.targeting import LEAST_LIKELY
 from brinell.store.run import Run
 
 Array = np.ndarray[Any, Any]
@@ -142,7 +144,27 @@ class Verification:
             self.predictions += len(rows)
             self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
             wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
+            self._targets(source, model, records, rows)
         self._note(f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong)
+
+    def _targets(self, source: ModelSource, model: Model, records: Records, rows: Array) -> None:
+        """Whether the target classes are those that the request asks for."""
+        if self.plan.targeting is None:
+            return
+        ids, claimed = records.sample_id[rows], np.ma.getdata(records.target)[rows]
+        if self.plan.targeting.text == LEAST_LIKELY:
+            # Another class that is less likely by more than rounding and chance.
+            x = self._inputs(ids)
+            with torch.no_grad():
+                mean = EOT(model, self.plan.eot, self.plan.request.batch_size).every(x).mean(0)
+            own = mean.gather(1, torch.as_tensor(claimed, device=x.device).long()[:, None])[:, 0]
+            wrong = (own - mean.amin(1) > ROUNDING * mean.abs().amax(1)).cpu().numpy() & (self.plan.eot == 1)
+        else:
+            streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids))
+            labels = torch.as_tensor(records.label[rows]).long()
+            asked = self.plan.targeting.classes(torch.zeros(len(ids), model.classes), labels, streams)
+            wrong = asked.numpy() != claimed
+        self._note(f"{source.name} clean", "the target class is not the one that the request asks for", ids[wrong].tolist())
 
     def _inputs(self, ids: Array) -> Tensor:
         return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
@@ -205,8 +227,12 @@ class Verification:
             measured, recorded = getattr(norms, name)(x - x0), np.asarray(getattr(records, name)[rows])
             close = np.isclose(measured.cpu().numpy(), recorded, rtol=1e-4, atol=domain.slack)
             claim(torch.as_tensor(close), f"the stored input has another {name} than the record says")
-        lead, _, chance = self._lead(model, x, records.label[rows], eot)
-        claim(lead > -chance, "the model is right on the stored input")
+        if self.plan.targeting is None:
+            lead, _, chance = self._lead(model, x, records.label[rows], eot)
+            claim(lead > -chance, "the model is right on the stored input")
+        else:
+            lead, rounding, chance = self._lead(model, x, np.ma.getdata(records.target)[rows], eot)
+            claim(lead <= rounding + chance, "the model does not see the target class in the stored input")
         lead, rounding, chance = self._lead(model, domain.round(x), records.stored_pred[rows], eot)
         claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, SCHEMA_VERSION
 from brinell.core.version import VERSION
@@ -108,6 +109,7 @@ def _manifest(plan: Plan, command: str, before: dict[str, Any]) -> dict[str, Any
             {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
             for model in plan.models
         ],
+        "criterion": MISCLASSIFIED.about() if plan.targeting is None else plan.targeting.about(),
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),
         "eps_text": list(plan.budgets.texts),

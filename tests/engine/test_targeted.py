@@ -1,0 +1,95 @@
+"""`--targeted`: from the request to the records, and what verification says of them."""
+
+import numpy as np
+import pytest
+import torch
+
+import brinell
+from _helpers import Recorder, audited, plan_of
+from brinell.core.errors import RequestError
+from brinell.core.record import CLEAN, Outcome
+from brinell.datasets._memory import ArrayDataset
+from brinell.store.run import Run
+
+X = np.array([[0.50, 0.5], [0.45, 0.5], [0.55, 0.5], [0.1, 0.5]], dtype=np.float32)
+Y = np.array([1, 1, 1, 0])
+
+
+def bands(x):
+    """Class 0 below 0.3, class 1 from there to 0.7, class 2 above: Linf distances can be read off the first value."""
+    at = x.flatten(1)[:, 0]
+    return 20 * torch.stack([0.3 - at, torch.minimum(at - 0.3, 0.7 - at), at - 0.7], 1)
+
+
+def net():
+    return Recorder(bands, classes=3)
+
+
+def outcomes(run, eps):
+    records = run.records()
+    rows = (records.attack != CLEAN) & np.isclose(records.eps, eps)
+    return dict(zip(records.sample_id[rows].tolist(), records.outcome[rows].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("attack", ["pgd?steps=20&random_start=false", "apgd-ce?steps=20", "fab?steps=20", "square?steps=200"])
+def test_only_the_target_class_counts(tmp_path, attack):
+    """From 0.5 both neighbours are 0.2 away: at 0.21 class 2 is reached, from 0.45 class 0 alone is."""
+    run = audited(tmp_path / "run", net(), X, Y, attack=(attack,), eps="0.21", targeted="2")
+    assert outcomes(run, 0.21) == {0: "fooled", 1: "survived", 2: "fooled", 3: "survived"}
+    records = run.records()
+    found = records.outcome == Outcome.FOOLED
+    assert (records.adv_pred[found] == 2).all() and (records.target == 2).all() and (records.adv_margin[found] > 0).all()
+    untargeted = audited(tmp_path / "untargeted", net(), X, Y, attack=(attack,), eps="0.21")
+    assert set(outcomes(untargeted, 0.21).values()) == {"fooled"} or attack.startswith("square")
+    assert run.manifest["criterion"] == {"name": "targeted", "towards": "2"}
+
+
+def test_samples_of_the_target_class_are_left_out(tmp_path):
+    run = audited(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="0")
+    records = run.records()
+    assert set(records.sample_id.tolist()) == {0, 1, 2} and (records.target == 0).all()
+
+
+def test_each_sample_has_its_least_likely_class(tmp_path):
+    run = audited(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="least-likely")
+    records = run.records()
+    clean = records.attack == CLEAN
+    assert records.target[clean].tolist() == bands(torch.as_tensor(X)).argmin(1).tolist()
+
+
+def test_a_random_class_is_never_the_true_one_and_the_same_again(tmp_path):
+    x, y = np.repeat(X[:1], 40, axis=0), np.ones(40, dtype=np.int64)
+    run = audited(tmp_path / "run", net(), x, y, attack=("fgsm",), eps="0.1", targeted="random")
+    clean = run.records().target[run.records().attack == CLEAN]
+    assert set(clean.tolist()) == {0, 2}
+    again = audited(tmp_path / "again", net(), x, y, attack=("fgsm",), eps="0.1", targeted="random", batch_size=7)
+    assert again.records().target[again.records().attack == CLEAN].tolist() == clean.tolist()
+
+
+@pytest.mark.parametrize("targeted", ["2", "least-likely", "random"])
+def test_verification_judges_by_the_target_class(tmp_path, targeted):
+    audited(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.25", targeted=targeted)
+    data = ArrayDataset(X, Y, domain=net().domain)
+    assert brinell.verify(tmp_path / "run", net(), data).passed
+    inverted = Recorder(lambda x: bands(x)[:, [2, 1, 0]], classes=3)
+    inverted.digest = net().digest
+    assert not brinell.verify(tmp_path / "run", inverted, data).passed
+
+
+def test_an_attack_that_cannot_be_led_is_named(tmp_path):
+    plan = plan_of(net(), X, Y, attack=("hop-skip-jump", "pgd"), eps="0.2", targeted="2")
+    assert plan.models[0].skipped == {"hop-skip-jump": "it cannot be led to a target class"}
+
+
+@pytest.mark.parametrize("targeted", ["3", "seven", "least"])
+def test_a_class_that_there_is_not_is_refused(targeted):
+    with pytest.raises(RequestError, match="there is no target class"):
+        plan_of(net(), X, Y, eps="0.2", targeted=targeted)
+
+
+def test_the_summary_says_towards_what(tmp_path):
+    data = ArrayDataset(X, Y, domain=net().domain)
+    result = brinell.audit(net(), data, eps="0.21", attack="pgd", targeted="2", out=tmp_path / "run")
+    assert result.models[0].criterion == "targeted at 2" and result.models[0].n == 4
+    assert "targeted" in (tmp_path / "run" / "report.html").read_text()
+    assert Run.open(tmp_path / "run").manifest["request"]["targeted"] == "2"
