@@ -40,7 +40,7 @@ def test_only_the_target_class_counts(tmp_path, attack):
     found = records.outcome == Outcome.FOOLED
     assert (records.adv_pred[found] == 2).all() and (records.target == 2).all() and (records.adv_margin[found] > 0).all()
     untargeted = audited(tmp_path / "untargeted", net(), X, Y, attack=(attack,), eps="0.21")
-    assert set(outcomes(untargeted, 0.21).values()) == {"fooled"} or attack.startswith("square")
+    assert outcomes(untargeted, 0.21)[1] == "fooled", "untargeted, the nearer class 0 counts as well"
     assert run.manifest["criterion"] == {"name": "targeted", "towards": "2"}
 
 
