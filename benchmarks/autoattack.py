@@ -161,8 +161,11 @@ def main() -> None:
         ["python benchmarks/autoattack.py --reference CHECKOUT --subjects", *options.subjects, "--cascades", *options.cascades]
         + [*given, f"--samples {options.samples} --seeds", *map(str, options.seeds)]
     )
-    columns = "network,eps,cascade,seed,robust,only ours held,only reference held,forwards,backwards,cpu s,time".split(",")
-    table = measure.Table("Our cascades beside the reference AutoAttack", told, columns, "Time is ours over the reference's.")
+    columns = "network,eps,cascade,seed,robust,robust for ours alone,robust for the reference alone"
+    columns += ",forwards,backwards,cpu s,time"
+    table = measure.Table(
+        "Our cascades beside the reference AutoAttack", told, columns.split(","), "Time is ours over the reference's."
+    )
     steps = []
     for name in options.subjects:
         one = measure.subject(name)

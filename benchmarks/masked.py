@@ -2,9 +2,11 @@
 
     python benchmarks/masked.py [--samples 100] [--defences quantised wiggly ...] [--subjects cnn4_pgd resnet4b]
 
-Each defence is planted in a network of the shared data, its weights as they are; `none` is the network itself. `only fast held`
-lists the samples that the standard cascade broke and the fast one did not; `signs` are the warnings of the fast run: after one
-that gradients mislead, the fast cascade spends the full budget. The defences make no network robust; they make attacks fail.
+Each defence is planted in a network of the shared data, its weights as they are; `none` is the
+network itself. `robust for fast alone` lists the samples that the standard cascade broke and the
+fast one did not; `failed checks` are those of the fast run: where one says that gradients mislead,
+the fast cascade spends the full budget. The defences make no network robust; they make attacks
+fail.
 """
 
 import argparse
@@ -75,9 +77,10 @@ def main() -> None:
     told = (
         f"python benchmarks/masked.py --subjects {' '.join(options.subjects)} --norm {options.norm} --samples {options.samples}"
     )
-    columns = "network,eps,defence,clean,standard,fast,only fast held,only standard held,signs,forwards,cpu".split(",")
+    columns = "network,eps,defence,clean,standard,fast,robust for fast alone,robust for standard alone"
+    columns += ",failed checks,forwards,cpu"
     note = "Robust accuracy in samples. Forwards and cpu are those of fast over those of standard."
-    table = measure.Table("Networks whose gradients mislead", told, columns, note)
+    table = measure.Table("Networks whose gradients mislead", told, columns.split(","), note)
     for name in options.subjects:
         one = measure.subject(name)
         text, (x, y) = options.eps or one.eps_text, first_images(one, options.samples)

@@ -1,15 +1,15 @@
 """What each attack costs beyond the passes it makes, and PGD beside that of other libraries.
 
 Bare: the same batches, in the same order, through the same module, with a forward and an input gradient each and nothing
-else; they are recorded by hooks on a first run and checked against the ledger's own count. `all hold`: a budget so small
-that nobody is fooled, so that every pass is made. `some fall`: a real budget, where a fooled sample leaves at once. The peers
+else; they are recorded by hooks on a first run and checked against the ledger's own count. `all robust`: a budget so small
+that nobody is fooled, so that every pass is made. `some fooled`: a real budget, where a fooled sample leaves at once. The peers
 run PGD with the same steps, step size and budget from the clean input, in batches of the same size, on a module with the same
 weights whose parameters ask for no gradients (which spares foolbox and ART the weight gradients they would take by default).
 Above 1 means that the peer is slower. All that is compared runs in turns, pass by pass, so that a machine that is slow for a
 while is slow for all alike; `cpu` is the processor time of the thread itself, and means little with more than one.
 
 `--tables long every peers` are the three tables. `every` has all attacks in all their norms, with few `--steps`: budgeted ones
-where all hold, so that batches stay full; minimal ones go on with every sample at any budget and run at the model's own.
+where all are robust, so that batches stay full; minimal ones go on with every sample at any budget and run at the model's own.
 `--only "APGD-100, all"` runs that line of the first two tables.
 """
 
@@ -114,7 +114,7 @@ PEERS = {"foolbox": foolbox_pgd, "torchattacks": torchattacks_pgd, "ART": art_pg
 
 
 def against_bare(options: Namespace, subject: Subject, attack: Attack, n: int, eps: float, norm: str = "linf") -> list[str]:
-    """Time one of our attacks against the bare loop of its own passes; what stands after it, the passes, and the times."""
+    """Time one of our attacks against the bare loop of its own passes; the robust samples after it, the passes, and the times."""
     module, bare = subject.module(), subject.module()
     x, y = subject.samples(n, module)
     run = partial(ours, subject, module, attack, x, y, eps, options.batch_size, norm)
@@ -168,11 +168,11 @@ def every_case(options: Namespace) -> Iterator[tuple[Subject, int, float, str]]:
     """Each model with many samples that hold, then with some that fall."""
     for name in options.subjects:
         subject = measure.subject(name)
-        yield subject, options.n_hold, TINY, f"all hold (eps {TINY:g})"
-        yield subject, options.n_fall, subject.eps, f"some fall (eps {subject.eps_text})"
+        yield subject, options.n_hold, TINY, f"all robust (eps {TINY:g})"
+        yield subject, options.n_fall, subject.eps, f"some fooled (eps {subject.eps_text})"
 
 
-COLUMNS = "standing after, forwards / backwards, bare s, ours / bare wall, ours / bare cpu, repetitions".split(", ")
+COLUMNS = "robust after, forwards / backwards, bare s, ours / bare wall, ours / bare cpu, repetitions".split(", ")
 
 
 def long(options: Namespace, told: str) -> None:

@@ -3,8 +3,8 @@
     python benchmarks/precision.py [--subjects resnet20 resnet4b cnn4_pgd] [--cascades apgd fast] [--samples 200]
 
 A subject may name a budget of its own, `resnet20@8/255`. Both runs go in turns, model call by model call, and each is timed by
-the processor time of its own thread, records and report included. `apgd` is APGD-CE, then APGD-DLR. `only ... held` lists
-the samples that one of the two did not break; verdicts are those of the last repetition, and all repetitions agree. The first
+the processor time of its own thread, records and report included. `apgd` is APGD-CE, then APGD-DLR. `robust in ... alone` lists
+the samples that the other of the two broke; verdicts are those of the last repetition, and all repetitions agree. The first
 repetition makes the processor's kernels; medians are of warm ones. The first table is what could be gained: passes forward and
 back to the input with nothing around them (`--cascades none` stops there).
 """
@@ -99,7 +99,7 @@ def main() -> None:
         bare(table, name, options)
     if options.cascades == ["none"]:
         return
-    columns = "network,eps,cascade,robust in float32,robust in bf16,only float32 held,only bf16 held"
+    columns = "network,eps,cascade,robust in float32,robust in bf16,robust in float32 alone,robust in bf16 alone"
     columns += ",forwards float32 / bf16,backwards float32 / bf16,float32 cpu s,bf16 / float32 cpu"
     table = Table("Gradients in bf16", told, columns.split(","), "Below 1: bf16 is faster.")
     for name in options.subjects:

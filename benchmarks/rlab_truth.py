@@ -44,8 +44,8 @@ def map_(options: argparse.Namespace) -> None:
     title = f"Is the sensitivity map right: {bench.subject.name}, L2 0.5, {options.samples} images"
     note = (
         "The truth: 8 variants of Gaussian noise (severity 3) on each patch of the clean image alone; of a patch, the root of "
-        "the mean squared change of the margin over them. Moves: each variant on each patch, foretold and true. Means over the "
-        "images. What stands: the foretold contribution of each patch beside what clearing it alone costs."
+        "the mean squared change of the margin over them. Moves: each variant on each patch, predicted and true. Means over the "
+        "images. Placed: the predicted contribution of each patch beside what clearing it alone costs."
     )
     out = table(options, title, "side, map, queries, rank correlation, top-10 % hit rate, rank correlation of moves", note)
     fitted = named(trained(options, "none-margin", "none"))
@@ -77,7 +77,7 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
                 yield name, step, *truth.of_gradient(world.posterior.mean)
                 stored = sensitivity(world.cache, grid, world.posterior, torch.arange(len(batch)))[:, :, 0]
                 yield f"{name}, as stored", step, *truth.agreement(stored), ""
-        yield f"{name}: what stands", "at the end", *_active(oracle, batch, threat, world), ""
+        yield f"{name}: placed", "at the end", *_active(oracle, batch, threat, world), ""
     with torch.enable_grad():
         x = batch.x.clone().requires_grad_()
         lead = MISTAKE.height(bench.module(x), batch.y)
