@@ -1,9 +1,10 @@
 """The report: one HTML file that opens anywhere, and the tables behind it."""
 
-import functools
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
@@ -16,28 +17,6 @@ from brinell.report import page
 from brinell.report.tables import tables
 from brinell.store.files import write_text
 from brinell.store.run import Run
-
-FILTERS = (
-    "percent",
-    "points",
-    "between",
-    "rate_text",
-    "count",
-    "short",
-    "seconds",
-    "p_value",
-    "norm",
-    "named",
-    "outcome",
-    "brief",
-    "measured",
-    "half_lost",
-    "clip",
-    "samples",
-    "number",
-    "span",
-)
-"""Functions of `words` that templates use by name."""
 
 
 def render(run: Path) -> str:
@@ -83,24 +62,25 @@ def compare_all(run: Run, records: Records) -> list[CompareResult]:
 
 
 def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence[CompareResult]) -> str:
-    return _template().render(page.context(run, records, result, comparisons))
+    return fill("brinell.report", "report.html", {"heat": page.heat}, **page.context(run, records, result, comparisons))
 
 
-@functools.cache
-def _template() -> jinja2.Template:
-    found = environment()
-    found.filters["heat"] = page.heat
-    return found.get_template("report.html")
+def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], **context: Any) -> str:
+    """A page as one self-contained HTML document.
 
-
-def environment() -> jinja2.Environment:
-    """Templates of this package, with the words of the report as filters; a new one each time."""
+    Args:
+        package: the package in whose folder the template lies; the shared frame and style are found beside it.
+        name: file name of the template.
+        filters: functions that it uses by name, beside those of `report.format`.
+        context: everything that it shows, by name.
+    """
+    shared = jinja2.PackageLoader("brinell.report")
     found = jinja2.Environment(
-        loader=jinja2.PackageLoader("brinell.report"),
+        loader=shared if package == "brinell.report" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {name: getattr(words, name) for name in FILTERS}
-    return found
+    found.filters |= {key: value for key, value in vars(words).items() if inspect.isfunction(value)} | dict(filters)
+    return found.get_template(name).render(context)

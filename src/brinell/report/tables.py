@@ -12,24 +12,25 @@ _RATE = ("value", "low", "high", "k", "n", "missing")
 def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[str, str]:
     """File name to CSV text."""
     found = {
-        "robust_accuracy.csv": _csv(("model", "what", "eps", "eps_text", *_RATE), _accuracy(result)),
-        "per_class.csv": _csv(("model", "class", "name", "eps", "eps_text", *_RATE, "drop"), _per_class(result)),
-        "total_drop.csv": _csv(("model", "class", "name", "n", "clean", "total_drop"), _totals(result)),
-        "stages.csv": _csv(
+        "robust_accuracy.csv": csv_text(("model", "what", "eps", "eps_text", *_RATE), _accuracy(result)),
+        "per_class.csv": csv_text(("model", "class", "name", "eps", "eps_text", *_RATE, "drop"), _per_class(result)),
+        "total_drop.csv": csv_text(("model", "class", "name", "n", "clean", "total_drop"), _totals(result)),
+        "stages.csv": csv_text(
             ("model", "attack", "eps", "accuracy", "low", "high", "k", "n", "newly_broken", "forwards", "backwards")
             + ("judge_forwards", "seconds", "finished", "skipped"),
             _stages(result),
         ),
-        "checks.csv": _csv(("model", "code", "passed", "figure", "limit", "text"), _checks(result)),
-        "distributions.csv": _csv(("model", "of", "attack", "found", "held", "q10", "median", "q90"), _distributions(result)),
+        "checks.csv": csv_text(("model", "code", "passed", "figure", "limit", "text"), _checks(result)),
+        "distributions.csv": csv_text(("model", "of", "attack", "found", "held", "q10", "median", "q90"), _distributions(result)),
     }
     if comparisons:
         head = ("a", "b", "class", "eps", "both", "only_a", "only_b", "neither", "n", "difference", "low", "high", "p")
-        found["comparison.csv"] = _csv(head, _comparisons(comparisons))
+        found["comparison.csv"] = csv_text(head, _comparisons(comparisons))
     return found
 
 
-def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV, None as an empty cell."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)

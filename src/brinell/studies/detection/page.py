@@ -4,9 +4,9 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from brinell.report.figures import COLOURS, LARGE
+from brinell.report.figures import COLOURS, LARGE, svg
 from brinell.report.format import percent
-from brinell.report.html import environment
+from brinell.report.html import fill
 from brinell.store.files import write_text
 from brinell.studies.detection.analysis import DetectionResult, DetectorResult, curve, of, summarise
 from brinell.studies.detection.records import CLEAN, Detection
@@ -28,16 +28,15 @@ def write(path: Path | str) -> Path:
 def render(detection: Detection) -> str:
     """The page as one self-contained HTML document."""
     result = summarise(detection)
-    return (
-        environment()
-        .get_template("detection.html")
-        .render(
-            result=result,
-            facts=detection.facts,
-            request=detection.facts["request"],
-            sentence=in_words(result),
-            figures=[(one, roc(detection, one)) for one in result.detectors],
-        )
+    return fill(
+        __package__,
+        "page.html",
+        {},
+        result=result,
+        facts=detection.facts,
+        request=detection.facts["request"],
+        sentence=in_words(result),
+        figures=[(one, roc(detection, one)) for one in result.detectors],
     )
 
 
@@ -83,8 +82,5 @@ def roc(detection: Detection, one: DetectorResult) -> Markup:
         parts.append(f'<polyline class="line s{number % COLOURS}" points="{points}"><title>{escape(told)}</title></polyline>')
     title = f"{one.detector} before {one.model}: adversarial inputs caught, by false alarms"
     keys = "".join(f'<li><span class="key s{i % COLOURS}"></span>{escape(r.attack)}</li>' for i, r in enumerate(drawn))
-    return Markup(
-        f'<ul class="legend">{keys}</ul><svg class="figure large" viewBox="0 0 {frame.width} {frame.height}" role="img" '
-        f'aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(parts)}'
-        f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">false alarms</text></svg>'
-    )
+    parts.append(f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">false alarms</text>')
+    return Markup(f'<ul class="legend">{keys}</ul>') + svg(frame, title, parts, "large")

@@ -1,15 +1,13 @@
 """The page of `brinell epsilon`: which eps, why, and what speaks for it."""
 
-import functools
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 
 from brinell.report import format as words
 from brinell.report.gallery import picture
-from brinell.report.html import environment
+from brinell.report.html import fill
 from brinell.store.files import write_text
 from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormAdvice, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
@@ -36,7 +34,10 @@ def render(folder: Path) -> str:
     """The page as one self-contained HTML document."""
     result = summarise(folder)
     facts, arrays = load_folder(folder)
-    return _template().render(
+    return fill(
+        __package__,
+        "page.html",
+        {"share": share, "alarming": alarming, "eps": eps_text, "quartiles": quartiles},
         result=result,
         facts=facts,
         names=result.classes,
@@ -153,10 +154,3 @@ def quartiles(one: NormAdvice) -> str:
     """The samples' own budgets in a sentence."""
     least, first, middle, third, most = (eps_text(value) for value in one.per_sample)
     return f"from {least} to {most}; half of them between {first} and {third}, median {middle}"
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    found = environment()
-    found.filters |= {"share": share, "alarming": alarming, "eps": eps_text, "quartiles": quartiles}
-    return found.get_template("epsilon.html")

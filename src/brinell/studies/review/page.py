@@ -6,9 +6,9 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from brinell.report.figures import LARGE, Frame
+from brinell.report.figures import LARGE, Frame, svg
 from brinell.report.format import short
-from brinell.report.html import environment
+from brinell.report.html import fill
 from brinell.store.files import write_text
 from brinell.studies.review.analysis import Named, Noticed, ReviewResult, fits, summarise
 from brinell.studies.review.psychometric import Curve
@@ -19,7 +19,7 @@ SMALL = Frame(width=180, height=126, left=40, bottom=22, top=8, right=8)
 
 def trial_page(review: Review) -> str:
     """HTML of the page that shows pair after pair."""
-    return environment().get_template("trial.html").render(classes=review.classes)
+    return fill(__package__, "trial.html", {}, classes=review.classes)
 
 
 def write(path: Path | str) -> Path:
@@ -42,10 +42,11 @@ def render(review: Review) -> str:
     """The review as one self-contained HTML document."""
     curves = fits(review, review.answers())
     result = summarise(review, curves)
-    found = environment()
-    found.filters |= {"threshold": threshold, "interval": interval}
     reached = [one for one in result.per_class if one.threshold is not None]
-    return found.get_template("review.html").render(
+    return fill(
+        __package__,
+        "page.html",
+        {"threshold": threshold, "interval": interval},
         result=result,
         request=review.request,
         keenest=min(reached, key=lambda one: one.threshold or math.inf) if reached else None,
@@ -135,11 +136,7 @@ def curve(fitted: Curve, dots: Sequence[Named], title: str, frame: Frame) -> Mar
             parts.append(f'<circle class="dot s0" {where} r="3.5"><title>{told}</title></circle>')
     if frame is not SMALL:
         parts.append(f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">size of the change</text>')
-    kind = "small" if frame is SMALL else "large"
-    return Markup(
-        f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
-    )
+    return svg(frame, title, parts, "small" if frame is SMALL else "large")
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:

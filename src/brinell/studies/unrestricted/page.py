@@ -1,19 +1,16 @@
 """The page of an unrestricted attack, and the tables behind it: records in, one HTML file that opens anywhere out."""
 
-import csv
-import functools
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from brinell.report import format as words
 from brinell.report.gallery import picture
+from brinell.report.html import fill
+from brinell.report.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.unrestricted.analysis import Share, Tally, UnrestrictedResult, VariantResult, summarise
 from brinell.studies.unrestricted.records import Outcome, UnrestrictedRun
@@ -78,7 +75,7 @@ def write(run: Path) -> Path:
     result = summarise(manifest, rows, str(run))
     for name, text in tables(result).items():
         write_text(run / "tables" / name, text)
-    write_text(run / "report.html", _template().render(_context(opened, manifest, rows, result)))
+    write_text(run / "report.html", fill(__package__, "page.html", {}, **_context(opened, manifest, rows, result)))
     return run / "report.html"
 
 
@@ -164,9 +161,9 @@ def tables(result: UnrestrictedResult) -> dict[str, str]:
                 shares = [value for name in CONDITIONS for value in _share(getattr(held, name))]
                 distances.append([*head, what, held.norm, held.n, *medians, *shares])
     return {
-        "failures.csv": _csv(["model", "variant", "class", "attempts", *_heads(FAILURES)], failures),
-        "witnesses.csv": _csv(["model", "variant", "witness", *_heads(("plain", "found"))], witnesses),
-        "distances.csv": _csv(
+        "failures.csv": csv_text(["model", "variant", "class", "attempts", *_heads(FAILURES)], failures),
+        "witnesses.csv": csv_text(["model", "variant", "witness", *_heads(("plain", "found"))], witnesses),
+        "distances.csv": csv_text(
             ["model", "variant", "inputs", "norm", "n", "same", "other", "training_same", "training_other", *_heads(CONDITIONS)],
             distances,
         ),
@@ -183,24 +180,3 @@ def _share(share: Share) -> list[object]:
 
 def _counts(tally: Tally) -> list[object]:
     return [tally.attempts, *(value for name in FAILURES for value in _share(getattr(tally, name)))]
-
-
-def _csv(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    held = io.StringIO()
-    writer = csv.writer(held, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([["" if value is None else value for value in row] for row in rows])
-    return held.getvalue()
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("brinell.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {name: getattr(words, name) for name in ("percent", "between", "count", "short", "clip", "norm")}
-    return environment.get_template("unrestricted.html")
