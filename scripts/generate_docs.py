@@ -153,7 +153,7 @@ def default_text(field: dataclasses.Field[Any]) -> str:
 
 def record_page() -> str:
     """The columns of a record and the outcomes a sample can have."""
-    columns = [[f"`{name}`", c["kind"], "yes" if c["null"] else "", c["doc"]] for name, c in COLUMNS.items()]
+    columns = [[f"`{name}`", c.kind, "yes" if c.null else "", c.doc] for name, c in COLUMNS.items()]
     docs = attribute_docs(Outcome)
     outcomes = [[f"`{o.value}`", counts_as(o), docs[o.name]] for o in Outcome]
     return (

@@ -134,7 +134,7 @@ def same_rows(one: Records, other: Records) -> None:
     assert len(one) == len(other)
     for name, column in COLUMNS.items():
         a, b = getattr(one, name), getattr(other, name)
-        if column["kind"] == "float32":
+        if column.kind == "float32":
             assert np.ma.getmaskarray(a).tolist() == np.ma.getmaskarray(b).tolist(), name
             np.testing.assert_allclose(np.ma.filled(a, 0), np.ma.filled(b, 0), rtol=1e-4, atol=1e-6, err_msg=name)
         elif name != "seconds":

@@ -23,10 +23,10 @@ from brinell.models._torch_model import TorchModel
 from brinell.report import html
 from brinell.runners import local
 from brinell.store.run import Run
-from brinell.studies.benchmark import runner as benchmark_runner
 from brinell.studies.benchmark.cards import figures
 from brinell.studies.benchmark.plan import make_plan as make_benchmark_plan
 from brinell.studies.benchmark.request import BenchmarkRequest
+from brinell.studies.benchmark.run import make as make_benchmark
 from brinell.studies.detection import page as detection_page
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.detection.analysis import summarise as summarise_detection
@@ -189,8 +189,8 @@ def benchmark(
     plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=models[0] if models else None)
     folder = Path(out) if out is not None else default_out(plan.request.data, "benchmark")
     command = "brinell.benchmark(...) from Python"
-    made = benchmark_runner.make(plan, folder, progress or Silent(), command=command, resume=resume)
-    return BenchmarkResult(folder=str(folder), **figures(made, made.manifest or {}))
+    made = make_benchmark(plan, folder, progress or Silent(), command=command, resume=resume)
+    return BenchmarkResult(folder=str(folder), **figures(made, made.manifest))
 
 
 def detect(

@@ -119,7 +119,7 @@ def records(
         broken |= reached
     return Records(
         **{
-            name: np.ma.concatenate([p[name] for p in parts]) if c["null"] else np.concatenate([p[name] for p in parts])
+            name: np.ma.concatenate([p[name] for p in parts]) if c.null else np.concatenate([p[name] for p in parts])
             for name, c in COLUMNS.items()
         }
     )
@@ -197,9 +197,9 @@ def _empty(n: int) -> dict[str, np.ndarray]:
     types = {"string": object, "bool": np.bool_}
     values: dict[str, np.ndarray] = {}
     for name, column in COLUMNS.items():
-        kind = types.get(column["kind"], column["kind"])
+        kind = types.get(column.kind, column.kind)
         zeros = np.zeros(n, kind)
-        values[name] = np.ma.MaskedArray(zeros, mask=np.ones(n, bool)) if column["null"] else zeros
+        values[name] = np.ma.MaskedArray(zeros, mask=np.ones(n, bool)) if column.null else zeros
     return values
 
 
@@ -207,7 +207,7 @@ def join(*parts: Records) -> Records:
     return Records(
         **{
             name: np.ma.concatenate([getattr(p, name) for p in parts])
-            if c["null"]
+            if c.null
             else np.concatenate([getattr(p, name) for p in parts])
             for name, c in COLUMNS.items()
         }

@@ -144,7 +144,7 @@ def test_requests_that_cannot_be_carried_out(arguments, said, spoilt, good, refu
 
 
 @pytest.mark.parametrize("verb", ["report", "verify", "gate --robust 0.1", "compare {}"])
-@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"schema": 2}', b'{"schema": 2, "request": {"datta": 1}}'])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"schema": 3}', b'{"schema": 3, "request": {"datta": 1}}'])
 def test_a_damaged_manifest(copy, verb, content, refused):
     (copy / "manifest.json").write_bytes(content)
     verb, *more = verb.split()

@@ -114,7 +114,7 @@ def test_a_budget_of_queries_holds_in_evaluations(tmp_path, queries):
 
 def stopped(monkeypatch, plan, out):
     """Carry out a plan until it is interrupted at the seventh unit of work."""
-    saved, calls = Run.save_unit, []
+    saved, calls = Run.save_shard, []
 
     def stop(self, *args):
         calls.append(1)
@@ -123,7 +123,7 @@ def stopped(monkeypatch, plan, out):
         return saved(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "save_unit", stop)
+        patch.setattr(Run, "save_shard", stop)
         with pytest.raises(KeyboardInterrupt):
             carry_out(plan, out)
 
@@ -135,7 +135,7 @@ def test_a_random_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
         return plan_of(Noisy("input"), X, Y, eps="0.05:0.2:4", attack=("bim?steps=3&eot=4", "fgsm?eot=4"), batch_size=1)
 
     stopped(monkeypatch, plan(), tmp_path / "run")
-    kept = Run.open(tmp_path / "run").units(stage_cell(plan(), plan().models[0], plan().stages[0]))
+    kept = Run.open(tmp_path / "run").shards(stage_cell(plan(), plan().models[0], plan().stages[0]))
     rows = [row for records in kept.values() for row in rows_of(records, without=())]
     assert rows
     run = carry_out(plan(), tmp_path / "run", resume=True)

@@ -119,7 +119,7 @@ def test_the_whole_curve_is_known(tmp_path_factory, margins, batch_size, levels)
     for (_, attack, sample, level), outcome in outcomes.items():
         broken = margins[sample] < level if attack != CLEAN else margins[sample] < 0
         assert (outcome in BROKEN) == broken
-    assert not list(out.glob("*/unit-*"))
+    assert not list(out.glob("*/shard-*"))
 
 
 # The sweep against separate runs
@@ -156,7 +156,7 @@ def test_a_sweep_equals_separate_runs_and_the_exact_curve(tmp_path, attack, norm
 # What must not matter
 
 
-INEXACT = ("seconds", *(name for name, column in COLUMNS.items() if column["kind"] == "float32"))
+INEXACT = ("seconds", *(name for name, column in COLUMNS.items() if column.kind == "float32"))
 
 
 def audit_mlp(out, **request):

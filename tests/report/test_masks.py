@@ -129,7 +129,7 @@ def test_a_run_that_goes_on_keeps_what_was_told(tmp_path):
     extras, inputs, records = run.extras(model, attack, [0, 1, 2]), run.adversarial(model, attack, [0, 1, 2]), run.part(cell)
     for path in run.path.glob(f"*/part-{cell}*"):
         path.unlink()
-    run.save_unit(cell, "again", records, inputs, extras)
+    run.save_shard(cell, "again", records, inputs, extras)
     again = run.extras(model, attack, [0, 1, 2])
     assert sorted(again) == [0, 1, 2]
     for sample, named in extras.items():

@@ -44,7 +44,7 @@ def same_run(one, other):
                 np.testing.assert_allclose(b[sample], array, atol=1e-6)
     assert other.manifest["state"] == "finished"
     assert sorted(other.digests()) == sorted(one.digests())
-    assert not list(other.path.glob("*/unit-*")) and not list(other.path.glob("**/*.tmp"))
+    assert not list(other.path.glob("*/shard-*")) and not list(other.path.glob("**/*.tmp"))
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +158,11 @@ def test_another_run_is_refused(tmp_path, whole, changed, message):
 def test_other_data_and_other_weights_are_refused(tmp_path, whole):
     shutil.copytree(whole.path, tmp_path / "run")
     settings = {"eps": EPS, "attack": ATTACKS, "batch_size": 1}
-    with pytest.raises(RequestError, match="the data or the weights have changed since"):
+    with pytest.raises(RequestError, match="the data, the weights, .* has changed since it began"):
         audited(tmp_path / "run", Recorder(parabola), X + 0.001, Y, resume=True, **settings)
     other = Recorder(parabola)
     other.digest = lambda: "another digest"
-    with pytest.raises(RequestError, match="the data or the weights have changed since"):
+    with pytest.raises(RequestError, match="the data, the weights, .* has changed since it began"):
         audited(tmp_path / "run", other, X, Y, resume=True, **settings)
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_unit(tmp_path, monkeypatch, whole):
         StopAt(10, Path.replace).patch(patch, "replace")
         with pytest.raises(Killed):
             carry_out(small_plan(), tmp_path / "run")
-    unit = next((tmp_path / "run" / "records").glob("unit-*"))
+    unit = next((tmp_path / "run" / "records").glob("shard-*"))
     unit.write_bytes(unit.read_bytes()[:-9])
     with pytest.raises(RequestError, match=f"{unit.name} is damaged .*: delete it and go on with --resume"):
         carry_out(small_plan(), tmp_path / "run", resume=True)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from _helpers import rows_of
 from brinell.core.errors import RequestError, StoppedError
-from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome
+from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import rows, tables
 from brinell.store.files import digest, write_atomically, write_text
-from brinell.store.run import NEEDED, Run, closest_units
+from brinell.store.run import LAYOUT, Run, closest_shards
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 VALUES = {
@@ -32,11 +32,11 @@ def records(draw):
     n = draw(st.integers(0, 5))
     columns = {}
     for name, column in COLUMNS.items():
-        dtype = object if column["kind"] == "string" else column["kind"]
-        values = np.array(draw(st.lists(VALUES[column["kind"]], min_size=n, max_size=n)), dtype=dtype)
+        dtype = object if column.kind == "string" else column.kind
+        values = np.array(draw(st.lists(VALUES[column.kind], min_size=n, max_size=n)), dtype=dtype)
         mask = draw(st.lists(st.booleans(), min_size=n, max_size=n))
-        columns[name] = np.ma.MaskedArray(values, mask=mask) if column["null"] else values
-    return rows.build(n, **columns)
+        columns[name] = np.ma.MaskedArray(values, mask=mask) if column.null else values
+    return rows.build(Records, n, **columns)
 
 
 def some_records(n=3, **columns):
@@ -52,13 +52,13 @@ def some_records(n=3, **columns):
         "radius": 0.1,
         "outcome": str(Outcome.SURVIVED),
     }
-    return rows.build(n, **(known | columns))
+    return rows.build(Records, n, **(known | columns))
 
 
 @pytest.fixture
 def run(tmp_path):
     stage = {"name": "fgsm", "cells": {"m": "cell"}}
-    manifest = dict.fromkeys(NEEDED) | {"schema": SCHEMA_VERSION, "data": {"domain": {"shape": [2]}}, "stages": [stage]}
+    manifest = dict.fromkeys(LAYOUT.needed) | {"schema": SCHEMA_VERSION, "data": {"domain": {"shape": [2]}}, "stages": [stage]}
     run = Run(tmp_path / "run", manifest)
     run.save_manifest()
     return run
@@ -77,7 +77,7 @@ def test_round_trip(tmp_path_factory, records):
     for name, column in COLUMNS.items():
         one, other = getattr(records, name), getattr(again, name)
         assert one.tolist() == other.tolist(), name
-        assert isinstance(other, np.ma.MaskedArray) == column["null"]
+        assert isinstance(other, np.ma.MaskedArray) == column.null
         assert other.dtype == one.dtype
 
 
@@ -127,16 +127,16 @@ def test_a_file_of_another_schema(tmp_path):
 
 def test_rows_need_their_columns():
     with pytest.raises(TypeError, match="rows need the column model"):
-        rows.build(1, sample_id=0)
+        rows.build(Records, 1, sample_id=0)
 
 
 @given(records(), st.data())
 def test_take_and_concatenate(records, data):
     n = len(records)
     chosen = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=6)) if n else [], dtype=int)
-    taken = tables.take(records, chosen)
+    taken = rows.take(records, chosen)
     assert taken.sample_id.tolist() == records.sample_id[chosen].tolist()
-    both = tables.concatenate([records, taken])
+    both = rows.concatenate([records, taken])
     assert len(both) == n + len(chosen)
     for name in COLUMNS:
         assert getattr(both, name).tolist() == getattr(records, name).tolist() + getattr(taken, name).tolist()
@@ -205,15 +205,15 @@ def test_units_become_a_part(run):
     units = {}
     for key, eps, arrays in [("k1", 0.2, {0: far, 1: far}), ("k2", 0.1, {1: near})]:
         records = some_records(len(arrays), sample_id=np.array(list(arrays)), eps=eps, **fooled)
-        units[run.save_unit("cell", key, records, arrays)] = records
+        units[run.save_shard("cell", key, records, arrays)] = records
     for order in (units, dict(reversed(units.items()))):
-        assert closest_units(order) == {0: "unit-cell-k1", 1: "unit-cell-k2"}
-    assert {name: rows_of(r) for name, r in run.units("cell").items()} == {name: rows_of(r) for name, r in units.items()}
+        assert closest_shards(order) == {0: "shard-cell-k1", 1: "shard-cell-k2"}
+    assert {name: rows_of(r) for name, r in run.shards("cell").items()} == {name: rows_of(r) for name, r in units.items()}
     before = run.adversarial("m", "fgsm", [0, 1, 2])
     assert not run.has_part("cell") and len(run.records()) == 3
-    whole = tables.concatenate(list(units.values()))
-    run.save_part("cell", whole, closest_units(units))
-    assert run.has_part("cell") and run.units("cell") == {} and not list(run.path.glob("*/unit-*"))
+    whole = rows.concatenate(list(units.values()))
+    run.save_part("cell", whole, closest_shards(units))
+    assert run.has_part("cell") and run.shards("cell") == {} and not list(run.path.glob("*/shard-*"))
     assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(whole)
     after = run.adversarial("m", "fgsm", [0, 1, 2])
     for found in (before, after):
@@ -228,7 +228,7 @@ def test_large_parts_are_cut_into_several_files(run, monkeypatch):
     monkeypatch.setattr("brinell.store.run.PART_BYTES", 20)
     arrays = {i: np.float32([i, i]) for i in range(7)}
     records = some_records(7, outcome=str(Outcome.FOOLED))
-    name = run.save_unit("cell", "k", records, arrays)
+    name = run.save_shard("cell", "k", records, arrays)
     run.save_part("cell", records, dict.fromkeys(range(7), name))
     assert len(list((run.path / "arrays").glob("part-cell-*"))) == 4
     found = run.adversarial("m", "fgsm", [6, 0, 3])
@@ -239,14 +239,14 @@ def test_a_part_makes_its_units_superfluous(run):
     """Killed after the part was written and before the units were deleted: no row counts twice."""
     records = some_records()
     run.save_part("cell", records, {})
-    run.save_unit("cell", "k", records, {})
+    run.save_shard("cell", "k", records, {})
     assert len(run.records()) == 3
-    run.save_unit("other", "k", records, {})
+    run.save_shard("other", "k", records, {})
     assert len(run.records()) == 6
 
 
 def test_damaged_inputs(run):
-    run.save_unit("cell", "k", some_records(1, outcome=str(Outcome.FOOLED)), {0: np.float32([1, 2])})
+    run.save_shard("cell", "k", some_records(1, outcome=str(Outcome.FOOLED)), {0: np.float32([1, 2])})
     (file,) = (run.path / "arrays").iterdir()
     file.write_bytes(file.read_bytes()[:20])
     with pytest.raises(RequestError, match="safetensors is damaged or missing"):
@@ -261,7 +261,7 @@ def test_open(run):
     assert Run.open(str(run.path)).manifest == run.manifest
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 2}'])
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 3}'])
 def test_a_damaged_manifest(run, content):
     (run.path / "manifest.json").write_bytes(content)
     with pytest.raises(RequestError, match="manifest.json is damaged"):

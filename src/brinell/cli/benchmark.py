@@ -49,15 +49,15 @@ def benchmark(
     """
     from brinell.engine import toml
     from brinell.studies.benchmark.plan import make_plan
-    from brinell.studies.benchmark.records import REQUEST
+    from brinell.studies.benchmark.records import LAYOUT
     from brinell.studies.benchmark.request import BenchmarkRequest
 
     flags = {name: value for name, value in locals().items() if name in BenchmarkRequest.model_fields and value is not None}
     if resume and out is None:
         raise RequestError("--resume needs --out: the folder of the set to go on with")
     if resume and file is None and out is not None:
-        if (out / REQUEST).exists():
-            file = out / REQUEST
+        if (out / LAYOUT.request).exists():
+            file = out / LAYOUT.request
         elif not flags:
             raise RequestError(f"there is no benchmark set in {out} to go on with: leave out --resume to begin one")
     request = toml.checked(BenchmarkRequest, (toml.load(file) if file else {}) | flags)
@@ -70,8 +70,8 @@ def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
     from brinell.cli.options import say
     from brinell.cli.progress import LiveProgress
     from brinell.cli.verb import command_of
-    from brinell.studies.benchmark import runner as runner
     from brinell.studies.benchmark.cards import figures
+    from brinell.studies.benchmark.run import make
 
     folder = out or default_out(plan.request.data, "benchmark")
     going_on = f"brinell benchmark --resume --out {shlex.quote(str(folder))}"
@@ -81,14 +81,14 @@ def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
         say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
     try:
         with LiveProgress() as progress:
-            made = runner.make(plan, folder, progress, command=command_of(plan.request, "benchmark"), resume=resume)
+            made = make(plan, folder, progress, command=command_of(plan.request, "benchmark"), resume=resume)
     except KeyboardInterrupt:
         say(f"interrupted; what was computed is kept: go on with {going_on}")
         return 130
     except StoppedError as error:
         say(f"error: {error} ({going_on})")
         return error.exit_code
-    answer = BenchmarkResult(folder=str(folder), **figures(made, made.manifest or {}))
+    answer = BenchmarkResult(folder=str(folder), **figures(made, made.manifest))
     if as_json:
         show_json(answer.model_dump(mode="json"))
     else:

@@ -8,9 +8,9 @@ def report(run: RunFolder, json: Json = False) -> int:
     from brinell.cli.schemas import ReportAnswer
     from brinell.report import html
     from brinell.studies.unrestricted import page as unrestricted
-    from brinell.studies.unrestricted.records import MANIFEST
+    from brinell.studies.unrestricted.records import LAYOUT
 
-    page = unrestricted.write(run) if (run / MANIFEST).exists() else html.write(run)
+    page = unrestricted.write(run) if LAYOUT.has(run) else html.write(run)
     if json:
         show_json(ReportAnswer(run=str(run), report=str(page)).model_dump())
     else:

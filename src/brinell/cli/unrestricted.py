@@ -48,7 +48,7 @@ def unrestricted(
     The records say who still sees the intended class, and how far each input is from the training data.
     """
     from brinell.engine import toml
-    from brinell.studies.unrestricted.records import REQUEST
+    from brinell.studies.unrestricted.records import LAYOUT
     from brinell.studies.unrestricted.request import UnrestrictedRequest
     from brinell.studies.unrestricted.run import make_plan
 
@@ -57,10 +57,12 @@ def unrestricted(
     if resume and out is None:
         raise RequestError("--resume needs --out: the folder of the run to go on with")
     if resume and file is None and out is not None:
-        if (out / REQUEST).exists():
-            file = out / REQUEST
+        if (out / LAYOUT.request).exists():
+            file = out / LAYOUT.request
         elif not flags:
-            raise RequestError(f"there is no run in {out} to go on with: it has no {REQUEST}; leave out --resume to begin one")
+            raise RequestError(
+                f"there is no run in {out} to go on with: it has no {LAYOUT.request}; leave out --resume to begin one"
+            )
     request = toml.checked(UnrestrictedRequest, (toml.load(file) if file else {}) | flags)
     return _make(make_plan(request), out, resume=resume, as_json=json)
 
@@ -71,14 +73,14 @@ def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
     from brinell.cli.progress import LiveProgress
     from brinell.cli.verb import command_of
     from brinell.studies.unrestricted import page as page
-    from brinell.studies.unrestricted import runner as runner
     from brinell.studies.unrestricted.analysis import summarise
+    from brinell.studies.unrestricted.run import make
 
     folder = out or default_out(plan.request.data, "unrestricted")
     going_on = f"brinell unrestricted --resume --out {shlex.quote(str(folder))}"
     try:
         with LiveProgress() as progress:
-            run = runner.make(plan, folder, progress, command=command_of(plan.request, "unrestricted"), resume=resume)
+            run = make(plan, folder, progress, command=command_of(plan.request, "unrestricted"), resume=resume)
     except KeyboardInterrupt:
         say(f"interrupted; what was computed is kept: go on with {going_on}")
         return 130
@@ -86,7 +88,7 @@ def _make(plan: Any, out: Path | None, *, resume: bool, as_json: bool) -> int:
         say(f"error: {error} ({going_on})")
         return error.exit_code
     report = page.write(run.path)
-    result = summarise(run.manifest or {}, run.rows(), str(folder))
+    result = summarise(run.manifest, run.rows(), str(folder))
     if as_json:
         show_json(result.model_dump(mode="json"))
     else:

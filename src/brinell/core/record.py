@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 CLEAN = "clean"
 """The value of `attack` in the row of the first check, one per model and sample, at eps 0."""
 
@@ -41,66 +41,88 @@ BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.FOOLED, Outcome.FOOLED_BELOW,
 HELD = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE, Outcome.SPARED})
 
 
-def _column(kind: str, doc: str, *, null: bool = False) -> Any:
-    return field(metadata={"kind": kind, "doc": doc, "null": null})
+class Column(NamedTuple):
+    """What a column of records holds."""
+
+    kind: str
+    """string, bool, int32, int64, float32 or float64; a study may add kinds of its own."""
+    doc: str
+    null: bool = False
+    """Whether it may be null."""
+    zero: bool = False
+    """Whether it is 0 in rows that do not say it, as what was not done costs nothing."""
+
+
+def column(kind: str, doc: str, *, null: bool = False, zero: bool = False) -> Any:
+    """A field of a dataclass of records: rows as columns, each a (rows,) array, a masked one where it may be null."""
+    return field(metadata={"column": Column(kind, doc, null, zero)})
+
+
+def columns_of(records: Any) -> dict[str, Column]:
+    """The columns of a dataclass of records, or of an instance of it, by name."""
+    return {one.name: one.metadata["column"] for one in fields(records)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
     """Rows as columns, each a (rows,) array. Columns that may be null are masked arrays, so that no number stands for "none"."""
 
-    model: np.ndarray[Any, Any] = _column("string", "name of the model in the run")
-    sample_id: np.ndarray[Any, Any] = _column("int64", "position of the sample in the data")
-    label: np.ndarray[Any, Any] = _column("int32", "true class")
-    target: np.ndarray[Any, Any] = _column(
+    model: np.ndarray[Any, Any] = column("string", "name of the model in the run")
+    sample_id: np.ndarray[Any, Any] = column("int64", "position of the sample in the data")
+    label: np.ndarray[Any, Any] = column("int32", "true class")
+    target: np.ndarray[Any, Any] = column(
         "int32", "target class of a targeted attack; null where any wrong class counts", null=True
     )
-    clean_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the untouched input; -1 where the model fails on it")
-    clean_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class")
-    attack: np.ndarray[Any, Any] = _column("string", "the stage's name, or `clean` for the first check")
-    distance: np.ndarray[Any, Any] = _column("string", "norm in which eps is measured")
-    eps: np.ndarray[Any, Any] = _column(
+    clean_pred: np.ndarray[Any, Any] = column("int32", "class predicted for the untouched input; -1 where the model fails on it")
+    clean_confidence: np.ndarray[Any, Any] = column("float32", "softmax probability of that class")
+    attack: np.ndarray[Any, Any] = column("string", "the stage's name, or `clean` for the first check")
+    distance: np.ndarray[Any, Any] = column("string", "norm in which eps is measured")
+    eps: np.ndarray[Any, Any] = column(
         "float64",
         "budget of this row as the run counts it: in the units of the data, or as a multiple of the sample's recommended eps",
     )
-    radius: np.ndarray[Any, Any] = _column(
+    radius: np.ndarray[Any, Any] = column(
         "float64", "the same budget in the units of the data: eps itself, or that multiple of what the sample was recommended"
     )
-    outcome: np.ndarray[Any, Any] = _column("string", "one of Outcome")
-    adv_pred: np.ndarray[Any, Any] = _column("int32", "class predicted for the adversarial input", null=True)
-    adv_confidence: np.ndarray[Any, Any] = _column("float32", "softmax probability of that class", null=True)
-    adv_margin: np.ndarray[Any, Any] = _column(
+    outcome: np.ndarray[Any, Any] = column("string", "one of Outcome")
+    adv_pred: np.ndarray[Any, Any] = column("int32", "class predicted for the adversarial input", null=True)
+    adv_confidence: np.ndarray[Any, Any] = column("float32", "softmax probability of that class", null=True)
+    adv_margin: np.ndarray[Any, Any] = column(
         "float32",
         "best other logit minus the true one at the adversarial input, looked at afresh: above 0, but for finds on the boundary "
         "of a random model",
         null=True,
     )
-    best_margin: np.ndarray[Any, Any] = _column(
+    best_margin: np.ndarray[Any, Any] = column(
         "float32",
         "largest lead of a wrong class over the true one that was seen within eps, in logits; below 0 where it failed",
         null=True,
     )
-    linf: np.ndarray[Any, Any] = _column("float32", "Linf size of the perturbation", null=True)
-    l2: np.ndarray[Any, Any] = _column("float32", "L2 size", null=True)
-    l1: np.ndarray[Any, Any] = _column("float32", "L1 size", null=True)
-    l0: np.ndarray[Any, Any] = _column("float32", "number of values changed, each channel counted", null=True)
-    stored_pred: np.ndarray[Any, Any] = _column(
+    linf: np.ndarray[Any, Any] = column("float32", "Linf size of the perturbation", null=True)
+    l2: np.ndarray[Any, Any] = column("float32", "L2 size", null=True)
+    l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True)
+    l0: np.ndarray[Any, Any] = column("float32", "number of values changed, each channel counted", null=True)
+    stored_pred: np.ndarray[Any, Any] = column(
         "int32", "class predicted after rounding to the data's storage levels (8-bit images)", null=True
     )
-    stored_within: np.ndarray[Any, Any] = _column("bool", "whether the rounded input is still within eps", null=True)
-    forwards: np.ndarray[Any, Any] = _column("int64", "forward evaluations that this row cost, each look counted")
-    backwards: np.ndarray[Any, Any] = _column("int64", "backward evaluations that this row cost")
-    judge_forwards: np.ndarray[Any, Any] = _column(
-        "int64", "forwards spent on looking at the find again, as stored and, with several looks, as found"
+    stored_within: np.ndarray[Any, Any] = column("bool", "whether the rounded input is still within eps", null=True)
+    forwards: np.ndarray[Any, Any] = column("int64", "forward evaluations that this row cost, each EOT sample counted", zero=True)
+    backwards: np.ndarray[Any, Any] = column("int64", "backward evaluations that this row cost", zero=True)
+    judge_forwards: np.ndarray[Any, Any] = column(
+        "int64",
+        "forwards spent on judging the adversarial example again, quantised and, with EOT, as it was found",
+        zero=True,
     )
-    queries_to_success: np.ndarray[Any, Any] = _column(
+    queries_to_success: np.ndarray[Any, Any] = column(
         "int64", "the forward at which this row's attack first succeeded", null=True
     )
-    seconds: np.ndarray[Any, Any] = _column("float64", "wall time, shared among the samples of a group by their evaluations")
+    seconds: np.ndarray[Any, Any] = column(
+        "float64", "wall time, shared among the samples of a group by their evaluations", zero=True
+    )
 
     def __len__(self) -> int:
         return len(self.sample_id)
 
 
-COLUMNS: dict[str, dict[str, Any]] = {f.name: dict(f.metadata) for f in fields(Records)}
-"""Name to {kind, doc, null}: the schema that the store writes and the documentation shows."""
+COLUMNS = columns_of(Records)
+"""The schema that the store writes and the documentation shows."""

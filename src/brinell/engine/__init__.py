@@ -1,1 +1,1 @@
-"""The audit: from a request to records. Plan first, then compute, unit by unit."""
+"""The audit: from a request to records. Plan first, then compute, shard by shard."""

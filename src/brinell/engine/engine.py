@@ -1,6 +1,6 @@
 """The audit of one model: the first check, then stage by stage, each sample descending through the budgets.
 
-Nothing here is remembered but what the run folder holds: on every start the same loop runs, and what a part or a unit already
+Nothing here is remembered but what the run folder holds: on every start the same loop runs, and what a part or a shard already
 answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
 """
 
@@ -33,8 +33,8 @@ from brinell.engine.hashing import cell
 from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
 from brinell.engine.shard import Group, Setting, criterion_of, null_or, predict
 from brinell.engine.state import State
-from brinell.store import rows, tables
-from brinell.store.run import Run, closest_units, telling_units
+from brinell.store import rows
+from brinell.store.run import Run, closest_shards, telling_shards
 
 Array = np.ndarray[Any, Any]
 ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
@@ -117,7 +117,7 @@ class ModelAudit:
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
         if self.model.info.server is None or self.plan.eot > 1 or not len(judged):
             return {}
-        rows_ = tables.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
+        rows_ = rows.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
         found = failures.exchanged(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
         self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
         for text in found.values():
@@ -165,17 +165,17 @@ class ModelAudit:
         key = clean_cell(self.plan, self.source)
         if not self.run.has_part(key):
             self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids) * self.plan.eot)
-            units = self.run.units(key)
-            done = {int(sample) for records in units.values() for sample in records.sample_id}
+            shards = self.run.shards(key)
+            done = {int(sample) for records in shards.values() for sample in records.sample_id}
             missing = [at for at, sample in enumerate(self.plan.ids.tolist()) if sample not in done]
             size = self.plan.group_size
             for start in range(0, len(missing), size):
                 at = np.array(missing[start : start + size])
-                records = tables.concatenate(failures.divided(self._check, at, self._unchecked))
-                units[self.run.save_unit(key, _unit_key(self.plan.ids[at]), records, {})] = records
+                records = rows.concatenate(failures.divided(self._check, at, self._unchecked))
+                shards[self.run.save_shard(key, _shard_key(self.plan.ids[at]), records, {})] = records
                 self.progress.open(len(missing) - start - len(at), 0)
-            self.run.save_part(key, _sorted(list(units.values())), {})
-        self.run.drop_units(key)
+            self.run.save_part(key, _sorted(list(shards.values())), {})
+        self.run.drop_shards(key)
         records = self.run.part(key)
         return State(
             target=None if self.plan.targeting is None else np.ma.getdata(records.target),
@@ -200,6 +200,7 @@ class ModelAudit:
             logits, torch.as_tensor(self.plan.labels[at], device=logits.device), logits
         )
         return rows.build(
+            Records,
             len(at),
             model=self.source.name,
             sample_id=self.plan.ids[at],
@@ -230,6 +231,7 @@ class ModelAudit:
         """The row of a sample that the model fails on in the first check."""
         self._fail(CLEAN, int(self.plan.ids[at]), str(error))
         return rows.build(
+            Records,
             1,
             model=self.source.name,
             sample_id=self.plan.ids[at],
@@ -258,7 +260,7 @@ class ModelAudit:
                 self.run.save_part(key, self._implied(stage, seen, seen.broken, None), {})
             else:
                 self._descend(key, stage, seen)
-        self.run.drop_units(key)
+        self.run.drop_shards(key)
         records = self.run.part(key)
         open_, before = state.correct & (state.broken > 0), state.nearest
         fooled = records.outcome == Outcome.FOOLED
@@ -311,13 +313,13 @@ class ModelAudit:
     def _descend(self, key: str, stage: Stage, state: State) -> None:
         """Attack group after group until no sample is open.
 
-        The groups are cut by what came of the ones before, so a resumed run cuts the same ones: a group that a unit answers is
+        The groups are cut by what came of the ones before, so a resumed run cuts the same ones: a group that a shard answers is
         looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups; then the
         samples of a group that are known already are left out of it.
         """
         plan, broken = self.plan, state.broken.copy()
-        units = self.run.units(key)
-        known = self._known(units)
+        shards = self.run.shards(key)
+        known = self._known(shards)
         setting, spared = self._setting(stage), self._spared(stage, state)
         queue = deque(np.flatnonzero(state.correct & ~spared & (broken > 0)).tolist())
         self.progress.stage(self.source.name, stage.name, len(queue), self._worst_case(stage, len(queue)))
@@ -329,18 +331,18 @@ class ModelAudit:
                 group = self._group(at[new], state, level[new])
                 result = halves.attack(setting, group, partial(self._fail, stage.name))
                 self._note(stage.name, result.remarks, result.legend)
-                unit = _unit_key(group.sample_id, group.level)
-                name = self.run.save_unit(key, unit, result.records, result.arrays, result.extras)
-                units[name] = result.records
+                shard = _shard_key(group.sample_id, group.level)
+                name = self.run.save_shard(key, shard, result.records, result.arrays, result.extras)
+                shards[name] = result.records
                 known |= self._known({name: result.records})
             answers = [known[one] for one in zip(at.tolist(), level.tolist(), strict=True)]
             broken[at] = np.minimum(broken[at], [reached for reached, _ in answers])
             queue.extend(at[[not closed for _, closed in answers]].tolist())
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
-        failed = failures.failed_levels(units, plan.ids, plan.levels)
-        done = [*units.values(), self._implied(stage, state, broken, spared, failed)]
-        holders = telling_units if self.run.legend(self.source.name, stage.name) else closest_units
-        self.run.save_part(key, _sorted(done), holders(units))
+        failed = failures.failed_levels(shards, plan.ids, plan.levels)
+        done = [*shards.values(), self._implied(stage, state, broken, spared, failed)]
+        holders = telling_shards if self.run.legend(self.source.name, stage.name) else closest_shards
+        self.run.save_part(key, _sorted(done), holders(shards))
 
     def _note(self, of: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
         """Keep what an attack, or the model, says of how it went, the first time of each; what a stopped run kept stays."""
@@ -357,10 +359,10 @@ class ModelAudit:
         for text in new.values():
             self.progress.message(f"note: {self.source.name}, {of}: {text}")
 
-    def _known(self, units: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
-        """What units answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""
+    def _known(self, shards: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
+        """What shards answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""
         levels, known = self.plan.levels, {}
-        for records in units.values():
+        for records in shards.values():
             at = np.searchsorted(self.plan.ids, records.sample_id)
             level = np.searchsorted(levels, records.eps)
             for sample in np.unique(at).tolist():
@@ -424,6 +426,7 @@ class ModelAudit:
         chosen = outcome != ""
         at, level, outcome = at[chosen], level[chosen], outcome[chosen]
         return rows.build(
+            Records,
             len(at),
             model=self.source.name,
             sample_id=plan.ids[at],
@@ -496,10 +499,10 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
     )
 
 
-def _unit_key(*columns: Array) -> str:
+def _shard_key(*columns: Array) -> str:
     return cell(columns=[column.tolist() for column in columns])
 
 
 def _sorted(parts: Sequence[Records]) -> Records:
-    records = tables.concatenate(list(parts))
-    return tables.take(records, np.lexsort((records.eps, records.sample_id)))
+    records = rows.concatenate(list(parts))
+    return rows.take(records, np.lexsort((records.eps, records.sample_id)))

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
 ALONE = "no attack before it can run, so it would be kept from every sample"
 GROUP_BYTES = 32 * 2**20
-"""About how much input one unit may hold; its attack needs some ten times that."""
+"""About how much input one shard may hold; its attack needs some ten times that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def group_size(self) -> int:
-        """Samples per unit: a few full batches, within the memory allowed."""
+        """Samples per shard: a few full batches, within the memory allowed."""
         size = 4 * int(np.prod(self.dataset.domain.shape))
         return max(1, min(4 * self.request.batch_size, GROUP_BYTES // size))
 

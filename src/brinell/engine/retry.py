@@ -11,7 +11,7 @@ from brinell.core.checks import Code
 from brinell.core.errors import SampleError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
-from brinell.engine.shard import Group, Result, Setting, joined, null_or, predict, run_unit
+from brinell.engine.shard import Group, Result, Setting, joined, null_or, predict, run_shard
 from brinell.store import rows
 
 Array = np.ndarray[Any, Any]
@@ -40,12 +40,13 @@ def divided(work: Callable[[Array], Work], at: Array, fail: Callable[[int, Sampl
 
 
 def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> Result:
-    """`run_unit` on a group; a sample that the model fails on gets a row that says so, and `note(sample_id, why)` is called."""
+    """`run_shard` on a group; a sample that the model fails on gets a row that says so, and `note(sample_id, why)` is called."""
 
     def fail(row: int, error: SampleError) -> Result:
         note(int(group.sample_id[row]), str(error))
         one = group.select(np.array([row]))
         records = rows.build(
+            Records,
             1,
             model=setting.name,
             sample_id=one.sample_id,
@@ -61,13 +62,13 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
         )
         return Result(records=records, arrays={}, remarks=())
 
-    return joined(divided(lambda at: run_unit(setting, group.select(at)), np.arange(len(group.x)), fail))
+    return joined(divided(lambda at: run_shard(setting, group.select(at)), np.arange(len(group.x)), fail))
 
 
-def failed_levels(units: Mapping[str, Records], ids: Array, levels: Array) -> Array:
+def failed_levels(shards: Mapping[str, Records], ids: Array, levels: Array) -> Array:
     """(n,) index of the level at which a stage failed on each of `ids`; 0 where it did not, below which there is none."""
     found = np.zeros(len(ids), np.int64)
-    for records in units.values():
+    for records in shards.values():
         failed = records.outcome == Outcome.FAILED
         found[np.searchsorted(ids, records.sample_id[failed])] = np.searchsorted(levels, records.eps[failed])
     return found

@@ -1,4 +1,4 @@
-"""One unit of work: one attack on one group of samples, each at its own eps, from the oracle to the rows."""
+"""One shard of an audit: one attack on one group of samples, each at its own eps, from the oracle to the rows."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +23,14 @@ from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
-from brinell.store import rows, tables
+from brinell.store import rows
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all units of a stage share."""
+    """What all shards of a stage share."""
 
     name: str
     """Name of the model, as the records have it."""
@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The samples of a unit; arrays and tensors are aligned."""
+    """The samples of a shard; arrays and tensors are aligned."""
 
     sample_id: Array
     label: Array
@@ -82,7 +82,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a unit found."""
+    """What a shard found."""
 
     records: Records
     arrays: dict[int, Array]
@@ -96,9 +96,9 @@ class Result:
 
 
 def joined(parts: Sequence[Result]) -> Result:
-    """What several parts of a unit found, as one."""
+    """What several parts of a shard found, as one."""
     return Result(
-        records=tables.concatenate([part.records for part in parts]),
+        records=rows.concatenate([part.records for part in parts]),
         arrays={sample: array for part in parts for sample, array in part.arrays.items()},
         remarks=tuple(one for part in parts for one in part.remarks),
         extras={sample: named for part in parts for sample, named in part.extras.items()},
@@ -106,7 +106,7 @@ def joined(parts: Sequence[Result]) -> Result:
     )
 
 
-def run_unit(setting: Setting, group: Group) -> Result:
+def run_shard(setting: Setting, group: Group) -> Result:
     """Attack a group, shrink what was found to the smallest budgets it fits, judge it, and write it down."""
     started = time.perf_counter()
     device = group.x.device
@@ -273,7 +273,7 @@ def _write(
     costs: dict[str, Array],
     margin: Array,
 ) -> Records:
-    """The rows that this unit settles.
+    """The rows that this shard settles.
 
     The find with its measurements, the larger budgets that it settles too, and the budget that the attack failed at. The costs
     stand in the find's row, or in the failure's where there is no find.
@@ -282,6 +282,7 @@ def _write(
 
     def put(at: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
         return rows.build(
+            Records,
             len(at),
             model=setting.name,
             sample_id=group.sample_id[at],
@@ -309,4 +310,4 @@ def _write(
         best_margin=np.ma.masked_where(free, margin[failed]),
         **{name: np.where(free, 0, cost[failed]) for name, cost in costs.items()},
     )
-    return tables.concatenate([finds, put(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])
+    return rows.concatenate([finds, put(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -10,10 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from brinell.core.contracts import Dataset
+from brinell.core.version import VERSION
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "pillow")
+
+
+def beginning(request: BaseModel, command: str, before: Mapping[str, Any]) -> dict[str, Any]:
+    """What a manifest says when a run begins or is resumed: who runs it, since when, and what was asked for."""
+    return {
+        "brinell": VERSION,
+        "revision": revision(),
+        "state": "running",
+        "created": before.get("created", now()),
+        "finished": None,
+        "command": command,
+        "request": request.model_dump(mode="json"),
+    }
+
+
+def place(device: torch.device) -> dict[str, Any]:
+    """What a manifest says of the machine and the libraries."""
+    return {"versions": versions(), "hardware": hardware(device)}
 
 
 def now() -> str:

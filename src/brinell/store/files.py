@@ -3,10 +3,17 @@
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from brinell.core.errors import StoppedError
+import numpy as np
+import safetensors
+from safetensors.numpy import save
+
+from brinell.core.errors import RequestError, StoppedError
+
+Array = np.ndarray[Any, Any]
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -37,6 +44,25 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write `text` in UTF-8, atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write arrays by name as one safetensors file, atomically."""
+    tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_atomically(path, lambda temporary: temporary.write_bytes(save(tensors)))
+
+
+def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Array]:
+    """The arrays of a safetensors file whose names are wanted; all of them by default.
+
+    Raises:
+        RequestError: the file is damaged or missing.
+    """
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            return {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RequestError(f"{path} is damaged or missing ({error}): the arrays that it should hold cannot be read") from None
 
 
 def digest(path: Path) -> str:

@@ -1,37 +1,58 @@
-"""Building records column by column."""
+"""Rows in memory: dataclasses of columns, whose fields `core.record.column` declares."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from brinell.core.record import COLUMNS, Records
+from brinell.core.record import columns_of
 
-_COSTS = ("forwards", "backwards", "judge_forwards", "seconds")
+Array = np.ndarray[Any, Any]
+Rows = TypeVar("Rows")
 
 
-def build(n: int, **columns: Any) -> Records:
-    """`n` rows from scalars and (n,) arrays; nullable columns left out are null, costs left out are 0.
+def build(of: type[Rows], n: int, **columns: Any) -> Rows:
+    """`n` rows of the kind `of` from scalars and (n,) arrays; columns left out are null or zero, as they are declared.
 
     A nullable column may also be given as a masked array.
+
+    Raises:
+        TypeError: a column is missing that is neither.
     """
     filled = {}
-    for name, column in COLUMNS.items():
-        dtype = np.dtype(object) if column["kind"] == "string" else np.dtype(column["kind"])
+    for name, column in columns_of(of).items():
+        dtype = np.dtype(object) if column.kind == "string" else np.dtype(column.kind)
         if name in columns:
-            filled[name] = _fill(columns[name], n, dtype, null=column["null"])
-        elif column["null"]:
+            filled[name] = _fill(columns[name], n, dtype, null=column.null)
+        elif column.null:
             filled[name] = np.ma.MaskedArray(np.zeros(n, dtype), mask=True)
-        elif name in _COSTS:
+        elif column.zero:
             filled[name] = np.zeros(n, dtype)
         else:
             raise TypeError(f"rows need the column {name}")
-    return Records(**filled)
+    return of(**filled)
 
 
-def _fill(value: Any, n: int, dtype: np.dtype[Any], *, null: bool) -> np.ndarray[Any, Any]:
+def _fill(value: Any, n: int, dtype: np.dtype[Any], *, null: bool) -> Array:
     array = np.ma.asarray(value, dtype) if null else np.asarray(value, dtype)
     return (
         np.ma.MaskedArray(np.broadcast_to(array, (n,)).copy(), np.ma.getmaskarray(array))
         if null
         else np.broadcast_to(array, (n,))
     )
+
+
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    """The rows of all `parts`, of which there is at least one, in order."""
+    filled = {}
+    for name, column in columns_of(parts[0]).items():
+        values = [getattr(part, name) for part in parts]
+        filled[name] = np.concatenate([np.ma.getdata(one) for one in values])
+        if column.null:
+            filled[name] = np.ma.MaskedArray(filled[name], np.concatenate([np.ma.getmaskarray(one) for one in values]))
+    return type(parts[0])(**filled)
+
+
+def take(rows: Rows, chosen: Array) -> Rows:
+    """The chosen rows (bool or indices)."""
+    return type(rows)(**{name: getattr(rows, name)[chosen] for name in columns_of(rows)})

@@ -1,27 +1,27 @@
 """One run's folder: what was run, row by row, and the adversarial inputs behind the rows (design/0002-run-folder.md)."""
 
-import fcntl
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-from safetensors.numpy import save
 
-from brinell.core.errors import RequestError
 from brinell.core.record import SCHEMA_VERSION, Outcome, Records
 from brinell.store import tables
-from brinell.store.files import digest, write_atomically, write_text
+from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.store.folder import Layout
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
 
-NEEDED = ("schema", "state", "request", "data", "models", "distance", "eps", "eps_text", "stages")
-"""Keys without which a manifest is none."""
+LAYOUT = Layout(
+    what="run",
+    verb="brinell audit",
+    version=SCHEMA_VERSION,
+    needed=("schema", "state", "request", "data", "models", "distance", "eps", "eps_text", "stages"),
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -37,27 +37,13 @@ class Run:
         """The run in a folder.
 
         Raises:
-            RequestError: no run there, or a damaged manifest.
+            RequestError: no run there, a damaged manifest, or a run that an older version left unfinished.
         """
-        path = Path(path)
-        try:
-            manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise RequestError(f"{path} is no run folder: it has no manifest.json; brinell audit makes one") from None
-        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-            raise RequestError(f"{path / 'manifest.json'} is damaged: {error}") from None
-        missing = [key for key in NEEDED if not isinstance(manifest, dict) or key not in manifest]
-        if missing:
-            raise RequestError(f"{path / 'manifest.json'} is damaged: it does not say {missing[0]}")
-        if manifest["schema"] != SCHEMA_VERSION:
-            raise RequestError(
-                f"{path} was written by another version of brinell (schema {manifest['schema']}): read it with that one"
-            )
-        return cls(path, manifest)
+        return cls(Path(path), LAYOUT.open(Path(path)))
 
     def save_manifest(self) -> None:
         """Write the manifest as it is now."""
-        write_text(self.path / "manifest.json", json.dumps(self.manifest, indent=1, ensure_ascii=False) + "\n")
+        LAYOUT.save(self.path, self.manifest)
 
     def lock(self) -> AbstractContextManager[None]:
         """Keep a second process from writing here.
@@ -65,16 +51,16 @@ class Run:
         Raises:
             RequestError: one already does, or the folder cannot be made.
         """
-        return locked(self.path, ("records", "arrays"))
+        return LAYOUT.lock(self.path)
 
     # Reading
 
     def records(self) -> Records:
-        """All rows there are, in the order of the manifest: finished stages, and the units of unfinished ones."""
+        """All rows there are, in the order of the manifest: finished stages, and the shards of unfinished ones."""
         parts = self._files("records", "part-*")
         finished = {path.stem.removeprefix("part-") for path in parts}
-        units = [path for path in self._files("records", "unit-*") if path.stem.split("-")[1] not in finished]
-        return tables.read(sorted(parts + units, key=self._place))
+        shards = [path for path in self._files("records", "shard-*") if path.stem.split("-")[1] not in finished]
+        return tables.read(sorted(parts + shards, key=self._place))
 
     def _place(self, file: Path) -> tuple[int, str]:
         """Where the rows of a file stand among the others: model by model, stage by stage."""
@@ -92,14 +78,14 @@ class Run:
         """All rows of a complete stage."""
         return tables.read([self.path / "records" / f"part-{cell}.parquet"])
 
-    def units(self, cell: str) -> dict[str, Records]:
-        """The rows computed so far for an unfinished stage, by unit."""
-        return {path.stem: tables.read([path]) for path in self._files("records", f"unit-{cell}-*")}
+    def shards(self, cell: str) -> dict[str, Records]:
+        """The rows computed so far for an unfinished stage, by shard."""
+        return {path.stem: tables.read([path]) for path in self._files("records", f"shard-{cell}-*")}
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
         found: dict[int, Array] = {}
-        for path, samples in self._holding(model, attack, ids, closest_units):
+        for path, samples in self._holding(model, attack, ids, closest_shards):
             found |= _read_arrays([path], samples)
         return found
 
@@ -110,7 +96,7 @@ class Run:
         """
         found: dict[int, dict[str, Array]] = {}
         if self.legend(model, attack):
-            for path, samples in self._holding(model, attack, ids, telling_units):
+            for path, samples in self._holding(model, attack, ids, telling_shards):
                 for name, array in _read_named([path], samples, inputs=False).items():
                     sample, _, what = name.partition("/")
                     found.setdefault(int(sample), {})[what] = array
@@ -121,9 +107,9 @@ class Run:
         return dict(self.manifest.get("extras", {}).get(model, {}).get(attack, {}))
 
     def _holding(
-        self, model: str, attack: str, ids: Sequence[int], of_units: Callable[[Mapping[str, Records]], dict[int, str]]
+        self, model: str, attack: str, ids: Sequence[int], of_shards: Callable[[Mapping[str, Records]], dict[int, str]]
     ) -> Iterator[tuple[Path, list[int]]]:
-        """The files of a stage, each with those of `ids` that may be in it; of an unfinished one as `of_units` says."""
+        """The files of a stage, each with those of `ids` that may be in it; of an unfinished one as `of_shards` says."""
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         if not cells or cells[0] is None:
             return
@@ -131,10 +117,10 @@ class Run:
         parts = self._files("arrays", f"part-{cells[0]}-*")
         for path in parts:
             yield path, samples
-        holder = {} if parts else of_units(self.units(cells[0]))
-        for unit in sorted({holder[sample] for sample in samples if sample in holder}):
-            path = self.path / "arrays" / f"{unit}.safetensors"
-            yield path, [sample for sample in samples if holder.get(sample) == unit]
+        holder = {} if parts else of_shards(self.shards(cells[0]))
+        for shard in sorted({holder[sample] for sample in samples if sample in holder}):
+            path = self.path / "arrays" / f"{shard}.safetensors"
+            yield path, [sample for sample in samples if holder.get(sample) == shard]
 
     def clean(self, ids: Sequence[int]) -> dict[int, Array]:
         """The clean inputs that the run keeps for its gallery, for those of `ids` that are among them."""
@@ -145,7 +131,7 @@ class Run:
 
     # Writing
 
-    def save_unit(
+    def save_shard(
         self,
         cell: str,
         key: str,
@@ -153,55 +139,54 @@ class Run:
         arrays: Mapping[int, Array],
         extras: Mapping[int, Mapping[str, Array]] | None = None,
     ) -> str:
-        """Write one unit, arrays first, so that rows never point at an input that is not there. Returns its name.
+        """Write one shard, arrays first, so that rows never point at an input that is not there. Returns its name.
 
         Args:
             cell: the stage's cell.
-            key: what the unit is known by within it.
+            key: what the shard is known by within it.
             records: its rows.
             arrays: adversarial inputs by sample.
             extras: what the attack says of samples besides, by sample and name.
         """
-        name = f"unit-{cell}-{key}"
+        name = f"shard-{cell}-{key}"
         besides = {f"{sample}/{what}": array for sample, named in (extras or {}).items() for what, array in named.items()}
         if arrays or besides:
             self._save_arrays(name, {str(sample): array for sample, array in arrays.items()} | besides)
-        write_atomically(self.path / "records" / f"{name}.parquet", lambda path: tables.write(path, records, cell))
+        tables.write(self.path / "records" / f"{name}.parquet", records, cell)
         return name
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
         """Keep some clean inputs for the gallery."""
         self._save_arrays(f"clean-{cell}", {str(sample): array for sample, array in arrays.items()})
 
-    def save_part(self, cell: str, records: Records, units: Mapping[int, str]) -> None:
-        """Complete a stage: all its rows in one file, what its arrays say of each sample, and no units any more.
+    def save_part(self, cell: str, records: Records, shards: Mapping[int, str]) -> None:
+        """Complete a stage: all its rows in one file, what its arrays say of each sample, and no shards any more.
 
         Args:
             cell: the stage's cell.
             records: all rows of the stage.
-            units: for each sample of which an array is kept, the unit that holds it.
+            shards: for each sample of which an array is kept, the shard that holds it.
         """
-        samples = sorted(units)
+        samples = sorted(shards)
         size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
         per_part = max(1, PART_BYTES // size)
         for number, start in enumerate(range(0, len(samples), per_part)):
             group = samples[start : start + per_part]
             arrays: dict[str, Array] = {}
-            for unit in sorted({units[sample] for sample in group}):
-                wanted = [sample for sample in group if units[sample] == unit]
-                arrays |= _read_named([self.path / "arrays" / f"{unit}.safetensors"], wanted)
+            for shard in sorted({shards[sample] for sample in group}):
+                wanted = [sample for sample in group if shards[sample] == shard]
+                arrays |= _read_named([self.path / "arrays" / f"{shard}.safetensors"], wanted)
             self._save_arrays(f"part-{cell}-{number:04d}", arrays)
-        write_atomically(self.path / "records" / f"part-{cell}.parquet", lambda path: tables.write(path, records, cell))
-        self.drop_units(cell)
+        tables.write(self.path / "records" / f"part-{cell}.parquet", records, cell)
+        self.drop_shards(cell)
 
-    def drop_units(self, cell: str) -> None:
+    def drop_shards(self, cell: str) -> None:
         """Delete what a complete part has made superfluous."""
-        for path in self._files("records", f"unit-{cell}-*") + self._files("arrays", f"unit-{cell}-*"):
+        for path in self._files("records", f"shard-{cell}-*") + self._files("arrays", f"shard-{cell}-*"):
             path.unlink()
 
     def _save_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
-        tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_atomically(self.path / "arrays" / f"{name}.safetensors", lambda path: path.write_bytes(save(tensors)))
+        write_arrays(self.path / "arrays" / f"{name}.safetensors", arrays)
 
     def digests(self) -> dict[str, str]:
         """Hash of every records and arrays file, by its path in the folder."""
@@ -209,47 +194,24 @@ class Run:
         return {path.relative_to(self.path).as_posix(): digest(path) for path in files}
 
 
-@contextmanager
-def locked(path: Path, folders: Sequence[str]) -> Iterator[None]:
-    """Keep a second process from writing to a folder that is made where it is not there, and clear up after one that was killed.
-
-    Raises:
-        RequestError: one already does, or the folder cannot be made.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = (path / ".lock").open("w")
-    except OSError as error:
-        raise RequestError(f"{path} cannot be a run folder ({error.strerror}): choose another --out") from None
-    with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(f"another process is writing to {path}: wait for it, or choose another --out") from None
-        for folder in (path, *(path / name for name in folders)):
-            for half in folder.glob(".*.tmp"):  # what a kill in the middle of writing left behind
-                half.unlink()
-        yield
-
-
-def closest_units(units: Mapping[str, Records]) -> dict[int, str]:
-    """For each fooled sample the unit that holds its adversarial input at the smallest eps."""
+def closest_shards(shards: Mapping[str, Records]) -> dict[int, str]:
+    """For each fooled sample the shard that holds its adversarial input at the smallest eps."""
     best: dict[int, tuple[float, str]] = {}
-    for name, records in units.items():
+    for name, records in shards.items():
         fooled = records.outcome == Outcome.FOOLED
         for sample, eps in zip(records.sample_id[fooled].tolist(), records.eps[fooled].tolist(), strict=True):
             best[sample] = min(best.get(sample, (eps, name)), (eps, name))
     return {sample: name for sample, (_, name) in best.items()}
 
 
-def telling_units(units: Mapping[str, Records]) -> dict[int, str]:
-    """For each attacked sample the unit whose arrays speak of it: that of its closest input, and where it stood the first one."""
+def telling_shards(shards: Mapping[str, Records]) -> dict[int, str]:
+    """For each attacked sample the shard whose arrays speak of it: that of its closest input, and where it stood the first one."""
     told: dict[int, str] = {}
-    for name in sorted(units):
-        records = units[name]
+    for name in sorted(shards):
+        records = shards[name]
         for sample in np.unique(records.sample_id[records.outcome != Outcome.FAILED]).tolist():
             told.setdefault(int(sample), name)
-    return told | closest_units(units)
+    return told | closest_shards(shards)
 
 
 def _read_arrays(paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
@@ -258,14 +220,10 @@ def _read_arrays(paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
 
 def _read_named(paths: Iterable[Path], ids: Sequence[int], *, inputs: bool = True, extras: bool = True) -> dict[str, Array]:
     """What files hold of samples by name: `7` is an input, `7/patches` what an attack says of it besides."""
-    wanted = {str(int(sample)) for sample in ids}
-    found: dict[str, Array] = {}
-    for path in paths:
-        try:
-            with safetensors.safe_open(path, "np") as file:
-                names = [(name, *name.partition("/")) for name in file.keys()]
-                chosen = [name for name, of, slash, _ in names if of in wanted and (extras if slash else inputs)]
-                found |= {name: file.get_tensor(name) for name in chosen}
-        except (OSError, safetensors.SafetensorError) as error:
-            raise RequestError(f"{path} is damaged or missing ({error}): the run's inputs cannot be read") from None
-    return found
+    samples = {str(int(sample)) for sample in ids}
+
+    def wanted(name: str) -> bool:
+        sample, slash, _ = name.partition("/")
+        return sample in samples and (extras if slash else inputs)
+
+    return {name: array for path in paths for name, array in read_arrays(path, wanted).items()}

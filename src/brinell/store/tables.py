@@ -1,66 +1,66 @@
-"""Records to and from Parquet, with the schema of `core.record` and nothing else."""
+"""Rows to and from Parquet. The columns are an argument: `Column`s by name, or the fields of a dataclass of records."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brinell.core.errors import RequestError
-from brinell.core.record import COLUMNS, SCHEMA_VERSION, Records
+from brinell.core.record import SCHEMA_VERSION, Column, Records, columns_of
+from brinell.store.files import write_atomically
 
-_TYPES = {"string": pa.string(), "bool": pa.bool_()} | {
-    kind: pa.type_for_alias(kind) for kind in ("int32", "int64", "float32", "float64")
-}
-SCHEMA = pa.schema([pa.field(name, _TYPES[column["kind"]], nullable=column["null"]) for name, column in COLUMNS.items()])
-
-
-def write(path: Path, records: Records, cell: str) -> None:
-    """Write `records` as one Parquet file that names its cell."""
-    arrays = [
-        pa.array(_values(getattr(records, field.name)), field.type, mask=_mask(getattr(records, field.name))) for field in SCHEMA
-    ]
-    metadata = {"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell}
-    pq.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(metadata)), path, compression="zstd")
+Array = np.ndarray[Any, Any]
+Rows = TypeVar("Rows")
+TYPES = {kind: pa.type_for_alias(kind) for kind in ("string", "bool", "int32", "int64", "float32", "float64")}
 
 
-def _values(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.asarray(np.ma.getdata(column))
+def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = None) -> pa.Schema:
+    """Columns as Arrow writes them; `kinds` says what the kinds of a study's own are."""
+    types = TYPES | dict(kinds or {})
+    return pa.schema([pa.field(name, types[column.kind], nullable=column.null) for name, column in columns.items()])
 
 
-def _mask(column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-    return np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
+def write_table(path: Path, table: Any, **settings: Any) -> None:
+    """Write an Arrow table as one Parquet file, atomically."""
+    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd", **settings))
 
 
-def read(paths: list[Path]) -> Records:
-    """The rows of several files, one after another.
+def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """A Parquet file as an Arrow table.
 
     Raises:
-        RequestError: a file is damaged or has another schema.
+        RequestError: it is damaged or missing.
     """
-    tables = []
-    for path in paths:
-        try:
-            table = pq.read_table(path, partitioning=None)
-        except (OSError, pa.ArrowException) as error:
-            raise RequestError(f"{path} is damaged ({_first_line(error)}): delete it and go on with --resume") from error
-        version = (table.schema.metadata or {}).get(b"brinell.schema", b"none").decode()
-        if version != str(SCHEMA_VERSION) or table.schema.names != SCHEMA.names:
-            raise RequestError(f"{path} was written by another version of brinell (schema {version}): read it with that one")
-        tables.append(table.replace_schema_metadata(None))
-    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
-    return Records(**{field.name: _column(table[field.name].combine_chunks(), field) for field in SCHEMA})
+    try:
+        return pq.read_table(path, columns=columns, partitioning=None)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise RequestError(f"{path} is damaged or missing ({reason}): delete it and go on with --resume") from None
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def to_table(rows: Any, metadata: Mapping[str, str] | None = None) -> Any:
+    """A dataclass of records as an Arrow table."""
+    schema = schema_of(columns_of(rows))
+    columns = [getattr(rows, name) for name in schema.names]
+    arrays = [
+        pa.array(np.asarray(np.ma.getdata(column)), field.type, mask=np.ma.getmaskarray(column) if field.nullable else None)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
 
 
-def _column(column: Any, field: Any) -> np.ndarray[Any, Any]:
+def from_table(of: type[Rows], table: Any) -> Rows:
+    """An Arrow table as a dataclass of records."""
+    return of(**{field.name: _column(table[field.name].combine_chunks(), field) for field in schema_of(columns_of(of))})
+
+
+def _column(column: Any, field: Any) -> Array:
     if field.type == pa.string():  # a few different texts in many rows: each is one object, not one a row
         encoded = column.dictionary_encode()
-        texts: np.ndarray[Any, Any] = np.array(encoded.dictionary.to_pylist(), dtype=object)
+        texts: Array = np.array(encoded.dictionary.to_pylist(), dtype=object)
         return np.asarray(texts[encoded.indices.to_numpy()])
     if not field.nullable:
         return np.asarray(column.to_numpy(zero_copy_only=False))
@@ -69,18 +69,22 @@ def _column(column: Any, field: Any) -> np.ndarray[Any, Any]:
     return np.ma.MaskedArray(np.asarray(filled.to_numpy(zero_copy_only=False)), mask=mask)
 
 
-def concatenate(parts: list[Records]) -> Records:
-    """The rows of all `parts`, in order."""
-    return Records(
-        **{name: _chain([getattr(part, name) for part in parts], null=column["null"]) for name, column in COLUMNS.items()}
-    )
+def write(path: Path, records: Records, cell: str) -> None:
+    """Write an audit's rows as one Parquet file that names its cell."""
+    write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell}))
 
 
-def _chain(columns: list[np.ndarray[Any, Any]], *, null: bool) -> np.ndarray[Any, Any]:
-    values = np.concatenate([_values(column) for column in columns])
-    return np.ma.MaskedArray(values, np.concatenate([np.ma.getmaskarray(column) for column in columns])) if null else values
+def read(paths: Sequence[Path]) -> Records:
+    """An audit's rows in several files, one after another.
 
-
-def take(records: Records, rows: np.ndarray[Any, Any]) -> Records:
-    """The chosen rows (bool or indices)."""
-    return Records(**{name: getattr(records, name)[rows] for name in COLUMNS})
+    Raises:
+        RequestError: a file is damaged or has another schema.
+    """
+    schema, tables = schema_of(columns_of(Records)), []
+    for path in paths:
+        table = read_table(path)
+        version = (table.schema.metadata or {}).get(b"brinell.schema", b"none").decode()
+        if version != str(SCHEMA_VERSION) or table.schema.names != schema.names:
+            raise RequestError(f"{path} was written by another version of brinell (schema {version}): read it with that one")
+        tables.append(table.replace_schema_metadata(None))
+    return from_table(Records, pa.concat_tables(tables) if tables else schema.empty_table())

@@ -27,7 +27,6 @@ from brinell.core.version import VERSION
 from brinell.datasets._memory import ArrayDataset
 from brinell.rlab.agent import named
 from brinell.studies.benchmark.part import NUDGES
-from brinell.studies.benchmark.records import BenchmarkSet
 from brinell.testing.others import check_dataset
 
 PIXELS = Domain(kind="image", shape=(1, 5, 5), levels=256)
@@ -565,7 +564,7 @@ def test_other_folders_are_left_alone(work, made, tmp_path, capsys):
 
 def test_a_damaged_part(work, made, tmp_path, capsys):
     out = shutil.copytree(made, tmp_path / "set")
-    part = BenchmarkSet(out, 3).file("samples", 1)
+    part = out / "samples" / "test-00001-of-00003.parquet"
     part.write_bytes(part.read_bytes()[:-9])
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 2
     assert f"{part.name} is damaged or missing" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import torch
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.studies.unrestricted.generator import load
-from brinell.studies.unrestricted.records import COLUMNS, MANIFEST, Outcome, UnrestrictedRun
+from brinell.studies.unrestricted.records import COLUMNS, LAYOUT, Outcome, UnrestrictedRun
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.run import make_plan
 
@@ -147,7 +147,6 @@ def test_the_page_stands_alone(made):
 
 def test_a_run_goes_on_where_it_stopped(made, generator, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("brinell.studies.unrestricted.run.BLOCK", 16)
-    monkeypatch.setattr("brinell.studies.unrestricted.runner.BLOCK", 16)
     out = tmp_path / "run"
     assert cli(words(generator, out)) == 0
     before = UnrestrictedRun.open(out).rows()
@@ -219,7 +218,7 @@ def test_damaged_folders(made, tmp_path, capsys):
     copy = shutil.copytree(made, tmp_path / "copy")
     UnrestrictedRun.open(copy).file("records", 0).write_bytes(b"half")
     assert "is damaged" in refused(capsys, ["report", copy])
-    (copy / MANIFEST).write_text("{")
+    (copy / LAYOUT.manifest).write_text("{")
     assert "is damaged" in refused(capsys, ["report", copy])
 
 

@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from brinell.core.record import Column
 from brinell.store.files import write_text
-from brinell.studies.benchmark.records import COLUMNS, PATCH, SAMPLES, SPLIT, BenchmarkSet, Column, Form
+from brinell.studies.benchmark.records import COLUMNS, PATCH, SAMPLES, SPLIT, BenchmarkSet, Form
 
 PAPERS = "arXiv 2310.18626 and 2403.18985"
 CONTEXT = {
@@ -64,7 +65,6 @@ CROISSANT = {
 def write(folder: BenchmarkSet, manifest: Mapping[str, Any]) -> None:
     """Write README.md and croissant.json of a complete set."""
     form = folder.form
-    assert form is not None
     write_text(folder.path / "README.md", card(folder, manifest, form))
     write_text(folder.path / "croissant.json", json.dumps(croissant(folder, manifest, form), indent=1, ensure_ascii=False) + "\n")
 

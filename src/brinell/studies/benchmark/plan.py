@@ -22,7 +22,7 @@ from brinell.engine.plan import DEFAULT_SAMPLES, check_classes, choose_device, f
 from brinell.rlab.agent import named
 from brinell.rlab.goals import Goal
 from brinell.rlab.variants import Variant, vet
-from brinell.studies.benchmark.records import FORMAT, Form
+from brinell.studies.benchmark.records import LAYOUT, Form
 from brinell.studies.benchmark.request import BenchmarkRequest
 
 Array = np.ndarray[Any, Any]
@@ -85,7 +85,7 @@ class BenchmarkPlan:
         """Hash of all that the content depends on."""
         domain = self.dataset.domain
         return cell(
-            format=FORMAT,
+            format=LAYOUT.version,
             brinell=VERSION,
             model=self.facts["digest"],
             data=self.data_digest,

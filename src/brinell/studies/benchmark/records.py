@@ -14,27 +14,31 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
-from safetensors.numpy import save
 
-from brinell.core.errors import RequestError
-from brinell.store.files import write_atomically, write_text
-from brinell.store.run import locked
+from brinell.core.record import Column
+from brinell.store import tables
+from brinell.store.files import write_arrays, write_text
+from brinell.store.folder import Layout
 
-FORMAT = 1
-"""Version of the folder's layout."""
+LAYOUT = Layout(
+    what="benchmark set",
+    verb="brinell benchmark",
+    version=1,
+    version_key="format",
+    manifest="benchmark.json",
+    request="benchmark.toml",
+    needed=("cell",),
+    folders=("data", "samples", "arrays"),
+    alone=True,
+)
 SPLIT = "test"
-MANIFEST = "benchmark.json"
-REQUEST = "benchmark.toml"
-FOLDERS = ("data", "samples", "arrays")
 
 Array = np.ndarray[Any, Any]
 
@@ -52,14 +56,6 @@ class Outcome(StrEnum):
     """The clean input is at the goal, so there is nothing to distort."""
     OWN_CLASS = "own_class"
     """The sample is of the class that is to be seen where it is not."""
-
-
-class Column(NamedTuple):
-    """One column: what it holds, whether it may be null, what it means."""
-
-    kind: str
-    doc: str
-    null: bool = False
 
 
 PATCH = {
@@ -114,17 +110,8 @@ SAMPLES = {
 }
 """A row of samples/."""
 
-_PLAIN = {
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "label": pa.int64(),
-}
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-_PATCHES = pa.list_(pa.struct([(name, _PLAIN[kind]) for name, (kind, _) in PATCH.items()]))
+_PATCHES = pa.list_(pa.struct([(name, tables.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
 
 
 class Form(NamedTuple):
@@ -155,33 +142,8 @@ class Form(NamedTuple):
 class BenchmarkSet:
     """The folder of a benchmark set, finished or not."""
 
-    def __init__(self, path: Path, parts: int = 0, form: Form | None = None) -> None:
-        self.path, self.parts, self.form = path, parts, form
-
-    @property
-    def manifest(self) -> dict[str, Any] | None:
-        """What benchmark.json says; None where there is none.
-
-        Raises:
-            RequestError: it is damaged.
-        """
-        try:
-            found = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-            raise RequestError(f"{self.path / MANIFEST} is damaged: {error}") from None
-        if not isinstance(found, dict) or found.get("format") != FORMAT or "cell" not in found:
-            raise RequestError(f"{self.path / MANIFEST} is damaged or of another version of brinell: choose another --out")
-        return found
-
-    def save_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Write it."""
-        write_text(self.path / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Keep a second process from writing here."""
-        return locked(self.path, FOLDERS)
+    def __init__(self, path: Path, parts: int, form: Form, manifest: Mapping[str, Any]) -> None:
+        self.path, self.parts, self.form, self.manifest = path, parts, form, manifest
 
     def file(self, folder: str, number: int) -> Path:
         """The file of a part: data, samples or arrays."""
@@ -204,9 +166,7 @@ class BenchmarkSet:
             arrays: exact inputs and masks by name.
         """
         form = self.form
-        assert form is not None
-        tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_atomically(self.file("arrays", number), lambda path: path.write_bytes(save(tensors)))
+        write_arrays(self.file("arrays", number), arrays)
         shown = [row | {"input": _shown(form, row["input"]), "mask": _mask(form, row["mask"])} for row in rows]
         _write(self.file("data", number), COLUMNS, shown, form)
         _write(self.file("samples", number), SAMPLES, samples, form)
@@ -255,16 +215,6 @@ def _png(pixels: Array) -> dict[str, Any]:
     return {"bytes": held.getvalue(), "path": None}
 
 
-def _type(column: Column, form: Form) -> Any:
-    if column.kind == "patches":
-        return _PATCHES
-    if column.kind in ("input", "mask"):
-        if form.pictures:
-            return _IMAGE
-        return pa.list_(pa.float32() if column.kind == "input" else pa.bool_())
-    return _PLAIN[column.kind]
-
-
 def feature(column: Column, form: Form) -> dict[str, Any]:
     """A column as the datasets library writes its type down."""
 
@@ -283,22 +233,21 @@ def feature(column: Column, form: Form) -> dict[str, Any]:
 
 
 def _write(path: Path, columns: Mapping[str, Column], rows: Sequence[dict[str, Any]], form: Form) -> None:
-    fields = [pa.field(name, _type(column, form), nullable=True) for name, column in columns.items()]
+    pictures = form.pictures
+    kinds = {
+        "label": pa.int64(),
+        "patches": _PATCHES,
+        "input": _IMAGE if pictures else pa.list_(pa.float32()),
+        "mask": _IMAGE if pictures else pa.list_(pa.bool_()),
+    }
     features = {name: feature(column, form) for name, column in columns.items()}
-    schema = pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
-    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in fields]
-    table = pa.Table.from_arrays(arrays, schema=schema)
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd", row_group_size=256))
+    # The datasets library writes every column as one that may be null.
+    schema = tables.schema_of({name: column._replace(null=True) for name, column in columns.items()}, kinds)
+    schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+    tables.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)
 
 
 def _read(paths: Sequence[Path], columns: list[str]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {name: [] for name in columns}
-    for path in paths:
-        try:
-            table = pq.read_table(path, columns=columns, partitioning=None)
-        except (OSError, pa.ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise RequestError(f"{path} is damaged or missing ({reason}): delete it and go on with --resume") from None
-        for name in columns:
-            found[name] += table[name].to_pylist()
-    return found
+    found = [tables.read_table(path, columns) for path in paths]
+    return {name: [value for table in found for value in table[name].to_pylist()] for name in columns}

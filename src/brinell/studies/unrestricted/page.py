@@ -71,7 +71,7 @@ def write(run: Path) -> Path:
         StoppedError: the folder cannot be written.
     """
     opened = UnrestrictedRun.open(run)
-    manifest, rows = opened.manifest or {}, opened.rows()
+    manifest, rows = opened.manifest, opened.rows()
     result = summarise(manifest, rows, str(run))
     for name, text in tables(result).items():
         write_text(run / "tables" / name, text)

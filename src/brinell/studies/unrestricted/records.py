@@ -10,27 +10,30 @@ A part is there when its file in records/ is, which is written last. Inputs are 
 model, with the plain sample that they began at and the training samples nearest to them.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-import safetensors
-from safetensors.numpy import save
 
 from brinell.core.errors import RequestError
-from brinell.store.files import write_atomically, write_text
-from brinell.store.run import locked
+from brinell.core.record import Column
+from brinell.store import tables
+from brinell.store.files import read_arrays, write_arrays
+from brinell.store.folder import Layout
 
-FORMAT = 1
-"""Version of the folder's layout."""
-MANIFEST = "unrestricted.json"
-REQUEST = "unrestricted.toml"
+LAYOUT = Layout(
+    what="unrestricted attack",
+    verb="brinell unrestricted",
+    version=1,
+    version_key="format",
+    manifest="unrestricted.json",
+    request="unrestricted.toml",
+    needed=("cell", "parts", "models"),
+    alone=True,
+)
 NORMS = ("l2", "linf")
 """Distances in which nearest neighbours are looked for."""
 
@@ -54,14 +57,6 @@ class Outcome(StrEnum):
 
 CLEAR = frozenset(Outcome) - {Outcome.UNCLEAR}
 SEARCHED = frozenset({Outcome.FOUND, Outcome.CONTESTED, Outcome.SURVIVED})
-
-
-class Column(NamedTuple):
-    """One column: what it holds, whether it may be null, what it means."""
-
-    kind: str
-    doc: str
-    null: bool = False
 
 
 def _neighbours(prefix: str, what: str, *, null: bool) -> dict[str, Column]:
@@ -111,14 +106,14 @@ COLUMNS = {
 }
 """A row. Inputs are as they are stored: rounded to the levels of the data."""
 
-_TYPES = {name: pa.type_for_alias(name) for name in ("int32", "int64", "float64", "string")} | {"list": pa.list_(pa.int32())}
+SCHEMA = tables.schema_of(COLUMNS, {"list": pa.list_(pa.int32())})
 
 
 class UnrestrictedRun:
     """The folder, finished or not."""
 
-    def __init__(self, path: Path, parts: int = 0) -> None:
-        self.path, self.parts = path, parts
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path, self.manifest, self.parts = path, manifest, int(manifest["parts"])
 
     @classmethod
     def open(cls, path: Path) -> "UnrestrictedRun":
@@ -127,35 +122,7 @@ class UnrestrictedRun:
         Raises:
             RequestError: there is none, or it is damaged.
         """
-        manifest = cls(path).manifest
-        if manifest is None:
-            raise RequestError(f"{path} holds no unrestricted attack: it has no {MANIFEST}; brinell unrestricted makes one")
-        return cls(path, int(manifest["parts"]))
-
-    @property
-    def manifest(self) -> dict[str, Any] | None:
-        """What unrestricted.json says; None where there is none.
-
-        Raises:
-            RequestError: it is damaged.
-        """
-        try:
-            found = json.loads((self.path / MANIFEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-            raise RequestError(f"{self.path / MANIFEST} is damaged: {error}") from None
-        if not isinstance(found, dict) or found.get("format") != FORMAT or not {"cell", "parts", "models"} <= found.keys():
-            raise RequestError(f"{self.path / MANIFEST} is damaged or of another version of brinell: choose another --out")
-        return found
-
-    def save_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """Write it."""
-        write_text(self.path / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Keep a second process from writing here."""
-        return locked(self.path, ("records", "arrays"))
+        return cls(path, LAYOUT.open(path))
 
     def file(self, folder: str, number: int) -> Path:
         """The file of a part: records or arrays."""
@@ -167,11 +134,9 @@ class UnrestrictedRun:
 
     def save_part(self, number: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Array]) -> None:
         """Write a part, what it is known by last."""
-        tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        write_atomically(self.file("arrays", number), lambda path: path.write_bytes(save(tensors)))
-        schema = pa.schema([pa.field(name, _TYPES[column.kind], nullable=column.null) for name, column in COLUMNS.items()])
-        table = pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
-        write_atomically(self.file("records", number), lambda path: pq.write_table(table, path, compression="zstd"))
+        write_arrays(self.file("arrays", number), arrays)
+        table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
+        tables.write_table(self.file("records", number), table)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of all parts there are, in order.
@@ -181,15 +146,11 @@ class UnrestrictedRun:
         """
         found: list[dict[str, Any]] = []
         for number in filter(self.has_part, range(self.parts)):
-            path = self.file("records", number)
-            try:
-                table = pq.read_table(path, partitioning=None)
-            except (OSError, pa.ArrowException) as error:
+            table = tables.read_table(self.file("records", number))
+            if table.schema.names != SCHEMA.names:
                 raise RequestError(
-                    f"{path} is damaged ({str(error).splitlines()[0]}): delete it and go on with --resume"
-                ) from None
-            if table.schema.names != list(COLUMNS):
-                raise RequestError(f"{path} was written by another version of brinell: read it with that one")
+                    f"{self.file('records', number)} was written by another version of brinell: read it with that one"
+                )
             found += table.to_pylist()
         return found
 
@@ -202,10 +163,5 @@ class UnrestrictedRun:
         wanted = set(names)
         found: dict[str, Array] = {}
         for number in filter(self.has_part, range(self.parts)):
-            path = self.file("arrays", number)
-            try:
-                with safetensors.safe_open(path, "np") as file:
-                    found |= {name: file.get_tensor(name) for name in wanted & set(file.keys())}
-            except (OSError, safetensors.SafetensorError) as error:
-                raise RequestError(f"{path} is damaged or missing ({error}): the run's inputs cannot be read") from None
+            found |= read_arrays(self.file("arrays", number), wanted.__contains__)
         return found

@@ -22,11 +22,14 @@ from brinell.core.reference import Nearest, nearest
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
+from brinell.engine.engine import Progress
 from brinell.engine.hashing import cell
 from brinell.engine.plan import check_classes, choose_device, facts_of, open_data, opener_of
 from brinell.engine.shard import predict, session
+from brinell.runners import provenance
+from brinell.runners.loop import Job, carry_out, each_part
 from brinell.studies.unrestricted.generator import Kept, load
-from brinell.studies.unrestricted.records import FORMAT, NORMS, Outcome
+from brinell.studies.unrestricted.records import LAYOUT, NORMS, Outcome, UnrestrictedRun
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.search import Found, LatentSearch, errs, search, sees, stored
 
@@ -61,7 +64,7 @@ class UnrestrictedPlan:
     def cell(self) -> str:
         """Hash of all that the content depends on."""
         return cell(
-            format=FORMAT,
+            format=LAYOUT.version,
             brinell=VERSION,
             models=[[model.name, model.digest()] for model in self.models],
             judges=[[judge.name, judge.digest()] for judge in self.judges],
@@ -330,9 +333,69 @@ def _ended(trial: Trial, y: Tensor, n: int) -> dict[str, list[Any]]:
     }
 
 
-def models_of(models: tuple[Model, ...]) -> list[dict[str, Any]]:
-    """What a manifest says of models."""
+def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> UnrestrictedRun:
+    """Carry out a plan in the folder `out`, or what is missing of it.
+
+    Args:
+        plan: what to do.
+        out: the folder; with `resume` it may hold some of it.
+        progress: told what goes on.
+        command: the command line that repeats it.
+        resume: whether to go on with a folder that exists.
+
+    Raises:
+        RequestError: the folder holds another attack, or one that nobody asked to go on with.
+        StoppedError: the disk is full.
+    """
+    job = Job(
+        LAYOUT,
+        out,
+        plan.request,
+        about=_about(plan),
+        kept={"seconds": 0.0},
+        same=lambda before: bool(before["cell"] == plan.cell),
+        inputs="the data, the generator, the weights of a model",
+        ignored=("batch_size", "device"),
+        device=plan.device,
+        command=command,
+    )
+    with carry_out(job, resume=resume) as manifest:
+        folder = UnrestrictedRun(out, manifest)
+        missing = [number for number in range(plan.parts) if not folder.has_part(number)]
+        sizes = {number: len(plan.intended[number * BLOCK : (number + 1) * BLOCK]) for number in missing}
+        names = ", ".join(model.name for model in plan.models)
+        forwards = sum(settings.cost[0] for settings in plan.variants.values()) * len(plan.models)
+        if missing:
+            with Engine(plan, progress.passes) as engine:
+
+                def make_part(number: int) -> int:
+                    rows, arrays = engine.block(number)
+                    folder.save_part(number, rows, arrays)
+                    return len({row["attempt"] for row in rows if row["outcome"] == Outcome.FOUND})
+
+                each_part(manifest, sizes, make_part, progress, model=names, stage="unrestricted", forwards=forwards)
+    return folder
+
+
+def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
+    about = plan.kept.about
+    return {
+        "cell": plan.cell,
+        "parts": plan.parts,
+        "attempts": len(plan.intended),
+        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.dataset)),
+        "models": _models(plan.models),
+        "judges": _models(plan.judges),
+        "variants": {name: {"noise": settings.noise} for name, settings in plan.variants.items()},
+        "wanted": plan.wanted,
+        "generator": {
+            "file": plan.request.generator,
+            "digest": plan.generator_digest,
+            "same_data": about.get("data_digest") == plan.data_digest,
+            "about": about,
+        },
+    }
+
+
+def _models(models: tuple[Model, ...]) -> list[dict[str, Any]]:
     return [{"name": model.name, **facts_of(model)} for model in models]
-
-
-__all__ = ["BLOCK", "Engine", "UnrestrictedPlan", "make_plan", "models_of"]

@@ -1,0 +1,108 @@
+"""How a folder is filled, by the audit and by every study: begin or resume, part after part, finish."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+
+from brinell.core.errors import RequestError
+from brinell.engine import toml
+from brinell.engine.engine import Progress
+from brinell.runners import provenance
+from brinell.store.files import write_text
+from brinell.store.folder import Layout
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be written to a folder, and what tells it from other requests."""
+
+    layout: Layout
+    path: Path
+    request: BaseModel
+    _: KW_ONLY
+    about: dict[str, Any]
+    """What the manifest says besides the request and where it ran."""
+    kept: Mapping[str, Any]
+    """Keys of the manifest that add up over resumes, with what they begin as."""
+    same: Callable[[Mapping[str, Any]], bool]
+    """Whether a manifest is that of the same work, so that its folder may be resumed."""
+    inputs: str
+    """What the work depends on besides its settings, for the line that says why a folder cannot be resumed."""
+    ignored: tuple[str, ...]
+    """Settings that change nothing in the rows: a run may be resumed with others."""
+    device: torch.device
+    command: str
+    """The command line that repeats it."""
+
+
+@contextmanager
+def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
+    """Begin or resume a folder and lock it; the body does the work, and afterwards the manifest says that it is finished.
+
+    The request is written first: with it alone a run can be resumed, with a manifest alone it could not.
+
+    Yields:
+        The manifest, which the body may change and which is written again at the end.
+
+    Raises:
+        RequestError: the folder holds another request, or nobody asked to resume it.
+        StoppedError: the disk is full.
+    """
+    layout, path = job.layout, job.path
+    before = layout.begin(path, resume=resume)
+    with layout.lock(path):
+        _check(job, before)
+        manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
+        manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
+        write_text(path / layout.request, toml.dump(job.request, f"{layout.verb} {layout.request}"))
+        layout.save(path, manifest)
+        yield manifest
+        manifest |= {"state": "finished", "finished": provenance.now()}
+        layout.save(path, manifest)
+
+
+def _check(job: Job, before: Mapping[str, Any]) -> None:
+    """Refuse to mix two different requests in one folder."""
+    if not before or job.same(before):
+        return
+    then, now = before["request"], job.request.model_dump(mode="json")
+    changed = [key for key in now if then.get(key) != now[key] and key not in job.ignored]
+    words = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
+    otherwise = f"{job.inputs} or brinell itself has changed since it began"
+    raise RequestError(f"{job.path} holds another {job.layout.what} ({words or otherwise}): choose another --out")
+
+
+def each_part(
+    manifest: dict[str, Any],
+    sizes: Mapping[int, int],
+    make: Callable[[int], int],
+    progress: Progress,
+    *,
+    model: str,
+    stage: str,
+    forwards: int,
+) -> None:
+    """Make the parts that are missing, one after another.
+
+    Args:
+        manifest: its `seconds` are added to.
+        sizes: the number of samples in each missing part, by the part's number.
+        make: makes a part and writes it; returns how many of its samples were fooled.
+        progress: told how it goes on.
+        model: the model's name, for the progress.
+        stage: what is done to it, for the progress.
+        forwards: the most forward evaluations that a sample costs.
+    """
+    started, left, fooled = time.perf_counter(), sum(sizes.values()), 0
+    progress.stage(model, stage, left, left * forwards)
+    for number, size in sizes.items():
+        fooled += make(number)
+        left -= size
+        progress.open(left, fooled)
+    manifest["seconds"] += time.perf_counter() - started

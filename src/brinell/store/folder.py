@@ -1,0 +1,118 @@
+"""The folders that runs and studies write: a manifest, a lock, and files that are put in place whole.
+
+What the folders of one verb are called and which keys their manifest must have is an argument, the `Layout`; the rows' columns
+are one too (`store.tables`). So every study uses the same code.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brinell.core.errors import RequestError
+from brinell.store.files import write_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What the folders of one verb look like."""
+
+    what: str
+    """What a folder holds, in the singular: run, benchmark set."""
+    verb: str
+    """The command that makes one, as a person types it."""
+    version: int
+    """The version of rows and manifest that is written and read."""
+    version_key: str = "schema"
+    """The key of the manifest that states it."""
+    manifest: str = "manifest.json"
+    """The name of the manifest."""
+    request: str = "run.toml"
+    """The name of the request, with which the folder can be made again."""
+    needed: tuple[str, ...] = ()
+    """Keys without which a manifest is damaged."""
+    folders: tuple[str, ...] = ("records", "arrays")
+    """Where rows and arrays lie."""
+    alone: bool = False
+    """Whether a folder that holds any other file is refused, because all of it is to be published."""
+    resumable: bool = True
+    """Whether the verb takes --resume."""
+
+    def has(self, path: Path) -> bool:
+        """Whether there is a manifest."""
+        return (path / self.manifest).exists()
+
+    def open(self, path: Path) -> dict[str, Any]:
+        """The manifest of a folder.
+
+        Raises:
+            RequestError: there is none, it is damaged, or another version of brinell wrote it.
+        """
+        file = path / self.manifest
+        try:
+            manifest = json.loads(file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise RequestError(f"{path} is no {self.what} folder: it has no {self.manifest}; {self.verb} makes one") from None
+        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+            raise RequestError(f"{file} is damaged: {error}") from None
+        if not isinstance(manifest, dict) or self.version_key not in manifest:
+            raise RequestError(f"{file} is damaged: it does not say {self.version_key}")
+        if (found := manifest[self.version_key]) != self.version:
+            raise RequestError(
+                f"{path} was written by another version of brinell ({self.version_key} {found}, here {self.version}): "
+                f"read it with that one, or make it again with {self.verb}"
+            )
+        if missing := [key for key in self.needed if key not in manifest]:
+            raise RequestError(f"{file} is damaged: it does not say {missing[0]}")
+        return manifest
+
+    def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
+        """The manifest of the folder that is to be resumed; empty where nothing was begun there.
+
+        Raises:
+            RequestError: the folder holds something already, and nobody asked for a resume.
+        """
+        if self.has(path):
+            if resume:
+                return self.open(path)
+            article, more = (
+                "an" if self.what[0] in "aeiou" else "a",
+                "add --resume to go on with it, or " if self.resumable else "",
+            )
+            raise RequestError(f"{path} holds {article} {self.what}: {more}choose another --out")
+        if self.alone and not resume and path.is_dir() and any(not one.name.startswith(".") for one in path.iterdir()):
+            raise RequestError(f"{path} is not empty, and a {self.what} needs a folder of its own: choose another --out")
+        return {}
+
+    def save(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        """Write the manifest.
+
+        Raises:
+            StoppedError: the folder cannot be written.
+        """
+        write_text(path / self.manifest, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+
+    @contextmanager
+    def lock(self, path: Path) -> Iterator[None]:
+        """Keep a second process from writing to a folder, which is made if need be, and delete what a killed one left half written.
+
+        Raises:
+            RequestError: one already does, or the folder cannot be made.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = (path / ".lock").open("w")
+        except OSError as error:
+            raise RequestError(f"{path} cannot be a {self.what} folder ({error.strerror}): choose another --out") from None
+        with lock as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RequestError(f"another process is writing to {path}: wait for it, or choose another --out") from None
+            for folder in (path, *(path / name for name in self.folders)):
+                for half in folder.glob(".*.tmp"):
+                    half.unlink()
+            yield

@@ -1,0 +1,75 @@
+"""Makes a benchmark set: part after part, then the card, the metadata and the checksums."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from brinell.engine.engine import Progress
+from brinell.engine.shard import session
+from brinell.runners import provenance
+from brinell.runners.loop import Job, carry_out, each_part
+from brinell.studies.benchmark import cards
+from brinell.studies.benchmark.part import Part
+from brinell.studies.benchmark.plan import BenchmarkPlan
+from brinell.studies.benchmark.records import LAYOUT, BenchmarkSet, Outcome
+
+
+def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> BenchmarkSet:
+    """Make the set in the folder `out`, or what is missing of it.
+
+    Args:
+        plan: what to make.
+        out: the folder; with `resume` it may hold some of it.
+        progress: told what goes on.
+        command: the command line that repeats it.
+        resume: whether to go on with a folder that exists.
+
+    Raises:
+        RequestError: the folder holds another set, or one that nobody asked to go on with.
+        StoppedError: the disk is full.
+    """
+    job = Job(
+        LAYOUT,
+        out,
+        plan.request,
+        about=_about(plan),
+        kept={"seconds": 0.0},
+        same=lambda before: bool(before["cell"] == plan.cell),
+        inputs="the data, the weights, the policy, a distortion",
+        ignored=("batch_size", "device", "licence"),
+        device=plan.device,
+        command=command,
+    )
+    with carry_out(job, resume=resume) as manifest:
+        folder = BenchmarkSet(out, plan.parts, plan.form, manifest)
+
+        def make_part(number: int) -> int:
+            part = Part(plan, number, progress)
+            folder.save_part(number, part.rows, part.samples, part.arrays)
+            return sum(sample["outcome"] == Outcome.REACHED for sample in part.samples)
+
+        missing = [number for number in range(plan.parts) if not folder.has_part(number)]
+        sizes = {number: len(plan.ids[number * plan.part_size : (number + 1) * plan.part_size]) for number in missing}
+        forwards = 2 + plan.attack.cost(plan.model.classes)[0] + 2 * len(plan.levels)
+        with session(plan.model, plan.device):
+            each_part(manifest, sizes, make_part, progress, model=plan.facts["name"], stage="rlab", forwards=forwards)
+        outcomes = folder.samples()["outcome"]
+        manifest["counts"] = {outcome: outcomes.count(outcome) for outcome in map(str, Outcome)}
+    with LAYOUT.lock(out):
+        cards.write(folder, manifest)
+        folder.save_sums()
+    return folder
+
+
+def _about(plan: BenchmarkPlan) -> dict[str, Any]:
+    return {
+        "cell": plan.cell,
+        "parts": plan.parts,
+        "levels": list(plan.levels),
+        "goal": asdict(plan.goal),
+        "eps": plan.eps,
+        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids)),
+        "model": {"spec": plan.request.model, **plan.facts},
+        "grid": {"patch": list(plan.grid.patch), "stride": list(plan.grid.steps), "lattice": list(plan.grid.lattice)},
+        "training_queries": plan.training_queries,
+    }
