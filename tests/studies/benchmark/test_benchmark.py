@@ -126,7 +126,7 @@ def work(tmp_path_factory):
 def _here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEST_CALLS", "0")
-    monkeypatch.setattr("brinell.studies.benchmark.request.PART_SAMPLES", 5)
+    monkeypatch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
 
 
 def words(work, out, *more, levels="1,2,40"):
@@ -150,7 +150,7 @@ def words(work, out, *more, levels="1,2,40"):
 def made(work):
     """A whole set in three parts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brinell.studies.benchmark.request.PART_SAMPLES", 5)
+        patch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
         assert cli(words(work, work / "made")) == 0
     return work / "made"
 
@@ -442,7 +442,7 @@ class Killed(BaseException):
 
 def test_killed_before_every_file(work, tmp_path, monkeypatch):
     """The folder changes at no other moment than when a file is put in its place."""
-    monkeypatch.setattr("brinell.studies.benchmark.request.PART_SAMPLES", 1)
+    monkeypatch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 1)
     replace, small = Path.replace, ["--samples", "2", "--refine", "0"]
     assert cli(words(work, tmp_path / "whole", *small, levels="1")) == 0
     files = [
