@@ -1,8 +1,9 @@
 """A scikit-learn forest on a real table: `python examples/forest.py FOLDER` writes train.csv, test.csv and forest.skops.
 
-The table is scikit-learn's copy of the Wisconsin breast cancer data: 569 tumours, 30 measurements each. The command that it
-prints audits the forest on the rows that it did not learn from. A skops file is no pickle; its trees hold numbers that skops does
-not check, so that they must be named as trusted.
+The table is scikit-learn's copy of the Wisconsin breast cancer data: 569 tumours, 30 measurements
+each. The command that it prints audits the forest on the rows that were not used for training. A
+skops file is no pickle. Its trees hold numbers that skops does not check, so that they must be
+named as trusted.
 """
 
 import csv
@@ -19,7 +20,7 @@ TREES = 20
 
 
 def write(folder: Path) -> str:
-    """Write tables and forest; the command that audits them."""
+    """Write tables and forest, and return the command that audits them."""
     folder.mkdir(parents=True, exist_ok=True)
     data = load_breast_cancer()
     order = np.random.default_rng(0).permutation(len(data.data))

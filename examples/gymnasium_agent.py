@@ -1,8 +1,9 @@
-"""RLAB's decision process as a Gymnasium environment, so that an algorithm of any other library can learn on it.
+"""RLAB's decision process as a Gymnasium environment, so that an algorithm of any other library can be trained on it.
 
     python examples/gymnasium_agent.py
 
-Needs Gymnasium (pip install 'brinell[gym]'). The agent here picks at random among what is possible; put your own in its place.
+It needs Gymnasium (pip install 'brinell[gym]'). The agent here samples at random among the possible
+actions; put your own in its place.
 """
 
 from collections.abc import Callable

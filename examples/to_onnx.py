@@ -1,8 +1,9 @@
-"""A torch module as a file of ONNX with a first axis of any length, as Brinell and most servers want it.
+"""Export a torch module to an ONNX file with a first axis of any length, as Brinell and most servers need it.
 
     python examples/to_onnx.py examples/models/mnist.py:cnn4 WEIGHTS.safetensors cnn4.onnx 1 28 28
 
-The last numbers are the shape of one input. Needs onnx, onnxruntime and onnxscript (pip install 'brinell[onnx]' onnxscript).
+The last numbers are the shape of one input. It needs onnx, onnxruntime and onnxscript (pip install
+'brinell[onnx]' onnxscript).
 """
 
 import sys
@@ -16,12 +17,12 @@ from brinell.models.torch import fit, read_weights
 
 
 def export(module: nn.Module, shape: tuple[int, ...], file: Path) -> None:
-    """Write the file; weights lie inside it.
+    """Write the file, with the weights inside it.
 
     Args:
         module: takes (n, *shape).
-        shape: of one input.
-        file: to be written.
+        shape: the shape of one input.
+        file: the file to write.
     """
     example = torch.zeros(2, *shape)
     axis = {0: torch.export.Dim("samples")}

@@ -1,4 +1,4 @@
-"""Train the network of examples/models/ecg.py on real heartbeats, patients kept apart, and say what it reaches.
+"""Train the network of examples/models/ecg.py on real heartbeats, patients kept apart, and print its accuracy.
 
     python examples/train_ecg.py TRAIN TEST --out ecg.safetensors [--validate]
 
@@ -7,17 +7,19 @@ TRAIN and TEST are named as `brinell audit --data` names them, for instance
     "wfdb:mitdb?split=ds1" "wfdb:mitdb?split=ds2"
     "npz:mitbih_beats_train_ds1.npz?kind=signal&divide=1000&low=-5&high=5&groups=record" (and the same of test_ds2)
 
-With `&rhythm=true` (wfdb) or `&rhythm=rr_prev_s+rr_next_s` (npz) behind both the network is `rhythmnet`, which sees the intervals
-between beats too; else it is `beatnet`.
+With `&rhythm=true` (wfdb) or `&rhythm=rr_prev_s+rr_next_s` (npz) after both, the network is
+`rhythmnet`, which sees the intervals between beats too; otherwise it is `beatnet`.
 
-With --validate it trains on two thirds of the training patients, in three ways, and says what each reaches on the third that it
-has not seen: settings were chosen so, and TEST was looked at once. --without 201 leaves a patient out of the training, here the
-one of record 202, which is in the test half of MIT-BIH (npz only; `wfdb:` leaves it out by itself).
+With --validate it trains on two thirds of the training patients, in three ways, and prints the
+accuracy on the third that was left out. The settings were chosen in this way, and TEST was used
+once. --without 201 leaves a patient out of the training, here the one of record 202, which is in
+the test half of MIT-BIH (npz only; `wfdb:` leaves it out by itself).
 
-The recipe: three networks, each trained by AdamW with one cycle of the learning rate on the cross-entropy with softened labels,
-for few epochs, on beats that are distorted anew each time: amplitude, tempo, place of the R peak, slow drift, offset and noise,
-which differ far more between patients and electrodes than within a training set. Each patient's beats of each class weigh less
-the more of them there are.
+The recipe: three networks, each trained by AdamW with one cycle of the learning rate on the cross-
+entropy with smoothed labels, for few epochs, on beats that are distorted anew each time: amplitude,
+tempo, position of the R peak, slow drift, offset and noise, which differ far more between patients
+and electrodes than within a training set. The more beats of a class a patient has, the less each of
+them weighs.
 """
 
 import argparse
@@ -44,7 +46,7 @@ TEMPO, SHIFT, AMPLITUDE, DRIFT, OFFSET, NOISE = 0.15, 3.0, 0.3, 0.2, 0.05, 0.05
 
 
 class Score(NamedTuple):
-    """What a network reaches on some beats."""
+    """How well a network classifies some beats."""
 
     accuracy: float
     balanced: float
@@ -56,7 +58,7 @@ class Score(NamedTuple):
 
 
 def augment(x: Tensor, rng: torch.Generator) -> Tensor:
-    """(n, leads, T) in mV as other patients and electrodes might have given it."""
+    """Change (n, leads, T) in mV as other patients and electrodes might have recorded it."""
     n, leads, length = x.shape
 
     def uniform(*shape: int) -> Tensor:
@@ -132,16 +134,16 @@ def measure(confusion: np.ndarray) -> Score:
 
 
 def tell(what: str, found: Score, names: tuple[str, ...]) -> None:
-    """One line."""
+    """Print one line."""
     classes = ", ".join(f"{name} {recall:.2f} / {f1:.2f}" for name, recall, f1 in zip(names, found.recall, found.f1, strict=True))
     print(f"{what}: accuracy {found.accuracy:.3f}, balanced {found.balanced:.3f}; recall / F1: {classes}", flush=True)
 
 
 def patients(data: Dataset) -> np.ndarray:
-    """Whose each beat is.
+    """The patient of each beat.
 
     Raises:
-        SystemExit: data that does not say.
+        SystemExit: the data do not name the patients.
     """
     found = getattr(data, "groups", None)
     if found is None:
@@ -150,12 +152,12 @@ def patients(data: Dataset) -> np.ndarray:
 
 
 def has_rhythm(data: Dataset) -> bool:
-    """Whether the beats bring the rhythm that they stand in."""
+    """Whether the beats come with the intervals around them."""
     return data.domain.movable is not None
 
 
 def validate(x: Tensor, y: Tensor, whose: np.ndarray, classes: int, epochs: int, rhythm: bool) -> Score:
-    """What the recipe reaches on patients that it has not seen, over three ways of leaving a third of them out."""
+    """Score the recipe on patients that it was not trained on, over three ways of leaving a third of them out."""
     names = sorted(set(whose.tolist()))
     total = np.zeros((classes, classes), dtype=np.int64)
     for fold in range(FOLDS):
@@ -166,7 +168,7 @@ def validate(x: Tensor, y: Tensor, whose: np.ndarray, classes: int, epochs: int,
 
 
 def main() -> None:
-    """Train, save, and say what it reaches."""
+    """Train, save, and print the accuracy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train")
     parser.add_argument("test", nargs="?")

@@ -3,10 +3,11 @@
     python examples/train_video.py $D/video/asl_gesture_clips.npz --out runs/gestures
     python examples/train_video.py $D/video/davis_clips.npz --out runs/davis --hold-out 1 --mirror
 
-The archive holds `clips` uint8 (N, T, H, W, 3), `labels` (N,), `classes`, and which clips belong together: `signer` or `sequence`
-(N,) with `first_frame` (N,). Of each label and signer, or sequence, the last clips are held out: train.npz and test.npz in the
-output folder, beside weights.safetensors. `--validate` holds the last of the others out too and judges on those alone: so the
-settings below were chosen, and the test clips chose nothing.
+The archive holds `clips` uint8 (N, T, H, W, 3), `labels` (N,), `classes`, and which clips belong
+together: `signer` or `sequence` (N,) with `first_frame` (N,). Of each label and signer, or
+sequence, the last clips are held out: the output folder gets train.npz and test.npz beside
+weights.safetensors. `--validate` holds the last of the other clips out too and judges on those
+alone. The settings below were chosen in this way, and the test clips had no part in any choice.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def split(arrays: Arrays, last: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def taken(arrays: Arrays, rows: np.ndarray) -> Arrays:
-    """These clips, with all that is known of them."""
+    """These clips, with everything that the archive says about them."""
     n = len(arrays["labels"])
     return {name: array[rows] if len(array) == n else array for name, array in arrays.items()}
 
@@ -55,7 +56,7 @@ def inputs(arrays: Arrays) -> tuple[Tensor, Tensor]:
 
 
 def moved(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
-    """Clips turned, zoomed, shifted and lit at random, all frames of one clip alike, from a random frame on or backwards."""
+    """Turn, zoom, shift and brighten clips at random, all frames of one clip alike; half of the clips run backwards."""
     n, channels, frames, height, width = x.shape
 
     def draw(most: float) -> Tensor:
@@ -67,7 +68,7 @@ def moved(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
     turn = torch.stack([angle.cos() * zoom * sign, -angle.sin() * zoom, draw(2 * SHIFT)], 1)
     other = torch.stack([angle.sin() * zoom * sign, angle.cos() * zoom, draw(2 * SHIFT)], 1)
     grid = F.affine_grid(torch.stack([turn, other], 1), [n, 1, height, width], align_corners=False)
-    # Time goes with the channels: one grid serves all frames of a clip.
+    # Time is folded into the channels, so that all frames of a clip share one grid.
     flat = F.grid_sample(x.flatten(1, 2), grid, padding_mode="border", align_corners=False)
     x = flat.reshape(n, channels, frames, height, width)
     x = torch.where((draw(1.0) < 0).reshape(-1, 1, 1, 1, 1), x.flip(2), x)

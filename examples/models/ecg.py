@@ -27,9 +27,9 @@ class Block(nn.Module):
 
 
 class BeatNet(nn.Module):
-    """A stem, four residual blocks, and a linear layer that knows where in the beat it looks: beats are aligned at R.
+    """A first convolution, four residual blocks, and a linear layer over all positions: beats are aligned at R.
 
-    The rhythm enters with the trace, as channels that hold one value each: so it decides how shapes are read from the start.
+    The rhythm enters with the trace, as channels of one constant value each, so every layer can use it.
     """
 
     def __init__(self, leads: int = 1, classes: int = 5, length: int = 187, width: int = 14, *, rhythm: bool = False) -> None:

@@ -2,8 +2,8 @@
 
 Tran et al. 2018, A closer look at spatiotemporal convolutions for action recognition, section 3.5: each 3-D convolution is one
 over height and width, then one over time. Deviations: four such pairs with 16 to 96 channels and no residual connections, since
-there are some hundred clips to learn from; at the end the maximum over the places of each frame and the mean over time, in place
-of a mean over both, so that one telling hand shape is enough.
+there are only some hundred clips for training; at the end the maximum over the positions of each frame and the mean over time, in
+place of a mean over both, so that one distinctive hand shape is enough.
 """
 
 from torch import Tensor, nn

@@ -9,13 +9,13 @@ from mlserver.types import InferenceRequest, InferenceResponse
 
 
 class Chain(MLModel):
-    """Answers logits."""
+    """A model that returns logits."""
 
     async def load(self) -> bool:
         """Read the layers."""
-        with np.load(Path(__file__).with_name("weights.npz"), allow_pickle=False) as held:
+        with np.load(Path(__file__).with_name("weights.npz"), allow_pickle=False) as stored:
             parts = ("weight", "bias", "form")
-            self._layers = [(str(kind), *(held[f"{i}.{part}"] for part in parts)) for i, kind in enumerate(held["kinds"])]
+            self._layers = [(str(kind), *(stored[f"{i}.{part}"] for part in parts)) for i, kind in enumerate(stored["kinds"])]
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
@@ -28,7 +28,7 @@ class Chain(MLModel):
 
 
 def convolve(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, form: np.ndarray) -> np.ndarray:
-    """(n, C, H, W), with a stride and a margin of zeros."""
+    """Convolve (n, C, H, W), with a stride and a border of zeros."""
     stride, margin = form.tolist()
     x = np.pad(x, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
     windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], (2, 3))[:, :, ::stride, ::stride]

@@ -1,9 +1,10 @@
-"""Serve a network by MLServer on loopback, in an environment of its own (`make server`); ended by Ctrl-C.
+"""Serve a network by MLServer on loopback, in an environment of its own (`make server`), until Ctrl-C.
 
     python examples/served/serve.py &
     brinell audit --data digits --model http://127.0.0.1:8080/v2/models/digits --attack black-box --queries 500
 
-serves the built-in network of the digits. `serving` does so for any torch module that is a chain of layers.
+This serves the built-in network of the digits. `serving` does the same for any torch module that is
+a chain of layers.
 """
 
 import json
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MLSERVER = ROOT / ".venv-server" / "bin" / "mlserver"
 KINDS = {nn.Conv2d: "conv", nn.MaxPool2d: "pool", nn.ReLU: "relu", nn.Flatten: "flatten", nn.Linear: "linear"}
 SECONDS = 60
-"""The server is up within these."""
+"""The longest time that the server may take to start."""
 
 
 @contextmanager
@@ -34,9 +35,9 @@ def serving(chain: nn.Sequential, name: str, shape: tuple[int, ...], port: int =
 
     Args:
         chain: convolutions, two by two pools, ReLU, flatten and linear layers.
-        name: of the model.
-        shape: of one input.
-        port: of the server; 0 for any that is free.
+        name: the name of the model.
+        shape: the shape of one input.
+        port: the port of the server; 0 for any that is free.
     """
     with tempfile.TemporaryDirectory(prefix="brinell-served-") as temporary:
         folder = Path(temporary)
@@ -53,7 +54,7 @@ def serving(chain: nn.Sequential, name: str, shape: tuple[int, ...], port: int =
 
 
 def export(chain: nn.Sequential, folder: Path, name: str, shape: tuple[int, ...], port: int = 0) -> int:
-    """Write weights, runtime and settings of a model into a folder; the port that the settings name."""
+    """Write weights, runtime and settings of a model into a folder, and return the port in the settings."""
     arrays = {"kinds": np.array([KINDS[type(layer)] for layer in chain])}
     for at, layer in enumerate(chain):
         weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
@@ -78,9 +79,9 @@ def export(chain: nn.Sequential, folder: Path, name: str, shape: tuple[int, ...]
 
 
 def _free() -> int:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port: int = held.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
         return port
 
 
@@ -92,7 +93,7 @@ def _wait(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
             if response.status == 200:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"the server did not come up: {log.read_text()[-2000:]}")
+    raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}")
 
 
 if __name__ == "__main__":
