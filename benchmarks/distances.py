@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from measure import SHARED, Table, spread
 
-from brinell.core.nearest import nearest
-from brinell.core.pairs import BLOCK, Neighbours, class_means, l2_statistics
+from brinell.core.neighbours import Neighbours, Reference
+from brinell.core.pairs import BLOCK, class_means, l2_statistics
 
 DATA = {"mnist": ("mnist/mnist_train.npz",), "cifar10": ("cifar10/cifar10_train_a.npz", "cifar10/cifar10_train_b.npz")}
 
@@ -49,7 +49,7 @@ def disagreement(bytes_: np.ndarray, x: torch.Tensor, y: np.ndarray, norms: list
         truth = cdist(x.double().numpy(), x.double().numpy(), name)
         near, scale = first, 1.0
         if norm != "l2":
-            near, scale = nearest(norm, bytes_, y, bytes_, y, first, own=True), 255.0
+            near, scale = Reference(bytes_, y).nearest(norm, bytes_, y, first, itself=np.arange(len(y))), 255.0
         means = sums.means() if norm == "l2" else class_means(x, y, 10, norm)
         inside = np.where(alike & ~np.eye(len(y), dtype=bool), truth, np.inf)
         outside = np.where(alike, np.inf, truth)
@@ -83,7 +83,7 @@ def measured(table: Table, name: str, pixels: np.ndarray, y: np.ndarray, options
         seconds, ratio, scale = ours, [a / b for a, b in zip(ours, products, strict=True)], 1.0
         if norm != "l2":
             started = time.process_time()
-            kept.append(nearest(norm, pixels, y, pixels, y, kept[0], own=True))
+            kept.append(Reference(pixels, y).nearest(norm, pixels, y, kept[0], itself=np.arange(len(y))))
             seconds, scale = [time.process_time() - started], 255.0
             ratio = [seconds[0] / products[-1]]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

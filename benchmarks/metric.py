@@ -23,7 +23,7 @@ from brinell import plugins
 from brinell.core import norms, pairs
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
-from brinell.core.nearest import nearest
+from brinell.core.neighbours import Reference
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size
 from brinell.datasets.npz import Npz
@@ -53,8 +53,8 @@ def limits(x: Tensor, y: Array, x_train: Tensor, y_train: Array, learned: Embedd
         "l2": pairs.l2_to(x.flatten(1), y, x_train.flatten(1), y_train),
         "embedding": pairs.l2_to(learned.embed(x), y, learned.embed(x_train), y_train),
     }
-    flat = x.flatten(1).numpy(), y, x_train.flatten(1).numpy(), y_train
-    near["linf"] = nearest("linf", *flat, near["l2"], own=False)
+    reference = Reference(x_train.flatten(1).numpy(), y_train)
+    near["linf"] = reference.nearest("linf", x.flatten(1).numpy(), y, near["l2"])
     found = {space: conditions.limits(other=near[space].other, same=near[space].same) for space in SPACES}
     both = conditions.LABEL, conditions.INTERPOLATION
     return {space: Limit(*(torch.from_numpy(found[space][one]).float() for one in both)) for space in SPACES}

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from brinell.core import nearest as nearest_module
-from brinell.core import pairs
-from brinell.core.nearest import nearest
+from brinell.core import neighbours, pairs
+from brinell.core.neighbours import Reference
 from brinell.core.pairs import class_means, l2_statistics, l2_to
 
 METRICS = {"linf": "chebyshev", "l2": "euclidean", "l1": "cityblock"}
@@ -75,12 +74,12 @@ def test_any_blocks_give_every_pair(n, classes, d, seed):
 @pytest.mark.parametrize("norm", ["linf", "l1", "l0"])
 @pytest.mark.parametrize("bytes_", [True, False])
 def test_searches_find_the_nearest(norm, bytes_, monkeypatch):
-    monkeypatch.setattr(nearest_module, "ROWS", 16)
+    monkeypatch.setattr(neighbours, "ROWS", 16)
     x, y = cloud(260, 150, 3, 1, bytes_)
     y[0] = 3  # a class of one
     points = torch.from_numpy(x.astype(np.float32))
     first = l2_statistics(points, y, 4)[1]
-    near = nearest(norm, x, y, x, y, first, own=True)
+    near = Reference(x, y).nearest(norm, x, y, first, itself=np.arange(len(x)))
     same, other = truth(x, y, x, y, norm, True)
     np.testing.assert_allclose(near.same, same, rtol=1e-5)
     np.testing.assert_allclose(near.other, other, rtol=1e-5)
@@ -95,7 +94,7 @@ def test_neighbours_in_another_set(norm):
     x, y = cloud(50, 80, 3, 2)
     z, other = cloud(120, 80, 3, 3)
     first = l2_to(torch.from_numpy(x), y, torch.from_numpy(z), other)
-    near = first if norm == "l2" else nearest(norm, x, y, z, other, first, own=False)
+    near = first if norm == "l2" else Reference(z, other).nearest(norm, x, y, first)
     same, far = truth(x, y, z, other, norm, False)
     np.testing.assert_allclose(near.same, same, rtol=1e-5)
     np.testing.assert_allclose(near.other, far, rtol=1e-5)

@@ -12,25 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core.neighbours import Neighbours
+
 Array = np.ndarray[Any, Any]
 BLOCK = 2048
 """Rows and columns of a block: 16 MiB of distances, of which several copies fit into any cache that matters."""
 POWERS = {"linf": float("inf"), "l2": 2.0, "l1": 1.0, "l0": 0.0}
 """Norm to the p of torch.cdist, for which 0 counts what differs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Neighbours:
-    """For each sample, how far the nearest of its own and of another class is, and which it is. Arrays are (n,)."""
-
-    same: Array
-    """float64; infinite where the class has no other (different) sample."""
-    same_at: Array
-    """int64, -1 for none."""
-    other: Array
-    """float64; infinite where there is no other class."""
-    other_at: Array
-    """int64, -1 for none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +44,7 @@ def pair_counts(labels: Array, classes: int) -> Array:
     return np.asarray(counts)
 
 
-def class_means(x: Tensor, labels: Array, classes: int, norm: str, on_block: Callable[[int], None] | None = None) -> Array:
+def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
     """Mean distance within and between classes, over every pair; float32 differences, each computed apart.
 
     Args:
@@ -64,7 +52,6 @@ def class_means(x: Tensor, labels: Array, classes: int, norm: str, on_block: Cal
         labels: (n,) int64.
         classes: how many there are.
         norm: linf, l2, l1 or l0.
-        on_block: called with the number of pairs of each block that is done.
 
     Returns:
         (classes, classes) float64, NaN where there is no pair.
@@ -75,14 +62,10 @@ def class_means(x: Tensor, labels: Array, classes: int, norm: str, on_block: Cal
     for rows, columns in _halves(len(x), 512):
         size = torch.cdist(x[rows], x[columns], p=POWERS[norm], compute_mode="donot_use_mm_for_euclid_dist")
         _add(total, size, y[rows], y[columns], diagonal=rows == columns)
-        if on_block:
-            on_block(size.numel())
     return ClassSums(total=total, pairs=pair_counts(labels, classes)).means()
 
 
-def l2_statistics(
-    x: Tensor, labels: Array, classes: int, on_block: Callable[[int], None] | None = None
-) -> tuple[ClassSums, Neighbours]:
+def l2_statistics(x: Tensor, labels: Array, classes: int) -> tuple[ClassSums, Neighbours]:
     """Sums of L2 distances over all pairs and each sample's nearest neighbours, in little more than the matrix products.
 
     Squared distances come out of one product of rows that carry their squared length, so that no pass is spent on adding them.
@@ -92,7 +75,6 @@ def l2_statistics(
         x: (n, d) float32; no two equal rows of one label, or they are each other's neighbours at 0.
         labels: (n,) int64.
         classes: how many there are.
-        on_block: called with the number of pairs of each block that is done.
     """
     order = np.argsort(labels, kind="stable")
     y = labels[order]
@@ -105,13 +87,11 @@ def l2_statistics(
         squared = torch.mm(left[rows], right[columns].T, out=_view(buffer, rows, columns))
         _note(same, other, squared, y, rows, columns, both=True)
         _add(total, squared.clamp_min_(0).sqrt_(), y[rows], y[columns], diagonal=rows == columns)
-        if on_block:
-            on_block(squared.numel())
     found = _neighbours(x, x, same, other, order, order)
     return ClassSums(total=total, pairs=pair_counts(labels, classes)), found
 
 
-def l2_to(x: Tensor, labels: Array, reference: Tensor, known: Array, on_block: Callable[[int], None] | None = None) -> Neighbours:
+def l2_to(x: Tensor, labels: Array, reference: Tensor, known: Array) -> Neighbours:
     """Each sample's nearest neighbours in L2 among those of another set.
 
     Args:
@@ -119,7 +99,6 @@ def l2_to(x: Tensor, labels: Array, reference: Tensor, known: Array, on_block: C
         labels: (n,) int64.
         reference: (m, d) float32.
         known: (m,) int64, the labels of the reference.
-        on_block: called with the number of pairs of each block that is done.
     """
     order, there = np.argsort(labels, kind="stable"), np.argsort(known, kind="stable")
     x, reference = x[torch.from_numpy(order)], reference[torch.from_numpy(there)]
@@ -131,8 +110,6 @@ def l2_to(x: Tensor, labels: Array, reference: Tensor, known: Array, on_block: C
         for columns in _blocks(len(reference), BLOCK):
             squared = torch.mm(left[rows], right[columns].T, out=_view(buffer, rows, columns))
             _note(same, other, squared, y, rows, columns, both=False, z=z)
-            if on_block:
-                on_block(squared.numel())
     return _neighbours(x, reference, same, other, order, there)
 
 

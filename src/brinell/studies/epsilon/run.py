@@ -11,8 +11,8 @@ from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
-from brinell.core.nearest import nearest
-from brinell.core.pairs import Neighbours, class_means, l2_statistics, l2_to
+from brinell.core.neighbours import Reference
+from brinell.core.pairs import class_means, l2_statistics, l2_to
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_data
@@ -240,11 +240,12 @@ def _search(
     """Nearest neighbours within the data, by norm; and what comes with them, the mean L2 distances over all pairs."""
     x, labels = points.x[torch.from_numpy(distinct)], points.labels[distinct]
     sums, first = l2_statistics(x, labels, _classes(points))
+    values, everyone = points.values[distinct], np.arange(len(distinct))
+    reference = Reference(values, labels)
     found: dict[str, Array] = {}
     for norm in norms:
         progress.message(f"nearest neighbours in {norm}")
-        values = points.values[distinct]
-        near = first if norm == "l2" else nearest(norm, values, labels, values, labels, first, own=True)
+        near = first if norm == "l2" else reference.nearest(norm, values, labels, first, itself=everyone)
         scale = points.step if points.step and norm in ("linf", "l1") else 1.0
         found |= {
             f"{norm}.same": near.same[back] * scale,
@@ -275,13 +276,11 @@ def _train(
         )
     if not keep.any():
         return {}
-    reference, known = there.x[torch.from_numpy(keep)], known[keep]
-    first: Neighbours = l2_to(points.x, points.labels, reference, known)
+    first = l2_to(points.x, points.labels, there.x[torch.from_numpy(keep)], known[keep])
+    reference = Reference(there.values[keep], known[keep])
     found: dict[str, Array] = {}
     for norm in norms:
-        near = first
-        if norm != "l2":
-            near = nearest(norm, points.values, points.labels, there.values[keep], known, first, own=False)
+        near = first if norm == "l2" else reference.nearest(norm, points.values, points.labels, first)
         scale = points.step if points.step and norm in ("linf", "l1") else 1.0
         found |= {f"{norm}.train_same": near.same * scale, f"{norm}.train_other": near.other * scale}
     return found

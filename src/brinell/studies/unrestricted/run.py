@@ -18,7 +18,7 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
-from brinell.core.reference import Nearest, nearest
+from brinell.core.neighbours import Neighbours, Reference
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
@@ -157,8 +157,8 @@ class Seen(NamedTuple):
     """(n, judges) int64."""
     clear: Tensor
     """(n,) bool: the auxiliary classifier and every judge see the intended class."""
-    nearest: dict[str, Nearest]
-    anchors: dict[str, Nearest]
+    nearest: dict[str, Neighbours]
+    anchors: dict[str, Neighbours]
     """Neighbours of the nearest training sample of the intended class."""
 
 
@@ -175,7 +175,7 @@ class Engine:
         plan.kept.generator.to(plan.device)
         plan.kept.classifier.to(plan.device)
         self.x = plan.dataset.load(range(len(plan.dataset))).to(plan.device)
-        self.y = torch.as_tensor(plan.dataset.labels(), device=plan.device).long()
+        self.reference = Reference(self.x.flatten(1).numpy(force=True), np.asarray(plan.dataset.labels(), dtype=np.int64))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -228,11 +228,12 @@ class Engine:
         stacked = torch.stack(judges, 1) if judges else torch.zeros(len(x), 0, dtype=torch.int64, device=x.device)
         kept = sees(aux, y, plan.request.sure)
         clear = kept & (stacked == y[:, None]).all(1)
-        near = {norm: nearest(x, y, self.x, self.y, norm) for norm in NORMS}
+        values, labels = x.flatten(1).numpy(force=True), y.numpy(force=True)
+        near = {norm: self.reference.nearest(norm, values, labels) for norm in NORMS}
         anchors = {}
-        for norm in NORMS:
-            at = torch.from_numpy(near[norm].same_at).to(x.device)
-            anchors[norm] = nearest(self.x[at], y, self.x, self.y, norm, itself=at)
+        for norm, found in near.items():
+            changed = self.x[torch.from_numpy(found.same_at).to(x.device)].flatten(1).numpy(force=True)
+            anchors[norm] = self.reference.nearest(norm, changed, labels, itself=found.same_at)
         return Seen(aux, kept, stacked, clear, near, anchors)
 
     def _keep(
@@ -305,7 +306,7 @@ def _said(logits: Tensor, seen: Seen, y: Tensor) -> dict[str, list[Any]]:
         "judges": seen.judges.tolist(),
     }
     for norm in NORMS:
-        columns |= {f"{norm}_{name}": values.tolist() for name, values in seen.nearest[norm]._asdict().items()}
+        columns |= {f"{norm}_{name}": values.tolist() for name, values in vars(seen.nearest[norm]).items()}
         columns |= {f"{norm}_anchor_{name}": getattr(seen.anchors[norm], name).tolist() for name in ("same", "other")}
     return columns
 
