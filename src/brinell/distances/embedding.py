@@ -26,12 +26,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from brinell.core import norms, projections
+from brinell.core import norms
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.distances import _embedding as embedding
+from brinell.distances import _projections as projections
 
 __all__ = ["Embedding"]
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from brinell.core import norms, projections
+from brinell.core import norms
 from brinell.core.streams import Streams
+from brinell.distances import _projections as projections
 
 __all__ = ["Linf"]
 

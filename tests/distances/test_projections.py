@@ -7,7 +7,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq, minimize
 
 from _helpers import distance
-from brinell.core import norms, projections
+from brinell.core import norms
+from brinell.distances import _projections as projections
 
 PROJECT = {"linf": projections.project_linf, "l2": projections.project_l2, "l1": projections.project_l1}
 SIZE = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1}
