@@ -9,11 +9,12 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core.contracts import Distortion
+from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rlab.cache import DistortionCache
-from brinell.rlab.goals import MISTAKE
+from brinell.rlab.margins import aimed, margin_of
 from brinell.rlab.variants import variants
 
 STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 5000
@@ -82,7 +83,8 @@ def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int, 
         x = torch.empty(grid.channels, grid.places)
         x[:, grid.members] = values[patches, chosen].view(len(patches), grid.channels, -1).transpose(0, 1)
         leaf = x.view(1, *grid.shape).requires_grad_()
-        lead = MISTAKE.height(bench.module(leaf), bench.y[at : at + 1], torch.tensor([aim]))
+        logits, y = bench.module(leaf), bench.y[at : at + 1]
+        lead = aimed(margin_of(MISCLASSIFIED, logits, y, leaf), logits, y, torch.tensor([aim]))
         (slope,) = torch.autograd.grad(lead.sum(), leaf)
         return float(lead.detach()), slope.view(grid.channels, -1)[:, grid.members].transpose(0, 1).reshape(len(patches), each)
 

@@ -29,7 +29,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.goals import MISTAKE, Goal
+from brinell.rlab.margins import margin_of
 from brinell.rlab.rewards import dilution
 from brinell.rlab.variants import Variant
 
@@ -85,7 +85,6 @@ def search(
     grid: PatchGrid,
     variants: tuple[Variant, ...],
     settings: TreeSearch,
-    goal: Goal = MISTAKE,
 ) -> Searched:
     """Search sample by sample.
 
@@ -97,10 +96,9 @@ def search(
         grid: the patches.
         variants: what may stand on them. A move is a patch with one of them, so their number multiplies the cost.
         settings: how far it looks.
-        goal: when a sample is done.
     """
     ends = [
-        _One(oracle, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings, goal).run()
+        _One(oracle, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings).run()
         for row in torch.split(torch.arange(len(batch), device=batch.x.device), 1)
     ]
     return Searched(*(torch.cat(column) for column in zip(*ends, strict=True)))
@@ -118,9 +116,8 @@ class _One:
         grid: PatchGrid,
         variants: tuple[Variant, ...],
         settings: TreeSearch,
-        goal: Goal,
     ) -> None:
-        self.oracle, self.batch, self.threat, self.settings, self.goal = oracle, batch, threat, settings, goal
+        self.oracle, self.batch, self.threat, self.settings = oracle, batch, threat, settings
         self.grid, self.kinds = grid, len(variants)
         self.assignment = Assignment(grid, DistortionCache(batch.x, threat.domain, variants, rng.fold("filters")))
         self.reached = False
@@ -196,12 +193,14 @@ class _One:
         if not len(ids):
             return torch.zeros(0, device=x.device)
         threat = replace(self.threat, eps=self.threat.eps.expand(len(ids)))
-        logits = self.oracle.scores(ids, threat.project(x, self.batch.x.expand_as(x)))
-        there = (self.goal.height(logits, y) > 0).nonzero()[:, 0]
+        x = threat.project(x, self.batch.x.expand_as(x))
+        logits = self.oracle.scores(ids, x)
+        margin = margin_of(self.threat.criterion.select(torch.zeros_like(y)), logits, y, x)
+        there = (margin > 0).nonzero()[:, 0]
         if len(there):
-            self.reached, logits = True, logits[: int(there[0]) + 1]
-        y = y[: len(logits)]
-        return dilution(logits, y) if self.settings.worth == "dilution" else self.goal.height(logits, y)
+            self.reached, first = True, int(there[0]) + 1
+            logits, y, margin = logits[:first], y[:first], margin[:first]
+        return dilution(logits, y) if self.settings.worth == "dilution" else margin
 
 
 __all__ = ["Searched", "TreeSearch", "published", "search"]

@@ -14,6 +14,7 @@ from rlab_search import published
 from torch import Tensor, nn
 
 from brinell import plugins
+from brinell.core import losses
 from brinell.core.batch import Batch
 from brinell.core.contracts import Distortion
 from brinell.core.ledger import Ledger
@@ -28,7 +29,6 @@ from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.content import describe
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.goals import MISTAKE
 from brinell.rlab.prior import Prior
 from brinell.rlab.results import Found
 from brinell.rlab.rules import Rules
@@ -80,7 +80,7 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
         yield f"{name}: placed", "at the end", *_active(oracle, batch, threat, world), ""
     with torch.enable_grad():
         x = batch.x.clone().requires_grad_()
-        lead = MISTAKE.height(bench.module(x), batch.y)
+        lead = losses.margin(bench.module(x), batch.y)
         (gradient,) = torch.autograd.grad(lead.sum(), x)
     yield "true gradient", "white box", *truth.of_gradient(gradient.flatten(2))
 
@@ -111,7 +111,7 @@ class Truth:
 def _exhaustive(oracle: Oracle, batch: Batch, world: PatchEnv) -> Truth:
     grid, n = world.grid, len(batch)
     rows = torch.arange(n)
-    base = MISTAKE.height(oracle.scores(batch.ids, batch.x), batch.y)
+    base = losses.margin(oracle.scores(batch.ids, batch.x), batch.y)
     heights, changes = [], []
     for variant in range(len(world.variants)):
         number = torch.full((n, grid.places), variant)
@@ -121,7 +121,7 @@ def _exhaustive(oracle: Oracle, batch: Batch, world: PatchEnv) -> Truth:
         each = []
         for patch in range(len(grid)):
             x = world.assignment.candidates(rows, torch.full((n,), patch), torch.full((n,), variant))
-            each.append(MISTAKE.height(oracle.scores(batch.ids, x), batch.y) - base)
+            each.append(losses.margin(oracle.scores(batch.ids, x), batch.y) - base)
         heights.append(torch.stack(each, 1))
     return Truth(torch.stack(changes, 4), torch.stack(heights, 2), grid)
 
@@ -141,7 +141,7 @@ def _active(oracle: Oracle, batch: Batch, threat: Threat, world: PatchEnv) -> tu
         every[torch.arange(len(standing)), standing] = CLEAN
         x = assignment.render(row.expand(len(every)), every)
         x = replace(threat, eps=found.eps[row].expand(len(every))).project(x, one.x.expand_as(x))
-        height = MISTAKE.height(oracle.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
+        height = losses.margin(oracle.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
         correlations.append(ranked(found.value[row][:, standing], (height[-1] - height[:-1])[None]))
     return f"{statistics.fmean(correlations):.2f}", f"({len(rows)} images)"
 

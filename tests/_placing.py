@@ -1,11 +1,12 @@
 """Small worlds for the agent: linear targets over patches, a distortion that adds a constant, and environments over them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 
 from _helpers import Recorder, batch_of, threat_of
+from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
@@ -79,10 +80,11 @@ def world(
     batch_size=1024,
     seed=0,
     prior=None,
+    criterion=MISCLASSIFIED,
 ):
     x = torch.as_tensor(x, dtype=torch.float32)
     batch = batch_of(x, torch.as_tensor(y).expand(len(x)))
-    threat = threat_of(eps, norm, model.domain, n=len(x))
+    threat = replace(threat_of(eps, norm, model.domain, n=len(x)), criterion=criterion)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
     chosen = variants(distortions, model.domain, severities, draws)
     rng = Streams.of(seed, batch.ids).fold("test")

@@ -1,30 +1,44 @@
-"""After the goal: what is not needed goes, the scale falls, and the goal is never lost."""
+"""After a success: what is not needed goes, the scale falls, and the input stays adversarial."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 
 from _helpers import batch_of, threat_of
 from _placing import GRID, SIGNAL, Plus, linear
+from brinell.core.criterion import MISCLASSIFIED, Probability
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.cleanup import CleanUp, Reached, clean_up
-from brinell.rlab.goals import Goal
 from brinell.rlab.variants import variants
 
 GRAY = 0.5
 
 
-def case(weight, bias, standing, *, eps=torch.inf, value=None, queries=None, severity=4, settings=None, goal=None, slots=64):
+def case(
+    weight,
+    bias,
+    standing,
+    *,
+    eps=torch.inf,
+    value=None,
+    queries=None,
+    severity=4,
+    settings=None,
+    criterion=MISCLASSIFIED,
+    slots=64,
+):
     """Clean up samples on which severity 4 (a quarter more) stands on the patches of `standing` (n, patches) bool."""
     standing = torch.as_tensor(standing).bool()
     n = len(standing)
     weight = torch.as_tensor(weight, dtype=torch.float32).repeat_interleave(2)
     model = linear(weight, bias)
     batch = batch_of(torch.full((n, 1, 16), GRAY), torch.zeros(n, dtype=torch.int64))
-    threat = threat_of(eps, "l2", SIGNAL, n=n)
+    threat = replace(threat_of(eps, "l2", SIGNAL, n=n), criterion=criterion)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
     chosen, rng = variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids)
     value = torch.zeros(n, len(GRID)) if value is None else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
@@ -38,7 +52,6 @@ def case(weight, bias, standing, *, eps=torch.inf, value=None, queries=None, sev
         reached,
         grid=GRID,
         variants=chosen,
-        goal=goal or Goal(),
         settings=settings,
         slots=slots,
     )
@@ -104,8 +117,8 @@ def test_the_budget_that_it_was_fitted_to_is_kept():
 
 @pytest.mark.parametrize("queries", [1, 2, 5, None])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_goal_is_never_lost(seed, queries):
-    """On random linear models the cleaned input, made anew from what is left, still reaches the goal within fewer values."""
+def test_the_success_is_never_lost(seed, queries):
+    """On random linear models the cleaned input, made anew from what is left, is still adversarial within fewer values."""
     draw = torch.Generator().manual_seed(seed)
     weight = torch.randn(8, generator=draw) * 4 + 1
     standing = torch.rand(5, 8, generator=draw) < 0.8
@@ -121,11 +134,11 @@ def test_the_goal_is_never_lost(seed, queries):
     assert queries is None or int(ledger.forwards.max()) <= queries
 
 
-def test_another_goal_than_the_error():
+def test_another_criterion_than_the_error():
     """p = 0.9 of class 1 needs log-odds of 2.2: two patches of 1.5 each, though one makes the error."""
-    goal = Goal(wrong_class=1, wrong_above=0.9)
+    criterion = Probability(wrong_class=1, wrong_above=0.9)
     weight = [3.0] * 8
-    assignment, *_ = case(weight, -24.0, torch.ones(1, 8), goal=goal)
+    assignment, *_ = case(weight, -24.0, torch.ones(1, 8), criterion=criterion)
     assert int((assignment.variant != CLEAN).sum()) == 2
     alone, *_ = case(weight, -24.0, torch.ones(1, 8))
     assert int((alone.variant != CLEAN).sum()) == 1

@@ -8,6 +8,7 @@ import torch
 
 from _helpers import Recorder, audited, batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
+from brinell.core.criterion import Probability, Targeted
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
@@ -22,7 +23,6 @@ from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import play
-from brinell.rlab.goals import Goal
 from brinell.rlab.policies import Random
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
@@ -363,19 +363,18 @@ def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere
 def test_thresholds_and_false_positives_go_on_after_the_error():
     """By hand: patch after patch raises the log-odds of class 1 by 2, from -3; p = 0.9 needs +2.2, three patches."""
     model = linear(weights(*[8] * 8), -67.0)
-    for goal in (Goal(true_below=0.1), Goal(wrong_class=1, wrong_above=0.9)):
-        made = begun(model, GRAY, rules=dataclasses.replace(ALL, goal=goal))
+    for criterion in (Probability(true_below=0.1), Probability(wrong_class=1, wrong_above=0.9)):
+        made = begun(model, GRAY, rules=ALL, criterion=criterion)
         for patch, over in ((0, False), (1, False), (2, True)):
             step = made.env.step(act(made.env, add=[patch]))
             assert step.terminated.tolist() == [over]
-            assert made.ledger.fooled.tolist() == [patch >= 1]
+            assert made.ledger.fooled.tolist() == [over]
 
 
-@pytest.mark.parametrize(("goal", "line"), [(Goal(wrong_class=2, wrong_above=0.5), "wrong_class is 2, and the model has")])
-def test_a_goal_that_the_model_does_not_know_is_refused_before_any_query(goal, line):
+def test_a_criterion_that_the_model_cannot_meet_is_refused_before_any_query():
     model = linear(weights(*[1] * 8), -30.0)
-    with pytest.raises(RequestError, match=line):
-        world(model, GRAY, rules=Rules(goal=goal))
+    with pytest.raises(RequestError, match="wrong_class is 2, and the model has"):
+        world(model, GRAY, criterion=Probability(wrong_class=2, wrong_above=0.5))
     assert not model.calls
 
 
@@ -481,3 +480,16 @@ def test_no_leap_beyond_the_budget():
     made = searched(all_of_them, GRAY, 0.45, patience=10)
     changed = torch.cat(made.model.calls) != 0.5
     assert not changed.flatten(1).all(1)[:12].any()
+
+
+def test_an_episode_towards_a_target_class_ends_when_that_class_leads():
+    """Patches 0 to 2 raise class 1, the nearest one, and 3 to 7 class 2 half as fast: class 1 in the lead is no success."""
+
+    def logits(x):
+        change = (x - GRAY).view(len(x), 8, 2).sum(2)
+        return torch.stack([torch.ones(len(x)), 4 * change[:, :3].sum(1), 2 * change[:, 3:].sum(1)], 1)
+
+    made = begun(Recorder(logits, SIGNAL, classes=3), GRAY.repeat(2, 1, 1), rules=SLOW, criterion=Targeted(torch.tensor([2, 1])))
+    for patches, over in (([0, 1, 2], [False, True]), ([3, 4, 5, 6, 7], [True, True])):
+        made.env.step(act(made.env, add=patches))
+        assert (~made.env.alive).tolist() == made.ledger.fooled.tolist() == over

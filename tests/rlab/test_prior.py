@@ -46,7 +46,9 @@ def probes_of(n=400, probes=20):
     model = Recorder(logits, IMAGE)
     ledger = Ledger(model, batch, threat_of(torch.inf, "l2", IMAGE, n=n), access=Access.SCORES, batch_size=n)
     chosen = variants([GaussianNoise()], IMAGE, (4, 5), 4)
-    asked = probe(ledger.oracle(), batch, IMAGE, GRID, chosen, Streams.of(0, batch.ids), probes=probes)
+    asked = probe(
+        ledger.oracle(), batch, threat_of(torch.inf, "l2", IMAGE, n=n), GRID, chosen, Streams.of(0, batch.ids), probes=probes
+    )
     return asked, x, gradient, there, ledger
 
 

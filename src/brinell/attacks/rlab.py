@@ -25,7 +25,6 @@ from brinell.rlab.agent import DEFAULT, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import Played, play
-from brinell.rlab.goals import MISTAKE, Goal
 from brinell.rlab.monitors import monitors
 from brinell.rlab.results import Found
 from brinell.rlab.rules import Rules
@@ -92,12 +91,11 @@ class RLAB:
             object.__setattr__(self, "access", Access.GRADIENTS)  # of this one alone: the class asks for scores
         self._rules()
 
-    def _rules(self, goal: Goal = MISTAKE) -> Rules:
+    def _rules(self) -> Rules:
         rules = Rules(
             steps=self.steps,
             refine=self.refine,
             removals=self.removals,
-            goal=goal,
         )
         return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.policy == "random" else rules
 
@@ -186,13 +184,12 @@ class RLAB:
         batch: Batch,
         threat: Threat,
         rng: Streams,
-        goal: Goal = MISTAKE,
         ended: Callable[[Found], None] = lambda found: None,
     ) -> Played:
-        """The same towards any goal, and what became of each sample."""
+        """The episodes themselves: what became of each sample."""
         agent = named(self.policy)
         grid = self.grid(threat.domain)
-        rules = self._rules(goal)
+        rules = self._rules()
         return play(
             oracle,
             batch,

@@ -20,7 +20,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache, Gradient
-from brinell.rlab.goals import Goal
+from brinell.rlab.margins import margin_of
 from brinell.rlab.variants import Variant
 
 GROUPS = 4
@@ -121,7 +121,7 @@ class _Pool:
         """(m, *shape): what stands, at its full strength."""
         return self.fit(rows, self.assignment.x[rows])
 
-    def run(self, goal: Goal) -> Cleaned:
+    def run(self) -> Cleaned:
         """Ask until all are done; what is left of each."""
         while bool(self.alive.any()):
             rows = self.alive.nonzero()[:, 0]
@@ -134,7 +134,8 @@ class _Pool:
             scaled = self.threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
             x = torch.where(per_sample(self.eliminating[rows], x), x, scaled)
             sample = self.sample[rows]
-            held = goal.height(self.oracle.scores(self.batch.ids[sample], x), self.batch.y[sample]) > 0
+            logits, criterion = self.oracle.scores(self.batch.ids[sample], x), self.threat.criterion.select(sample)
+            held = margin_of(criterion, logits, self.batch.y[sample], x) > 0
             self._eliminated(rows, gone, held)
             self._scaled(rows, middle, held)
             self._closer(rows[held], self.threat.distance.size(x[held] - clean[held]))
@@ -207,7 +208,6 @@ def clean_up(
     *,
     grid: PatchGrid,
     variants: Sequence[Variant],
-    goal: Goal,
     settings: CleanUp,
     slots: int = 64,
     gradient: Gradient | None = None,
@@ -217,12 +217,11 @@ def clean_up(
     Args:
         oracle: where the model is asked.
         batch: the samples.
-        threat: the distance.
+        threat: the distance, and the criterion that must stay met.
         rng: a stream for each sample, as they were played.
         reached: what stands on them.
         grid: the patches.
         variants: what may stand on them.
-        goal: what must stay reached.
         settings: how much is spent.
         slots: samples that are cleaned up together.
         gradient: where distortions that look into the model get theirs from, by rows of the batch.
@@ -237,7 +236,7 @@ def clean_up(
     own = None if gradient is None else of_slots
     cache = DistortionCache(batch.x[first], threat.domain, variants, rng.select(first).fold("filters"), gradient=own)
     pool = _Pool(oracle, batch, threat, Assignment(grid, cache), rng, reached, settings)
-    return pool.run(goal)
+    return pool.run()
 
 
 __all__ = ["CleanUp", "Cleaned", "Reached", "clean_up"]

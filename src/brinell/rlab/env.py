@@ -36,6 +36,7 @@ from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.content import FEATURES, describe, squash
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Step, Turn
+from brinell.rlab.margins import aimed, any_class_counts, margin_of
 from brinell.rlab.posterior import Posterior
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Escape, lay
@@ -101,7 +102,7 @@ class PatchEnv:
         maps: bool = False,
         cycle: bool = False,
     ) -> None:
-        rules.goal.check(oracle.classes)
+        threat.criterion.check(oracle.classes)
         # All that may stand on a slot's sample stays at hand: making it anew at each step would take longer than the model.
         held = len(variants) * batch.x[0].numel() * batch.x.element_size()
         n = min(slots, len(batch), max(1, MEMORY // held))
@@ -110,7 +111,7 @@ class PatchEnv:
         self.rules, self.grid, self.variants = rules, grid, variants
         first = torch.arange(n, device=device)
         looks = any(variant.distortion.access == Access.GRADIENTS for variant in variants)
-        self._gradients = (gradients or Gradients(oracle, batch, rules.goal)) if looks else None
+        self._gradients = (gradients or Gradients(oracle, batch)) if looks else None
         self._sample = first.clone()
         self.cache = DistortionCache(
             batch.x[first],
@@ -134,8 +135,8 @@ class PatchEnv:
         self._logits = torch.zeros(n, oracle.classes, device=device)
         self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
-        any_class = rules.goal.wrong_class is None
-        self._escape = Escape(n, oracle.classes, wholes(variants, device), rules.patience, any_class, device)
+        aims = any_class_counts(threat.criterion)
+        self._escape = Escape(n, oracle.classes, wholes(variants, device), rules.patience, aims, device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
@@ -282,7 +283,7 @@ class PatchEnv:
             logits[real] = self._oracle.scores(ids[real], x[real])
         self._asked[rows] += real & ~fresh
         self._escape.look(rows, logits, y)
-        height = self.rules.goal.height(logits, y, self._escape.aim[rows])
+        height = self._margin_of(rows, logits, x)
         self._height[rows[fresh]] = self._start[rows[fresh]] = height[fresh]
         effect = height - self._height[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
@@ -326,7 +327,13 @@ class PatchEnv:
         anew = self._escape.turn(rows, self._logits[rows], y)
         self.assignment.clear(anew)
         self._x[anew], self._logits[anew], self._visits[anew] = self.cache.x[anew], self._escape.clean[anew], 0
-        self._height[rows] = self.rules.goal.height(self._logits[rows], y, self._escape.aim[rows])
+        self._height[rows] = self._margin_of(rows, self._logits[rows], self._x[rows])
+
+    def _margin_of(self, rows: Tensor, logits: Tensor, x: Tensor) -> Tensor:
+        """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards the class that each aims at."""
+        sample = self._sample[rows]
+        y, criterion = self._batch.y[sample], self._threat.criterion.select(sample)
+        return aimed(margin_of(criterion, logits, y, x), logits, y, self._escape.aim[rows])
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
         """Count visits, and keep what a patch's last change brought, shared among those changed together."""

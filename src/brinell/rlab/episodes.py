@@ -82,7 +82,7 @@ def play(
         slots: samples that advance together.
         ended: called once with what the environment counted, before clean-up.
     """
-    gradients = Gradients(oracle, batch, rules.goal)
+    gradients = Gradients(oracle, batch)
     environment = PatchEnv(
         oracle, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, gradients=gradients, maps=True
     )
@@ -108,7 +108,6 @@ def play(
             Reached(found.variant[rows].long(), found.eps[rows], found.value[rows]),
             grid=grid,
             variants=variants,
-            goal=rules.goal,
             settings=clean,
             slots=together,
             gradient=lambda of: gradients(rows[of]),

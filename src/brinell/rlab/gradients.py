@@ -5,20 +5,18 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.oracle import Oracle
-from brinell.rlab.goals import Goal
 
 
 class Gradients:
-    """Gradients of the way to the goal at the samples of a batch. Each costs its sample one forward and one backward.
+    """Gradients of the criterion's margin at the samples of a batch. Each costs its sample one forward and one backward.
 
     Args:
         oracle: where the model is asked.
         batch: the samples.
-        goal: what is to rise.
     """
 
-    def __init__(self, oracle: Oracle, batch: Batch, goal: Goal) -> None:
-        self._oracle, self._batch, self._goal = oracle, batch, goal
+    def __init__(self, oracle: Oracle, batch: Batch) -> None:
+        self._oracle, self._batch = oracle, batch
         self._known = torch.zeros(len(batch), dtype=torch.bool, device=batch.x.device)
         self._held = torch.zeros(0)
 
@@ -29,7 +27,7 @@ class Gradients:
         new = torch.unique(sample[~self._known[sample]])
         if len(new):
             batch = self._batch.select(new)
-            self._held[new] = self._oracle.gradient(batch.ids, batch.x, self._goal.height).grad
+            self._held[new] = self._oracle.gradient(batch.ids, batch.x, None).grad
             self._known[new] = True
         return self._held[sample]
 

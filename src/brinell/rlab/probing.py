@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.domain import Domain
 from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
+from brinell.core.threat import Threat
 from brinell.rlab.cache import DistortionCache
 from brinell.rlab.content import describe
-from brinell.rlab.goals import MISTAKE, Goal
+from brinell.rlab.margins import margin_of
 from brinell.rlab.prior import Prior
 from brinell.rlab.variants import Variant
 
@@ -43,32 +43,34 @@ class Probes(NamedTuple):
 def probe(
     oracle: Oracle,
     batch: Batch,
-    domain: Domain,
+    threat: Threat,
     grid: PatchGrid,
     variants: tuple[Variant, ...],
     rng: Streams,
     *,
     probes: int = 16,
-    goal: Goal = MISTAKE,
 ) -> Probes:
     """Ask about each clean input, and about `probes` random distortions of a few patches each.
 
     Args:
         oracle: where the model is asked; it must allow every distortion.
         batch: the samples.
-        domain: where they live.
+        threat: where they live, and the criterion whose margin is measured.
         grid: the patches.
         variants: what may stand on them.
         rng: a stream for each sample.
         probes: distortions of each input.
-        goal: whose height is measured.
     """
     variants = variants[
         :: max(1, len(variants) // KINDS)
     ]  # a cache makes all that a distortion offers, and the rest teaches nothing new
-    cache = DistortionCache(batch.x, domain, variants, rng.fold("filters"))
+    cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
-    base = goal.height(oracle.scores(batch.ids, batch.x), batch.y)
+
+    def margins(x: Tensor) -> Tensor:
+        return margin_of(threat.criterion, oracle.scores(batch.ids, x), batch.y, x)
+
+    base = margins(batch.x)
     members, inside = grid.members.to(batch.x.device), grid.inside.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
     together = min(TOGETHER, len(grid))
@@ -86,7 +88,7 @@ def probe(
         change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * inside[chosen][:, None]
         patches.append(chosen)
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
-        effects.append(goal.height(oracle.scores(batch.ids, x.view_as(batch.x)), batch.y) - base)
+        effects.append(margins(x.view_as(batch.x)) - base)
     return Probes(describe(batch.x, grid), torch.stack(patches, 1), torch.stack(moments, 1), torch.stack(effects, 1))
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.rlab.goals import Goal
 from brinell.rlab.rewards import REWARDS, RewardName
 
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
@@ -35,8 +34,6 @@ class Rules:
     """Queries after the goal was reached that look for it at a smaller distance."""
     reward: RewardName = "margin"
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
-    goal: Goal = Goal()
-    """When an episode has succeeded."""
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.offers < 1 or self.refine < 0 or self.patience < 0:

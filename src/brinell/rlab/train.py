@@ -183,7 +183,9 @@ def _fit(
     rows = torch.arange(len(batch), device=batch.x.device)
     parts = []
     for part in torch.split(rows, lessons.slots):
-        found = probe(ledger.oracle(), batch.select(part), threat.domain, grid, variants, rng.select(part), probes=lessons.probes)
+        found = probe(
+            ledger.oracle(), batch.select(part), threat.select(part), grid, variants, rng.select(part), probes=lessons.probes
+        )
         parts.append(found)
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))

@@ -23,6 +23,7 @@ from brinell.engine.engine import Progress
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.episodes import Played
 from brinell.rlab.grading import Graded, Path, path
+from brinell.rlab.margins import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.records import Outcome
 
@@ -73,7 +74,7 @@ class Part:
         self._ledger = Ledger(
             plan.model,
             batch,
-            Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=domain),
+            Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=domain, criterion=plan.criterion),
             access=Access.SCORES,
             batch_size=plan.request.batch_size,
             minimal=True,
@@ -94,7 +95,7 @@ class Part:
             rows = torch.as_tensor(played_at, device=self._batch.x.device)
             outcome[played_at] = Outcome.NOT_REACHED
             played = self._plan.attack.play(
-                self._oracle, self._batch.select(rows), self._threat.select(rows), self._rng.select(rows), self._plan.goal
+                self._oracle, self._batch.select(rows), self._threat.select(rows), self._rng.select(rows)
             )
             won = played.reached.nonzero()[:, 0]
             if len(won):
@@ -111,12 +112,12 @@ class Part:
 
     def _first(self) -> Array:
         """(n,) what the clean inputs say of each sample already; empty where it is to be played."""
-        goal, y = self._plan.goal, self._batch.y
+        wrong_class, y = self._plan.goal["wrong_class"], self._batch.y
         outcome = np.full(len(self.ids), "", dtype=object)
-        outcome[(goal.height(self._clean, y) > 0).cpu().numpy()] = Outcome.ALREADY
+        outcome[(margin_of(self._plan.criterion, self._clean, y, self._batch.x) > 0).cpu().numpy()] = Outcome.ALREADY
         outcome[(self._clean.argmax(1) != y).cpu().numpy()] = Outcome.MISCLASSIFIED
-        if goal.wrong_class is not None:
-            outcome[(y == goal.wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
+        if wrong_class is not None:
+            outcome[(y == wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
         return outcome
 
     def _path(self, rows: Tensor, played: Played) -> Path:
@@ -136,24 +137,25 @@ class Part:
         logits, stored = self._ask(rows, flip.x)
         size = norms.l2(flip.x - paths.clean)
         for factor in NUDGES:
-            there = torch.minimum(self._height(rows, logits), self._height(rows, stored)) > 0
+            there = torch.minimum(self._margin(rows, logits), self._margin(rows, stored)) > 0
             further = paths.at(factor * size)
             near = factor * size <= self._threat.eps[rows]
             open_ = (~there & further.reached & near).nonzero()[:, 0]
             if not len(open_):
                 break
             answers = self._ask(rows[open_], further.x[open_])
-            better = torch.minimum(*(self._height(rows[open_], one) for one in answers)) > 0
+            better = torch.minimum(*(self._margin(rows[open_], one) for one in answers)) > 0
             at = open_[better]
             for column, values in zip((*flip, logits, stored), (*further, None, None), strict=True):
                 if values is not None:
                     column[at] = values[at].to(column.dtype)
             logits[at], stored[at] = (one[better] for one in answers)
-        sure = (self._height(rows, logits) > 0) & (norms.l2(flip.x - paths.clean) > 0)
+        sure = (self._margin(rows, logits) > 0) & (norms.l2(flip.x - paths.clean) > 0)
         return _Judged(flip._replace(reached=sure), logits, stored)
 
-    def _height(self, rows: Tensor, logits: Tensor) -> Tensor:
-        return self._plan.goal.height(logits, self._batch.y[rows])
+    def _margin(self, rows: Tensor, logits: Tensor) -> Tensor:
+        """(n,): margins of the criterion, which is one of the logits alone."""
+        return margin_of(self._plan.criterion, logits, self._batch.y[rows], self._batch.x[rows])
 
     def _ask(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """(n, classes) twice: what the model says of the inputs, and of them as they are stored. Nothing is asked twice."""
@@ -214,7 +216,7 @@ class Part:
 
     def _answers(self, rows: Tensor, judged: _Judged) -> list[dict[str, Any]]:
         """What the model says of each input of a level, exact and as it is stored."""
-        probabilities, goal = judged.logits.softmax(1), (self._height(rows, judged.logits) > 0).tolist()
+        probabilities, goal = judged.logits.softmax(1), (self._margin(rows, judged.logits) > 0).tolist()
         prediction, stored = (logits.argmax(1).tolist() for logits in (judged.logits, judged.stored))
         confidence = probabilities.amax(1).tolist()
         true = probabilities.gather(1, self._batch.y[rows, None])[:, 0].tolist()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from brinell import plugins
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Dataset
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Probability
 from brinell.core.errors import RequestError
 from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
@@ -20,7 +21,6 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.hashing import cell
 from brinell.engine.plan import DEFAULT_SAMPLES, check_classes, choose_device, facts_of, gaps, open_data, opener_of
 from brinell.rlab.agent import named
-from brinell.rlab.goals import Goal
 from brinell.rlab.variants import Variant, vet
 from brinell.studies.benchmark.records import LAYOUT, Form
 from brinell.studies.benchmark.request import BenchmarkRequest
@@ -48,7 +48,7 @@ class BenchmarkPlan:
     attack: RLAB
     grid: PatchGrid
     variants: tuple[Variant, ...]
-    goal: Goal
+    criterion: Criterion
     levels: tuple[float, ...]
     """Ascending, the first is 1."""
     eps: float | None
@@ -81,6 +81,12 @@ class BenchmarkPlan:
         }
 
     @property
+    def goal(self) -> dict[str, Any]:
+        """The thresholds of the criterion, None for those that it does not have."""
+        about = self.criterion.about()
+        return {name: about.get(name) for name in ("true_below", "wrong_class", "wrong_above")}
+
+    @property
     def cell(self) -> str:
         """Hash of all that the content depends on."""
         domain = self.dataset.domain
@@ -92,7 +98,7 @@ class BenchmarkPlan:
             samples=len(self.ids),
             domain=list(domain.facts().values()),
             attack=plugins.written(self.attack),
-            goal=asdict(self.goal),
+            goal=self.goal,
             levels=self.levels,
             eps=self.eps,
             seed=self.request.seed,
@@ -118,11 +124,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
     device = choose_device(request.device)
     agent = named(request.policy)
     dataset = open_data(request.data) if dataset is None else dataset
-    goal = Goal(
-        true_below=request.true_below,
-        wrong_class=_class(request.wrong_class, dataset.classes),
-        wrong_above=request.wrong_above,
-    )
+    criterion = _criterion(request, dataset.classes)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     n = min(len(labels), request.samples or DEFAULT_SAMPLES)
     if not n or (request.samples or 0) > len(labels):
@@ -144,7 +146,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
             f"model {model.name} answers {model.access.name.lower()} only, and the agent needs scores: choose a model that "
             "answers logits"
         )
-    goal.check(model.classes)
+    criterion.check(model.classes)
     return BenchmarkPlan(
         request=request,
         dataset=dataset,
@@ -156,7 +158,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
         attack=attack,
         grid=grid,
         variants=variants,
-        goal=goal,
+        criterion=criterion,
         levels=levels,
         eps=eps,
         training_queries=_training(agent.about) if agent.network is not None or agent.about else 0,
@@ -190,6 +192,13 @@ def _cap(eps: str | None) -> float | None:
     if len(values) != 1 or not values[0] > 0:
         raise RequestError(f"eps is {eps!r}: a benchmark set has one cap on the L2 distance of a flip, above 0; or leave it out")
     return values[0]
+
+
+def _criterion(request: BenchmarkRequest, classes: tuple[str, ...]) -> Criterion:
+    wrong_class = _class(request.wrong_class, classes)
+    if (request.true_below, wrong_class, request.wrong_above) == (None, None, None):
+        return MISCLASSIFIED
+    return Probability(true_below=request.true_below, wrong_class=wrong_class, wrong_above=request.wrong_above)
 
 
 def _class(name: str | None, classes: tuple[str, ...]) -> int | None:

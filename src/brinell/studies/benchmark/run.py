@@ -1,6 +1,5 @@
 """Makes a benchmark set: part after part, then the card, the metadata and the checksums."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def _about(plan: BenchmarkPlan) -> dict[str, Any]:
         "cell": plan.cell,
         "parts": plan.parts,
         "levels": list(plan.levels),
-        "goal": asdict(plan.goal),
+        "goal": plan.goal,
         "eps": plan.eps,
         "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids)),
         "model": {"spec": plan.request.model, **plan.facts},

@@ -1,33 +1,36 @@
-"""Heights against probabilities: the goal is reached exactly where its words say so."""
+"""Margins against probabilities: an input is adversarial exactly where its criterion says so, and aims change no success."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brinell.core.criterion import MISCLASSIFIED, Probability, Targeted
 from brinell.core.errors import RequestError
-from brinell.rlab.goals import Goal
+from brinell.rlab.margins import aimed, any_class_counts, margin_of
 
+X = torch.zeros(1)
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=3).map(lambda row: torch.tensor([row]))
 
 
 @given(LOGITS, st.integers(0, 2))
 def test_an_error_is_a_wrong_class_in_the_lead(logits, label):
     others = [value for at, value in enumerate(logits[0].tolist()) if at != label]
-    height = Goal().height(logits, torch.tensor([label])).item()
+    margin = margin_of(MISCLASSIFIED, logits, torch.tensor([label]), X).item()
     lead = max(others) - logits[0, label].item()
-    assert height == pytest.approx(lead, abs=1e-5) or (height == 0 < lead < 2.1e-4), "20 times the rounding of the ledger"
+    assert margin == pytest.approx(lead, abs=1e-5) or (margin == 0 < lead < 2.1e-4), "20 times the rounding of the ledger"
 
 
 def test_a_lead_that_rounding_explains_is_none():
     """The ledger wants 1e-5 of the largest logit, here 1e-4."""
     logits = torch.tensor([[10.0, 10.00005], [10.0, 10.0002]])
-    assert (Goal().height(logits, torch.zeros(2, dtype=torch.int64)) > 0).tolist() == [False, True]
+    assert (margin_of(MISCLASSIFIED, logits, torch.zeros(2, dtype=torch.int64), X) > 0).tolist() == [False, True]
 
 
 def test_a_class_that_is_aimed_at_is_measured_until_another_leads():
     logits, y = torch.tensor([[3.0, 2.0, 1.0]] * 3 + [[3.0, 4.0, 1.0]]), torch.zeros(4, dtype=torch.int64)
-    assert Goal().height(logits, y, torch.tensor([-1, 1, 2, 2])).tolist() == [-1, -1, -2, 1]
+    margin = margin_of(MISCLASSIFIED, logits, y, X)
+    assert aimed(margin, logits, y, torch.tensor([-1, 1, 2, 2])).tolist() == [-1, -1, -2, 1]
 
 
 @given(LOGITS, st.integers(0, 2), st.floats(0.05, 0.95))
@@ -36,8 +39,8 @@ def test_the_true_class_below_a_threshold_and_out_of_the_lead(logits, label, thr
     wrong = max(p[at] for at in range(3) if at != label)
     if min(abs(p[label] - threshold), abs(wrong - p[label])) < 1e-4:
         return
-    reached = Goal(true_below=threshold).height(logits, torch.tensor([label])).item() > 0
-    assert reached == bool(p[label] < threshold and wrong > p[label])
+    margin = margin_of(Probability(true_below=threshold), logits, torch.tensor([label]), X).item()
+    assert (margin > 0) == bool(p[label] < threshold and wrong > p[label])
 
 
 @given(LOGITS, st.integers(0, 2), st.integers(0, 2), st.floats(0.05, 0.95))
@@ -45,15 +48,15 @@ def test_a_false_positive_is_a_chosen_class_above_a_threshold(logits, label, cho
     p = logits.double().softmax(1)[0, chosen]
     if abs(p - threshold) < 1e-4:
         return
-    height = Goal(wrong_class=chosen, wrong_above=threshold).height(logits, torch.tensor([label])).item()
-    assert (height > 0) == bool(p > threshold)
+    margin = margin_of(Probability(wrong_class=chosen, wrong_above=threshold), logits, torch.tensor([label]), X).item()
+    assert (margin > 0) == bool(p > threshold)
 
 
-def test_heights_are_exact_where_probabilities_are_one():
+def test_margins_are_exact_where_probabilities_are_one():
     """Log-odds by hand: 200 - log(2) against two zeros; a probability in float32 would be 1 and its odds infinite."""
     logits = torch.tensor([[200.0, 0.0, 0.0]])
-    height = Goal(wrong_class=0, wrong_above=0.9).height(logits, torch.tensor([1]))
-    assert height.item() == pytest.approx(200 - 0.6931 - 2.1972, abs=1e-3)
+    margin = margin_of(Probability(wrong_class=0, wrong_above=0.9), logits, torch.tensor([1]), X)
+    assert margin.item() == pytest.approx(200 - 0.6931 - 2.1972, abs=1e-3)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 1.5, float("nan")])
@@ -61,19 +64,18 @@ def test_heights_are_exact_where_probabilities_are_one():
 def test_thresholds_outside_zero_to_one_are_refused(value, settings):
     given_ = {settings[0]: value} | dict.fromkeys(settings[1:], 1)
     with pytest.raises(RequestError, match=rf"{settings[0]} is .*must lie between 0 and 1"):
-        Goal(**given_)
+        Probability(**given_)
 
 
-def test_goals_that_say_too_little_or_too_much_are_refused():
+def test_criteria_that_say_too_little_or_too_much_are_refused():
     for half in ({"wrong_class": 1}, {"wrong_above": 0.5}):
         with pytest.raises(RequestError, match="needs both wrong_class and wrong_above"):
-            Goal(**half)
-    with pytest.raises(RequestError, match="two goals"):
-        Goal(true_below=0.5, wrong_class=1, wrong_above=0.5)
+            Probability(**half)
+    for settings in ({}, {"true_below": 0.5, "wrong_class": 1, "wrong_above": 0.5}):
+        with pytest.raises(RequestError, match="one of the two is the criterion"):
+            Probability(**settings)
 
 
-@pytest.mark.parametrize("chosen", [-1, 3])
-def test_a_class_that_does_not_exist_is_refused(chosen):
-    with pytest.raises(RequestError, match=rf"wrong_class is {chosen}, and the model has classes 0 to 2"):
-        Goal(wrong_class=chosen, wrong_above=0.5).check(3)
-    Goal(wrong_class=2, wrong_above=0.5).check(3)
+def test_aims_are_chosen_where_any_class_will_do():
+    assert any_class_counts(MISCLASSIFIED) and any_class_counts(Probability(true_below=0.5))
+    assert not any_class_counts(Probability(wrong_class=1, wrong_above=0.5)) and not any_class_counts(Targeted(torch.zeros(1)))
