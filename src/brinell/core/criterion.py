@@ -17,6 +17,9 @@ from brinell.core.errors import RequestError
 ROUNDING = 1e-5
 """A margin below this share of the largest logit may be an accident of the kernel that computed it."""
 
+TINY = 1e-30
+"""Keeps the margin of an input that the model classifies correctly below 0, however flat its answers are."""
+
 Loss = Callable[..., Tensor]
 """(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
 
@@ -36,6 +39,9 @@ class Criterion(Protocol):
             y: (n,) int64 true classes.
             x: (n, *shape) the inputs that were answered.
         """
+
+    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+        """(n,) bool: which margins make a success; one that float32 rounding may account for does not."""
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): a loss of `core.losses` turned so that raising it leads to adversarial inputs."""
@@ -64,6 +70,10 @@ class Misclassified:
         """(n,): the best other logit minus the true one."""
         return losses.margin(logits, y)
 
+    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+        """(n,) bool: which margins are larger than rounding may make them."""
+        return margin > ROUNDING * logits.abs().amax(1)
+
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class, which rises."""
         return loss(logits, y)
@@ -91,6 +101,10 @@ class Targeted:
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): the logit of the target class minus the best other one."""
         return -losses.margin(logits, self.classes)
+
+    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+        """(n,) bool: which margins are larger than rounding may make them."""
+        return margin > ROUNDING * logits.abs().amax(1)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): minus the loss of the target class, which rises as that class becomes likely."""
@@ -148,6 +162,10 @@ class Probability:
         assert self.true_below is not None
         return torch.minimum(losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y))
 
+    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+        """(n,) bool: which margins are larger than rounding may make them."""
+        return margin > ROUNDING * logits.abs().amax(1)
+
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class, or minus that of the wrong class which is to be seen."""
         return loss(logits, y) if self.wrong_class is None else -loss(logits, torch.full_like(y, self.wrong_class))
@@ -191,9 +209,13 @@ class Undetected:
     name = "undetected"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): the best other logit minus the true one where the model is right, the threshold minus the score elsewhere."""
-        lead = losses.margin(logits, y)
-        return torch.where(lead > 0, self.threshold - self.suspicion(x), lead)
+        """(n,): the threshold minus the score where the model errs by more than rounding, elsewhere a number below 0."""
+        lead, rounding = losses.margin(logits, y), ROUNDING * logits.detach().abs().amax(1)
+        return torch.where(lead > rounding, self.threshold - self.suspicion(x), lead - 2 * rounding - TINY)
+
+    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+        """(n,) bool: a score of exactly the threshold raises no alarm."""
+        return margin >= 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class; an attack that knows the detector follows the margin."""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.criterion import ROUNDING, Criterion, Loss
+from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, NEAR, Precision
 from brinell.core.errors import ContractError, ModelError
 from brinell.core.model import Access, Model
@@ -144,7 +144,7 @@ class Ledger:
         """What the attack is given, with `batch` and `threat`."""
         return Oracle(
             scores=lambda ids, x: self._forward(ids, x, Access.SCORES),
-            loss=lambda ids, x, loss: self._loss(ids, x, loss),
+            loss=lambda ids, x, loss=None: self._loss(ids, x, loss),
             labels=lambda ids, x: self._forward(ids, x, Access.LABELS).argmax(1),
             gradient=lambda ids, x, loss=None, *extra: self._gradient(ids, x, loss, *extra),
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
@@ -170,10 +170,13 @@ class Ledger:
                 answers.append(logits)
         return _join(answers)
 
-    def _loss(self, ids: Tensor, x: Tensor, loss: Loss) -> Tensor:
+    def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None) -> Tensor:
         logits = self._forward(ids, x, Access.SCORES)
         view = self._look_up(ids)
-        return view.criterion.loss(loss, logits, view.y)
+        if loss is not None:
+            return view.criterion.loss(loss, logits, view.y)
+        with torch.no_grad():
+            return view.criterion.margin(logits, view.y, self.whole(ids, x))
 
     def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
         def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -186,7 +189,7 @@ class Ledger:
                 value = criterion.loss(loss, logits, y)
             return value.detach(), _gradient_or_zero(value, leaf)
 
-        return Gradient(*self._backward(ids, x, differentiate, self._climb, backwards=1))
+        return Gradient(*self._backward(ids, x, differentiate, self._climb, backwards=1, margins=loss is None))
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
         k = classes.shape[1]
@@ -198,15 +201,21 @@ class Ledger:
 
         return Differences(*self._backward(ids, x, differentiate, self._looks, backwards=k))
 
-    def _backward(self, ids: Tensor, x: Tensor, differentiate: Differentiate, eot: EOT, *, backwards: int) -> list[Tensor]:
-        """The logits, then the values and input gradients that `differentiate` makes of them in as many backward passes."""
+    def _backward(
+        self, ids: Tensor, x: Tensor, differentiate: Differentiate, eot: EOT, *, backwards: int, margins: bool = False
+    ) -> list[Tensor]:
+        """The logits, then the values and input gradients that `differentiate` makes of them in as many backward passes.
+
+        `margins` says that the values are the margins of the criterion, which then need not be computed again.
+        """
         x = self.whole(ids, x)
         view = self._admit(ids, x, Access.GRADIENTS)
         answers = []
         for part in _parts(len(ids), self._batch_size):
             answer = self._mean(view, part, x[part], differentiate, eot)
             again = None if eot is self._looks else self._repeat(view, part, x[part], answer, differentiate)
-            self._settle(view, part, x[part], answer[0], backwards=backwards, again=again)
+            known = answer[1] if margins and eot.count == 1 else None
+            self._settle(view, part, x[part], answer[0], backwards=backwards, again=again, margin=known)
             answers.append([*answer[:2], self.movable(answer[2])])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
@@ -274,15 +283,23 @@ class Ledger:
         return view
 
     def _settle(
-        self, view: _View, part: slice, x: Tensor, logits: Tensor, *, backwards: int, again: Tensor | None = None
+        self,
+        view: _View,
+        part: slice,
+        x: Tensor,
+        logits: Tensor,
+        *,
+        backwards: int,
+        again: Tensor | None = None,
+        margin: Tensor | None = None,
     ) -> None:
         """Count a batch that the model answered, and the rows (n,) bool that it answered again, and note the successes."""
         ids = view.ids[part]
         size = size_of(self._threat.distance, x, view.x0[part])
         legal = size <= view.limit[part]
-        margin = self._margin(view, part, x, logits)
+        margin = self._margin(view, part, x, logits) if margin is None else margin
         largest = logits.abs().amax(1)  # NaN and infinity come through
-        success = legal & (margin > ROUNDING * largest)
+        success = legal & view.criterion.met(margin, logits)
         finite, all_legal, any_success = torch.stack([(largest < torch.inf).all(), legal.all(), success.any()]).tolist()
         if not finite:
             raise ModelError(

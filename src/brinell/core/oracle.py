@@ -41,7 +41,8 @@ class Oracle:
     scores: Callable[[Tensor, Tensor], Tensor]
     """`scores(ids, x)`: (n, classes) logits. One forward each. Needs access SCORES."""
     loss: Callable[..., Tensor]
-    """`loss(ids, x, loss)`: (n,) what `loss(logits, y)` is worth, turned as the criterion asks. One forward each. Needs access SCORES."""
+    """`loss(ids, x, loss)`: (n,) what `loss(logits, y)` is worth, turned as the criterion asks; `loss(ids, x)`: the criterion's margin.
+    One forward each. Needs access SCORES."""
     labels: Callable[[Tensor, Tensor], Tensor]
     """`labels(ids, x)`: (n,) predicted classes. One forward each. Needs access LABELS."""
     gradient: Callable[..., Gradient]

@@ -15,16 +15,20 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset, Detector, Suspicion
+from brinell.core.criterion import Undetected
 from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
+from brinell.core.norms import per_sample
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, is_relative
 from brinell.detectors._background import SHARE, most_frequent
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import ModelSource, Plan, make_plan, open_data
-from brinell.engine.shard import session
+from brinell.engine.shard import predict, session
 from brinell.engine.toml import make_request
 from brinell.store.run import Run
 from brinell.studies.detection.adaptive import evade
@@ -253,34 +257,33 @@ class _Examination:
                 if not len(part):
                     continue
                 rows_of = torch.as_tensor(part, device=self.x.device)
-                x, y = self.x[rows_of], torch.as_tensor(self.labels[part], device=self.x.device)
-                threat = Threat(
-                    distance=self.plan.distance,
-                    eps=torch.full((len(part),), self.eps, device=x.device),
-                    domain=self.plan.dataset.domain,
-                )
+                free = None if name == EVADING[0] else (self.x[rows_of] - background).abs() > 1e-6
                 rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part])).fold(f"{guard.name} {name}")
-                free = None if name == EVADING[0] else (x - background).abs() > 1e-6
-                found = evade(
-                    self.model,
-                    guard.suspicion,
-                    guard.threshold,
-                    x,
-                    y,
-                    threat=threat,
-                    rng=rng,
-                    steps=self.request.steps,
-                    free=free,
-                )
+                x, ledger = self._attacked(guard, rows_of, rng, free)
+                wrong = predict(self.model, x, CHUNK).argmax(1).cpu().numpy() != self.labels[part]
                 rows.add(
                     len(part), **shared, attack=name, sample_id=self.ids[part], label=self.labels[part],
-                    score=found.score.cpu().numpy().astype(np.float64), fooled=found.fooled.cpu().numpy(),
-                    backwards=found.steps.cpu().numpy(),
+                    score=_scores(guard.suspicion, x), fooled=wrong, backwards=ledger.backwards.cpu().numpy(),
                 )  # fmt: skip
-                for i, sample in enumerate(self.ids[part].tolist()):
-                    if found.fooled[i]:
-                        kept[f"{self.source.name}/{guard.name}/{name}/{sample}"] = found.x[i].cpu().numpy()
+                for i in np.flatnonzero(wrong):
+                    kept[f"{self.source.name}/{guard.name}/{name}/{int(self.ids[part][i])}"] = x[i].cpu().numpy()
         return kept
+
+    def _attacked(self, guard: _Guard, rows: Tensor, rng: Streams, free: Tensor | None) -> tuple[Tensor, Ledger]:
+        """The inputs (n, *shape) that the adaptive attack came to on these samples (n,), and the ledger that counted it."""
+        x = self.x[rows]
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=torch.as_tensor(self.labels, device=x.device)[rows])
+        threat = Threat(
+            distance=self.plan.distance,
+            eps=torch.full((len(x),), self.eps, device=x.device),
+            domain=self.plan.dataset.domain,
+            criterion=Undetected(guard.suspicion, guard.threshold),
+        )
+        ledger = Ledger(self.model, batch, threat, batch_size=CHUNK)
+        mask = None if free is None else ledger.movable(free)
+        found = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=self.request.steps, free=mask)
+        whole = ledger.whole(batch.ids, found)
+        return torch.where(per_sample(ledger.fooled, x), ledger.closest, whole), ledger
 
 
 def _of(records: Records, rows: Array) -> Records:
