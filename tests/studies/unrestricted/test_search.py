@@ -1,9 +1,12 @@
 """The search of a latent space where everything is linear, so that it can be said beforehand what there is to find."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from _helpers import VECTOR, Recorder, batch_of, threat_of
+from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.studies.unrestricted.search import LatentSearch, errs, nearest_wrong, search, sees, stored
@@ -31,14 +34,13 @@ def never_in_doubt(x):
     return torch.stack([5 + 0 * x[:, 0], 0 * x[:, 0]], 1)
 
 
-def look(model, z0, *, name=never_in_doubt, wanted=None, domain=VECTOR, draws=draw, **settings):
+def look(model, z0, *, name=never_in_doubt, domain=VECTOR, draws=draw, **settings):
     z0 = torch.as_tensor(z0, dtype=torch.float32)
     y = torch.zeros(len(z0), dtype=torch.int64)
     asked = Recorder(model, domain)
     batch = batch_of(stored(draws(z0, y), domain), y)
     ledger = Ledger(asked, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
-    wanted = None if wanted is None else torch.full_like(y, wanted)
-    return search(ledger.oracle(), draws, name, z0, y, domain, LatentSearch(**settings), wanted), ledger, asked
+    return search(ledger.oracle(), draws, name, z0, y, domain, LatentSearch(**settings)), ledger, asked
 
 
 def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
@@ -104,11 +106,13 @@ def test_towards_a_class_another_error_is_not_enough():
     asked = Recorder(three, VECTOR, classes=3)
     z0, y = torch.tensor([[0.0, 0.0]]), torch.zeros(1, dtype=torch.int64)
     for wanted in (1, 2):
-        ledger = Ledger(asked, batch_of(draw(z0, y), y), threat_of(1.0), minimal=True)
-        found = search(ledger.oracle(), draw, sure, z0, y, VECTOR, LatentSearch(), torch.tensor([wanted]))
+        criterion = Targeted(torch.tensor([wanted]))
+        ledger = Ledger(asked, batch_of(draw(z0, y), y), replace(threat_of(1.0), criterion=criterion), minimal=True)
+        found = search(ledger.oracle(), draw, sure, z0, y, VECTOR, LatentSearch(), criterion)
         assert found.counted.all() and int(three(found.x).argmax(1)) == wanted
     logits = torch.tensor([[0.0, 1.0, 2.0]])
-    assert errs(logits, y).all() and errs(logits, y, torch.tensor([2])).all() and not errs(logits, y, torch.tensor([1])).any()
+    one, two = (Targeted(torch.tensor([wanted])) for wanted in (1, 2))
+    assert errs(MISCLASSIFIED, logits, y, z0).all() and errs(two, logits, y, z0).all() and not errs(one, logits, y, z0).any()
 
 
 def test_every_evaluation_of_the_target_is_counted_and_none_is_made_after_the_end():

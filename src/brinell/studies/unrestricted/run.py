@@ -15,6 +15,7 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset
+from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
@@ -210,15 +211,15 @@ class Engine:
         plan, domain = self.plan, self.plan.dataset.domain
         low, high = domain.bounds(plain)
         everything = torch.full((len(y),), float((high - low).max()), device=y.device)
-        threat = Threat(distance=plugins.build("distance", "linf", {}), eps=everything, domain=domain)
+        criterion = MISCLASSIFIED if plan.wanted is None else Targeted(torch.full_like(y, plan.wanted))
+        threat = Threat(distance=plugins.build("distance", "linf", {}), eps=everything, domain=domain, criterion=criterion)
         batch = Batch(ids=torch.arange(len(y), device=y.device), x=plain, y=y)
         ledger = Ledger(model, batch, threat, batch_size=plan.request.batch_size, minimal=True, on_pass=self.on_pass)
-        wanted = None if plan.wanted is None else torch.full_like(y, plan.wanted)
         started = time.perf_counter()
-        found = search(ledger.oracle(), plan.kept.generator, plan.kept.classifier, z0, y, domain, settings, wanted)
+        found = search(ledger.oracle(), plan.kept.generator, plan.kept.classifier, z0, y, domain, settings, criterion)
         seconds = time.perf_counter() - started
         logits = predict(model, found.x, plan.request.batch_size)
-        return Trial(found, z0, plain, logits, errs(logits, y, wanted), self._look(found.x, y), ledger, seconds)
+        return Trial(found, z0, plain, logits, errs(criterion, logits, y, found.x), self._look(found.x, y), ledger, seconds)
 
     def _look(self, x: Tensor, y: Tensor) -> Seen:
         plan = self.plan

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from brinell.core.criterion import ROUNDING
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted
 from brinell.core.domain import Domain
-from brinell.core.losses import cross_entropy, margin
+from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
 
 Draw = Callable[[Tensor, Tensor], Tensor]
@@ -89,11 +89,6 @@ def nearest_wrong(logits: Tensor, y: Tensor) -> Tensor:
     return F.log_softmax(logits, 1).scatter(1, y[:, None], -torch.inf).amax(1)
 
 
-def towards(logits: Tensor, _: Tensor, wanted: Tensor) -> Tensor:
-    """Minus the cross-entropy with the class that is wanted (n,)."""
-    return -cross_entropy(logits, wanted)
-
-
 def stored(x: Tensor, domain: Domain) -> Tensor:
     """`x` cut at the bounds and rounded to the levels of the data; the gradient passes the rounding unchanged."""
     low, high = domain.bounds(x)
@@ -109,7 +104,7 @@ def search(
     y: Tensor,
     domain: Domain,
     settings: LatentSearch,
-    wanted: Tensor | None = None,
+    criterion: Criterion = MISCLASSIFIED,
 ) -> Found:
     """Search from each latent until an input counts: the model errs and the auxiliary classifier sees the intended class.
 
@@ -121,12 +116,14 @@ def search(
         y: (n,) int64 intended classes.
         domain: where inputs live.
         settings: how.
-        wanted: (n,) int64 classes that the model is to see; none for any wrong one.
+        criterion: when the model errs: any wrong class, or a target class for each sample. The ledger behind the oracle has the same.
     """
     n, shape = len(y), domain.shape
     now = torch.arange(n, device=y.device)
     state = _State(z0.clone(), torch.zeros(n, *shape, device=y.device) if settings.noise else None)
     x, steps, counted = torch.zeros(n, *shape, device=y.device), torch.zeros_like(y), torch.zeros_like(y, dtype=torch.bool)
+    # Towards a target class the oracle turns the cross-entropy round.
+    loss = cross_entropy if isinstance(criterion, Targeted) else nearest_wrong
     for step in range(1, settings.steps + 1):
         leaves = state.leaves(now)
         with torch.enable_grad():
@@ -137,9 +134,8 @@ def search(
             named = name(shown)
             held = (leaves[0] - z0[now]).square().sub(settings.radius**2).clamp_min(0).mean(1)
             own = settings.keep * cross_entropy(named, y[now]) + settings.hold * held
-        extra = () if wanted is None else (wanted[now],)
-        answer = oracle.gradient(now, shown.detach(), nearest_wrong if wanted is None else towards, *extra)
-        done = errs(answer.logits, y[now], *extra) & sees(named.detach(), y[now], settings.sure)
+        answer = oracle.gradient(now, shown.detach(), loss)
+        done = errs(criterion.select(now), answer.logits, y[now], shown.detach()) & sees(named.detach(), y[now], settings.sure)
         x[now], steps[now], counted[now] = shown.detach(), step, done
         moves = torch.autograd.grad([own.sum(), shown], leaves, [torch.ones_like(own.sum()), -answer.grad])
         state.step(now, moves, settings.rate, step)
@@ -149,10 +145,9 @@ def search(
     return Found(x=x, z=state.shown, steps=steps, counted=counted)
 
 
-def errs(logits: Tensor, y: Tensor, wanted: Tensor | None = None) -> Tensor:
-    """(n,) bool: a class other than `y` leads by more than float32 rounding, and it is the one that is wanted, if one is."""
-    wrong = margin(logits, y) > ROUNDING * logits.abs().amax(1)
-    return wrong if wanted is None else wrong & (logits.argmax(1) == wanted)
+def errs(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """(n,) bool: whether the answers to inputs `x` meet the criterion."""
+    return criterion.met(criterion.margin(logits, y, x), logits)
 
 
 def sees(logits: Tensor, y: Tensor, sure: float = 0.0) -> Tensor:
