@@ -6,11 +6,11 @@ import pytest
 
 from brinell import plugins
 from brinell.core.domain import Domain
-from brinell.testing import check_attack, check_dataset, check_distance, check_distortion, check_model
+from brinell.testing import check_attack, check_dataset, check_detector, check_distance, check_distortion, check_model
 
 # Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
 SHORTER = {
-    # Clean-up and slots that take another sample: tests/rl.
+    # Clean-up and slots that take another sample: tests/rlab.
     "rlab": {"steps": 14, "refine": 3, "draws": 3, "slots": 24, "clean_up": False},
     "apgd": {"steps": 12},
     "pgd": {"steps": 8},
@@ -55,8 +55,13 @@ def test_distance(name):
     assert distance.name == name
 
 
+@pytest.mark.parametrize("name", plugins.names("detector"))
+def test_detector(name):
+    check_detector(plugins.load("detector", name))
+
+
 @pytest.mark.parametrize("name", plugins.names("distortion"))
-def test_filter(name):
+def test_distortion(name):
     check_distortion(plugins.load("distortion", name))
 
 
@@ -69,7 +74,7 @@ def test_filter(name):
         ("mains-hum", {"rate": 360.0, "frequency": 60.0}),
     ],
 )
-def test_filter_with_other_settings(name, settings):
+def test_distortion_with_other_settings(name, settings):
     check_distortion(plugins.load("distortion", name), **settings)
 
 
@@ -84,7 +89,7 @@ def test_dataset(name, split):
 
 
 @pytest.mark.parametrize("name", _opens_without_path("model"))
-def test_target(name):
+def test_model(name):
     check_model(plugins.build("model", name, {})(Domain(kind="image", shape=(1, 8, 8), levels=17)))
 
 
@@ -104,5 +109,6 @@ def test_the_discovered_are_the_shipped():
     assert {"apgd", "fgsm", "pgd"} <= set(plugins.names("attack"))
     assert {"linf", "l2", "l1", "l0"} <= set(plugins.names("distance"))
     assert {"gaussian-noise", "signed-patch"} <= set(plugins.names("distortion"))
+    assert {"background", "mahalanobis"} <= set(plugins.names("detector"))
     assert {"digits", "npz"} <= set(plugins.names("dataset"))
     assert {"digits-cnn", "torch"} <= set(plugins.names("model"))

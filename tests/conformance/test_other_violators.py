@@ -1,4 +1,4 @@
-"""Planted violators for the checkers of distances, data sets and targets."""
+"""Planted violators for the checkers of distances, data sets and models."""
 
 import itertools
 
@@ -252,7 +252,7 @@ def test_dataset(violator):
         check_dataset(violator())
 
 
-# Targets
+# Models
 
 
 class Net:
@@ -332,7 +332,7 @@ class WritesIntoItsInputs(Net):
         return super().predict(x)
 
 
-TARGETS = {
+MODELS = {
     OneLogitMissing: r"answers \(4, 2\), not \(4, 3\)",
     AnswersNaN: "answers NaN or infinity",
     Counts: "answers differently twice",
@@ -344,12 +344,20 @@ TARGETS = {
 }
 
 
-def test_honest_targets_pass():
+def test_honest_models_pass():
     check_model(Net())
     check_model(linear_problem("image", "l2").model)
 
 
-@pytest.mark.parametrize("violator", TARGETS, ids=lambda violator: violator.__name__)
-def test_target(violator):
-    with pytest.raises(ContractError, match=f"model planted ({TARGETS[violator]})"):
+@pytest.mark.parametrize("violator", MODELS, ids=lambda violator: violator.__name__)
+def test_model(violator):
+    with pytest.raises(ContractError, match=f"model planted ({MODELS[violator]})"):
         check_model(violator())
+
+
+@pytest.mark.parametrize(("honest", "check"), [(Net, check_model), (Data, check_dataset)])
+@pytest.mark.parametrize("member", ["info", "digest"])
+def test_a_member_of_the_contract_is_missing(honest, check, member):
+    lacking = type("Lacking", (), {name: value for name, value in vars(honest).items() if name != member})
+    with pytest.raises(ContractError, match=f"^Lacking is no (Model|Dataset): it lacks {member}"):
+        check(lacking.__new__(lacking))

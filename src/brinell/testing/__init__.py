@@ -1,8 +1,18 @@
-"""Checkers that every plugin must pass, shipped or not, and targets whose answers are known. For tests, also outside ones."""
+"""Checkers that every plugin must pass, shipped or not, and models whose answers are known. For tests, also outside ones."""
 
 from brinell.testing.attacks import check_attack
+from brinell.testing.detectors import check_detector
 from brinell.testing.distortions import check_distortion
 from brinell.testing.linear import LinearModel, linear_problem
 from brinell.testing.others import check_dataset, check_distance, check_model
 
-__all__ = ["LinearModel", "check_attack", "check_dataset", "check_distance", "check_distortion", "check_model", "linear_problem"]
+__all__ = [
+    "LinearModel",
+    "check_attack",
+    "check_dataset",
+    "check_detector",
+    "check_distance",
+    "check_distortion",
+    "check_model",
+    "linear_problem",
+]

@@ -2,9 +2,14 @@
 
 import dataclasses
 import json
+import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
+
+from brinell.core.domain import KINDS
 from brinell.core.errors import ContractError
 
 
@@ -30,6 +35,8 @@ def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, st
     for attribute in declares:
         if not hasattr(plugin, attribute):
             raise ContractError(f"{name} does not declare {attribute}")
+    if "domains" in declares and not (plugin.domains and plugin.domains <= set(KINDS)):
+        raise ContractError(f"{name}: domains must be some of {', '.join(KINDS)}")
 
 
 def check_settings(instance: Any) -> None:
@@ -47,3 +54,9 @@ def check_settings(instance: Any) -> None:
         raise ContractError(f"{name} has settings that do not survive JSON: {error}") from None
     if again != instance:
         raise ContractError(f"{name} has settings that come back from JSON as others")
+
+
+def generator_states() -> tuple[Any, ...]:
+    """The states of the global random generators of torch, Python and NumPy, to be compared: no plug-in may draw from them."""
+    _, keys, *position = np.random.get_state(legacy=True)  # noqa: NPY002 - it is read, never set
+    return torch.get_rng_state().tolist(), random.getstate(), keys.tolist(), position  # type: ignore[union-attr]

@@ -1,0 +1,157 @@
+"""The rules that every detector keeps. `check_detector` names the first one that is broken."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Detector, Suspicion
+from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.errors import ContractError
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.testing.form import check_form, check_settings, generator_states
+from brinell.testing.linear import SHAPES, LinearModel
+
+CLASSES, ROWS = 3, 60
+SHOWN = 6
+"""Inputs that are scored; `fit` sees all."""
+NOISE = 0.3
+"""The largest change of a value of a noisy input, as a share of the range."""
+SYNONYMS = {
+    "seed": "nothing: a detector draws no random numbers",
+    "threshold": "the study, which sets it by the rate of false alarms",
+    "fpr": "the study, which sets it by the rate of false alarms",
+}
+
+
+class _Problem(NamedTuple):
+    """Clean inputs, their classes, and a model that is right about all of them."""
+
+    x: Tensor
+    labels: Tensor
+    model: LinearModel
+
+
+class _Closed(LinearModel):
+    """The same model without gradients, as one behind a server is."""
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) to (n, classes), detached from the inputs."""
+        return super().predict(x).detach()
+
+
+def check_detector(plugin: type[Any], **settings: Any) -> None:
+    """Run every rule over a detector, on bright bands before a black background, one position of the band for each class.
+
+    Args:
+        plugin: the detector's class.
+        settings: settings to check it with, where not its defaults.
+
+    Raises:
+        ContractError: the first rule that is broken, in one line.
+    """
+    check_form(plugin, ("access", "domains"), SYNONYMS)
+    if not isinstance(plugin.access, Access):
+        raise ContractError(f"{plugin.__name__}: access must be LABELS, SCORES or GRADIENTS")
+    detector: Detector = plugin(**settings)
+    check_settings(detector)
+    for kind in (kind for kind in KINDS if kind in detector.domains):
+        for rule in _RULES:
+            rule(detector, kind)
+
+
+def _problem(kind: Kind, model: type[LinearModel] = LinearModel, access: Access = Access.GRADIENTS) -> _Problem:
+    domain = Domain(kind=kind, shape=SHAPES[kind])
+    length = domain.shape[-1]
+    bands = torch.nn.functional.one_hot(torch.arange(length) * CLASSES // length).T.float()
+    shapes = bands.reshape(CLASSES, *[1] * (len(domain.shape) - 1), length).expand(CLASSES, *domain.shape)
+    labels = torch.arange(ROWS) % CLASSES
+    x = shapes[labels] * (0.9 + 0.1 * Streams.of(0, torch.arange(ROWS)).uniform(*domain.shape))
+    return _Problem(x, labels, model(shapes.flatten(1) - 0.5, torch.zeros(CLASSES), domain, access))
+
+
+def _broken(detector: Detector, kind: Kind, rule: str) -> ContractError:
+    return ContractError(f"detector {type(detector).__name__} {rule} (on {kind} inputs)")
+
+
+def _fitted(detector: Detector, kind: Kind, problem: _Problem) -> Suspicion:
+    try:
+        return detector.fit(problem.x, problem.labels, problem.model)
+    except Exception as error:
+        raise _broken(detector, kind, f"failed with {type(error).__name__}: {error}") from error
+
+
+def _answers_properly(detector: Detector, kind: Kind) -> None:
+    problem = _problem(kind)
+    score = _fitted(detector, kind, problem)(problem.x[:SHOWN])
+    if score.shape != (SHOWN,):
+        raise _broken(detector, kind, f"answers shape {tuple(score.shape)} to {SHOWN} inputs")
+    if not bool(torch.isfinite(score).all()):
+        raise _broken(detector, kind, "answers NaN or infinity")
+
+
+def _leaves_all_as_it_was(detector: Detector, kind: Kind) -> None:
+    problem, clean = _problem(kind), _problem(kind)
+    before = generator_states()
+    _fitted(detector, kind, problem)(problem.x[:SHOWN])
+    if generator_states() != before:
+        raise _broken(detector, kind, "drew from a global random generator")
+    if not torch.equal(problem.x, clean.x) or not torch.equal(problem.labels, clean.labels):
+        raise _broken(detector, kind, "wrote into what it was given")
+    if problem.model.digest() != clean.model.digest():
+        raise _broken(detector, kind, "changed the weights of the model")
+
+
+def _repeats_itself(detector: Detector, kind: Kind) -> None:
+    problem = _problem(kind)
+    one, two = (_fitted(detector, kind, problem)(problem.x[:SHOWN]) for _ in range(2))
+    if not torch.equal(one, two):
+        raise _broken(detector, kind, "gave two scores to the same inputs")
+
+
+def _does_not_mind_its_company(detector: Detector, kind: Kind) -> None:
+    problem = _problem(kind)
+    suspicion = _fitted(detector, kind, problem)
+    alone = torch.cat([suspicion(one[None]) for one in problem.x[:SHOWN]])
+    if not torch.allclose(alone, suspicion(problem.x[:SHOWN]), rtol=1e-3, atol=1e-4):
+        raise _broken(detector, kind, "gave other scores when the batch was split")
+
+
+def _scores_changed_inputs_higher(detector: Detector, kind: Kind) -> None:
+    problem = _problem(kind)
+    suspicion = _fitted(detector, kind, problem)
+    noise = Streams.of(1, torch.arange(ROWS)).uniform(*problem.x.shape[1:])
+    noisy = (problem.x + NOISE * (2 * noise - 1)).clamp(0, 1)
+    if not float(suspicion(noisy).mean()) > float(suspicion(problem.x).mean()):
+        raise _broken(detector, kind, "scores noisy inputs no higher than clean ones")
+
+
+def _leads_back_to_the_inputs(detector: Detector, kind: Kind) -> None:
+    problem = _problem(kind)
+    leaf = problem.x[:SHOWN].clone().requires_grad_()
+    score = _fitted(detector, kind, problem)(leaf)
+    (gradient,) = torch.autograd.grad(score.sum(), leaf) if score.requires_grad else (None,)
+    if gradient is None or not bool(torch.isfinite(gradient).all()):
+        raise _broken(detector, kind, "has no finite input gradient, which an adaptive attack follows")
+
+
+def _keeps_to_its_access(detector: Detector, kind: Kind) -> None:
+    if detector.access < Access.GRADIENTS:
+        problem = _problem(kind, _Closed, detector.access)
+        try:
+            detector.fit(problem.x, problem.labels, problem.model)(problem.x[:SHOWN])
+        except RuntimeError as error:
+            raise _broken(detector, kind, f"needs more of the model than it declares: {error}") from error
+
+
+_RULES: tuple[Callable[[Detector, Kind], None], ...] = (
+    _answers_properly,
+    _leaves_all_as_it_was,
+    _repeats_itself,
+    _does_not_mind_its_company,
+    _scores_changed_inputs_higher,
+    _leads_back_to_the_inputs,
+    _keeps_to_its_access,
+)
