@@ -18,8 +18,8 @@ from brinell import plugins
 from brinell.core import norms
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.rlab.train import Lessons
-from brinell.studies.agent.run import Coaching, coach
+from brinell.studies.agent.request import TrainAgentRequest
+from brinell.studies.agent.run import train_agent
 
 
 class Outcome(NamedTuple):
@@ -119,16 +119,16 @@ def trained(
     if not path.exists():
         subject = measure.subject(network)
         images = "cifar10/cifar10_train_a.npz" if subject.data.startswith("cifar10") else "mnist/mnist_train.npz"
-        lessons = Lessons(algorithm=algorithm, seconds=60 * options.minutes)  # type: ignore[arg-type]
-        coaching = Coaching(
+        request = TrainAgentRequest(
             data=f"npz:{measure.SHARED / images}",
             model=subject.model_spec,
             attack=attack,
-            eps=eps,
+            eps=f"{eps:g}",
             samples=options.inputs,
-            lessons=lessons,
-            reward=reward,
+            algorithm=algorithm,  # type: ignore[arg-type]
+            minutes=options.minutes,
+            reward=reward,  # type: ignore[arg-type]
             device="cpu",
         )
-        coach(coaching, path, lambda report: None)
+        train_agent(request, path, lambda report: None)
     return str(path)

@@ -23,10 +23,11 @@ from brinell.models._torch_model import TorchModel
 from brinell.report import html
 from brinell.runners import local
 from brinell.store.run import Run
+from brinell.studies.benchmark import run as benchmark_run
 from brinell.studies.benchmark.cards import figures
+from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.plan import make_plan as make_benchmark_plan
 from brinell.studies.benchmark.request import BenchmarkRequest
-from brinell.studies.benchmark.run import make as make_benchmark
 from brinell.studies.detection import page as detection_page
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.detection.analysis import summarise as summarise_detection
@@ -46,6 +47,11 @@ from brinell.studies.review.records import Review
 from brinell.studies.review.request import ReviewRequest
 from brinell.studies.review.run import make_review
 from brinell.studies.review.server import ReviewServer
+from brinell.studies.unrestricted import page as unrestricted_page
+from brinell.studies.unrestricted import run as unrestricted_run
+from brinell.studies.unrestricted.analysis import UnrestrictedResult
+from brinell.studies.unrestricted.analysis import summarise as summarise_unrestricted
+from brinell.studies.unrestricted.run import UnrestrictedPlan
 
 IN_MEMORY = "in-memory"
 """What a request says in place of a spec for what was given in Python."""
@@ -189,8 +195,22 @@ def benchmark(
     plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=models[0] if models else None)
     folder = Path(out) if out is not None else default_out(plan.request.data, "benchmark")
     command = "brinell.benchmark(...) from Python"
-    made = make_benchmark(plan, folder, progress or Silent(), command=command, resume=resume)
+    return make_benchmark(plan, folder, progress or Silent(), command=command, resume=resume)
+
+
+def make_benchmark(plan: BenchmarkPlan, folder: Path, progress: Progress, *, command: str, resume: bool) -> BenchmarkResult:
+    """Make a benchmark set that is planned; arguments as of `carry_out`."""
+    made = benchmark_run.make(plan, folder, progress, command=command, resume=resume)
     return BenchmarkResult(folder=str(folder), **figures(made, made.manifest))
+
+
+def make_unrestricted(
+    plan: UnrestrictedPlan, folder: Path, progress: Progress, *, command: str, resume: bool
+) -> tuple[UnrestrictedResult, Path]:
+    """Run an unrestricted attack that is planned, and write its report; arguments as of `carry_out`."""
+    run = unrestricted_run.make(plan, folder, progress, command=command, resume=resume)
+    report = unrestricted_page.write(run.path)
+    return summarise_unrestricted(run.manifest, run.rows(), str(folder)), report
 
 
 def detect(

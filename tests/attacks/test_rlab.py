@@ -266,11 +266,13 @@ def test_a_gradient_is_paid_from_the_budget(queries):
 
 def test_sets_and_lessons_are_made_from_scores(folder):
     words = ["--data", f"npz:{folder / 'data.npz'}", "--model", f"torch:{folder / 'model.py'}:parabola"]
-    from brinell.studies.agent.run import Coaching, coach
+    from brinell.studies.agent.request import TrainAgentRequest
+    from brinell.studies.agent.run import train_agent
     from brinell.studies.benchmark.plan import make_plan
     from brinell.studies.benchmark.request import BenchmarkRequest
 
     with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
-        coach(Coaching(data=words[1], model=words[3], attack="rlab?distortions=gradient-sign"), folder / "no", print)
+        request = TrainAgentRequest(data=words[1], model=words[3], attack="rlab?distortions=gradient-sign")
+        train_agent(request, folder / "no.safetensors", print)
     with pytest.raises(RequestError, match="a benchmark set is made from scores alone: leave out"):
         make_plan(BenchmarkRequest(data=words[1], model=words[3], distortions="gradient-sign"))

@@ -1,87 +1,78 @@
-"""`brinell epsilon`: which eps is sound for some data, and why."""
+"""`brinell epsilon`: which eps is sound for some data, and why; with --review, a person judges pairs of pictures in a browser."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from brinell.cli.options import Json, show, show_json
+from brinell.cli.options import say, show
+from brinell.cli.verb import Asked, Requests, verb
 from brinell.core.errors import RequestError
 
 
+def _requests() -> Requests:
+    from brinell.studies.epsilon.request import EpsilonRequest
+    from brinell.studies.review.request import ReviewRequest
+
+    return (EpsilonRequest, ReviewRequest)
+
+
+@verb(requests=_requests, argument="data", resume="Review: go on with the one in --out.")
 def epsilon(
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="Data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR.")
-    ],
-    train: Annotated[str | None, typer.Option(help="Training data: neighbours are looked for there, too.")] = None,
-    norm: Annotated[
-        list[str] | None,
-        typer.Option(help="Norm to advise an eps for: linf, l2, l1, l0. May repeat. Default: those that are fast."),
-    ] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples, from the first. Default: all.")] = None,
-    pairs: Annotated[
-        int | None, typer.Option(help="Samples of a class for means but L2 and for perceptibility, 0 for all. Default: 100.")
-    ] = None,
-    fraction: Annotated[
-        float | None, typer.Option(help="eps is at most this fraction of the way to another class. Default: 0.5.")
-    ] = None,
-    allow: Annotated[
-        float | None, typer.Option(help="Share of samples on which one eps may break a condition. Default: 0.01.")
-    ] = None,
-    conditions: Annotated[
-        list[str] | None, typer.Option(help="Condition to keep: label, interpolation, perception. May repeat. Default: all.")
-    ] = None,
-    ssim: Annotated[float | None, typer.Option(help="Least SSIM that counts as unnoticed. Default: 0.9.")] = None,
-    psnr: Annotated[float | None, typer.Option(help="Least PSNR in dB that counts as unnoticed. Default: 30.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Model that is asked about the counter-examples: digits-cnn, torch:...")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random number. Default: 0.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder. Default: a fresh one under runs/.")] = None,
+    asked: Asked,
     review: Annotated[
         bool, typer.Option("--review", help="Have a person judge pairs of pictures in a browser on this machine instead.")
     ] = False,
-    eps: Annotated[str | None, typer.Option(help="Review: sizes of the changes. Default: 0.01 to 0.32.")] = None,
-    change: Annotated[
-        str | None, typer.Option(help="Review: crafted (towards another class, the default), noise, or run:FOLDER of an audit.")
-    ] = None,
-    trials: Annotated[int | None, typer.Option(help="Review: pairs. Default: 120.")] = None,
-    reviewer: Annotated[str | None, typer.Option(help="Review: whose answers these are.")] = None,
-    port: Annotated[int | None, typer.Option(help="Review: port on loopback. Default: a free one.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Review: go on with the one in --out.")] = False,
-    json: Json = False,
+    reviewer: Annotated[str, typer.Option(help="Review: whose answers these are.", show_default=False)] = "",
+    port: Annotated[int, typer.Option(help="Review: the port on loopback. Default: a free one.", show_default=False)] = 0,
 ) -> int:
-    """Measure how far the samples of each class are apart, and advise an eps for the data, each class and each sample.
+    """Measure how far the samples of each class are apart, and recommend an eps for the data, each class and each sample.
 
     brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
-    from brinell.cli.options import say
-    from brinell.cli.review import OPTIONS, judge
-    from brinell.studies.epsilon.request import EpsilonRequest
 
-    asked = {key: value for key, value in locals().items() if value is not None and value is not False}
-    of_review = {key: asked[key] for key in OPTIONS if key in asked}
-    of_advice = [key for key in EpsilonRequest.model_fields if key in asked and key not in ("data", "norm", "seed")]
-    if review and of_advice:
-        raise RequestError(f"--{of_advice[0]} does not belong to --review: leave one of them out")
+    advice, judged = (request.model_fields for request in _requests())
+    served = {name: value for name, value in (("reviewer", reviewer), ("port", port), ("resume", asked.resume)) if value}
+    foreign = [key for key in asked.given if key not in (judged if review else advice)]
+    if review and foreign:
+        raise RequestError(f"--{foreign[0]} does not belong to --review: leave one of them out")
     if review:
-        return judge(data, norm, out, of_review | ({"seed": seed} if seed is not None else {}), as_json=json)
-    if of_review:
-        raise RequestError(f"--{next(iter(of_review))} is for a person's verdict: add --review")
-    given = {key: value for key, value in asked.items() if key in EpsilonRequest.model_fields}
-    given |= {key: tuple(given[key]) for key in ("norm", "conditions") if key in given}
+        return _review(asked, served)
+    if foreign := [*foreign, *served]:
+        raise RequestError(f"--{foreign[0]} is for a person's verdict: add --review")
+    result = api.epsilon(**asked.given, out=asked.out, progress=_Telling())
+    return asked.answer(result.model_dump(mode="json", by_alias=True), lambda: _show(result))
 
-    class Telling:
-        def message(self, text: str) -> None:
-            say(text)
 
-    result = api.epsilon(given.pop("data"), out=out, progress=Telling(), **given)
-    if json:
-        show_json(result.model_dump(mode="json", by_alias=True))
-    else:
-        _show(result)
-    return 0
+class _Telling:
+    def message(self, text: str) -> None:
+        say(text)
+
+
+def _review(asked: Asked, served: dict[str, Any]) -> int:
+    """Serve the pairs until all are judged."""
+    from brinell import api
+    from brinell.studies.review.request import ReviewRequest
+
+    if len(asked.given.get("norm", ())) > 1:
+        raise RequestError("a review has one norm, linf or l2: give --norm once")
+    given = asked.given | ({"norm": asked.given["norm"][0]} if "norm" in asked.given else {})
+    request = asked.request(ReviewRequest, given)
+    folder = asked.folder(request, request.data, "review")
+    asked.begin(request, folder, "--review")
+    result = api.review(**given, out=folder, tell=say, **served)
+    return asked.answer(result.model_dump(mode="json"), lambda: _show_review(result))
+
+
+def _show_review(result: Any) -> None:
+    from brinell.studies.review.page import interval, threshold
+
+    show(f"{result.answered} of {result.trials} pairs judged, {result.false_alarms} false alarms on {result.catch} equal ones")
+    show("  half of the changes are noticed at")
+    for one in [result.overall, *result.per_class] if result.overall else ():
+        show(f"  {one.name:<16} {threshold(one):>16}   95 % interval: {interval(one)}")
+    show(f"page: {Path(result.folder) / 'review.html'}")
 
 
 def _show(result: Any) -> None:

@@ -39,16 +39,36 @@ class Asked:
     again: str = ""
     """What to type to go on with what was interrupted; empty until there is something to go on with."""
 
-    def request(self, kind: type[Kind]) -> Kind:
-        """The request: what the file says, the options winning.
+    def request(self, kind: type[Kind], given: Mapping[str, Any] | None = None) -> Kind:
+        """The request: what the file says, the options (or `given` in their place) winning.
 
         Raises:
             RequestError: no such file, an unknown key or a value out of range.
         """
         from brinell.engine import toml
 
-        given = {key: value for key, value in self.given.items() if key in kind.model_fields}
-        return toml.checked(kind, (toml.load(self.file) if self.file else {}) | given)
+        options = dict(self.given if given is None else given)
+        file = self._settings()
+        return toml.checked(kind, (toml.load(file) if file else {}) | options)
+
+    def _settings(self) -> Path | None:
+        """The file of settings: the one named, or on --resume the one that the output folder keeps."""
+        if self.resume and self.out is None:
+            raise RequestError("--resume needs --out: the folder of the run to go on with")
+        kept = self.verb.kept
+        if self.file is not None or not (self.resume and self.out is not None and kept):
+            return self.file
+        if (self.out / kept).exists():
+            return self.out / kept
+        if not self.given:
+            raise RequestError(f"there is no run in {self.out} to go on with: it has no {kept}; leave out --resume to begin one")
+        return None
+
+    @property
+    def path(self) -> Path:
+        """The --out of a verb that must have one."""
+        assert self.out is not None, "typer refuses the command line without it"
+        return self.out
 
     def folder(self, request: "BaseRequest", data: str, what: str) -> Path:
         """Where the answer goes; from here on an interruption says how to go on."""
@@ -107,7 +127,6 @@ class Verb:
             file, out, resume, json = (words.pop(name, None) for name in ("file", "out", "resume", "json"))
             given = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
             given = {key: value for key, value in given.items() if value not in (None, ())}
-            file = self._file(file, out, bool(resume), bool(given))
             return self._guarded(Asked(self, given, file, out, bool(resume), bool(json)), own)
 
         command.__doc__ = self.run.__doc__
@@ -117,13 +136,13 @@ class Verb:
 
     def _parameters(self, requests: Requests, extra: list[inspect.Parameter]) -> list[inspect.Parameter]:
         found: dict[str, inspect.Parameter] = {}
-        for request in reversed(requests):
-            found = {key: _option(key, field, key == self.argument) for key, field in request.model_fields.items()} | found
+        for key, field in (pair for request in requests for pair in request.model_fields.items()):
+            found.setdefault(key, _option(key, field, key == self.argument))
         first = []
         if self.argument:
             first = [found.pop(self.argument)]
-        elif self.kept:
-            help = f"A file of settings, such as the {self.kept} of an earlier run."
+        else:
+            help = "A file of settings" + (f", such as the {self.kept} of an earlier run." if self.kept else ".")
             first = [_parameter("file", Path | None, typer.Argument(metavar="[FILE.toml]", help=help), None)]
         out = _parameter(
             "out", Path if self.must_out else Path | None, typer.Option(help=self.out), ... if self.must_out else None
@@ -134,18 +153,6 @@ class Verb:
         json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
         extra = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in extra]
         return [*first, *found.values(), *extra, *last, json]
-
-    def _file(self, file: Path | None, out: Path | None, resume: bool, given: bool) -> Path | None:
-        """The file of settings: the one named, or on --resume the one that the output folder keeps."""
-        if resume and out is None:
-            raise RequestError("--resume needs --out: the folder of the run to go on with")
-        if file is not None or not (resume and out is not None and self.kept):
-            return file
-        if (out / self.kept).exists():
-            return out / self.kept
-        if not given:
-            raise RequestError(f"there is no run in {out} to go on with: it has no {self.kept}; leave out --resume to begin one")
-        return None
 
     def _guarded(self, asked: Asked, own: Mapping[str, Any]) -> int:
         """Run the verb; where it stops midway, say how to go on."""
@@ -186,7 +193,7 @@ def _option(name: str, field: Any, positional: bool) -> inspect.Parameter:
     if many:
         said += " May be repeated."
     if not field.is_required() and field.default not in (None, (), ""):
-        value = ", ".join(field.default) if many else field.default
+        value = ", ".join(field.default) if many else f"{field.default:g}" if kind is float else field.default
         said += f" Default: {value}."
     must = field.is_required()
     info: Any = typer.Argument(metavar=name.upper(), help=said) if positional else typer.Option(help=said)

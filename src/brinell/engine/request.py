@@ -3,6 +3,7 @@
 Each is a field of a request, and the text under the field is its help. A request is importable without torch, so that `brinell VERB --help` stays fast.
 """
 
+from dataclasses import fields
 from typing import Any, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -18,6 +19,10 @@ class BaseRequest(BaseModel):
     def _one_or_many(cls, value: Any, info: ValidationInfo) -> Any:
         many = get_origin(cls.model_fields[str(info.field_name)].annotation) is tuple
         return (value,) if many and isinstance(value, str) else value
+
+    def settings(self, kind: type[Any]) -> dict[str, Any]:
+        """The values of the fields that this request has in common with a dataclass of settings."""
+        return {field.name: getattr(self, field.name) for field in fields(kind) if field.name in type(self).model_fields}
 
 
 class Request(BaseRequest):

@@ -65,6 +65,16 @@ def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True) -
         raise RequestError(f"{path} is damaged or missing ({error}): the arrays that it should hold cannot be read") from None
 
 
+def named_safetensors(path: Path, what: str) -> None:
+    """Refuse a file name that does not end with .safetensors; `what` is what the file would hold.
+
+    Raises:
+        RequestError: another ending.
+    """
+    if path.suffix != ".safetensors":
+        raise RequestError(f"{path} is no name for {what}: end it with .safetensors")
+
+
 def digest(path: Path) -> str:
     """Hash of a file's bytes (BLAKE2b, 128 bits, hex)."""
     with path.open("rb") as file:

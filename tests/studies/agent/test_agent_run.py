@@ -18,7 +18,8 @@ from brinell.rlab.agent import load, named
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import Lessons, teach
 from brinell.rlab.variants import variants
-from brinell.studies.agent.run import Coaching, coach
+from brinell.studies.agent.request import TrainAgentRequest
+from brinell.studies.agent.run import train_agent
 
 DOMAIN = Domain(kind="image", shape=(2, 6, 6))
 SHORT = {"probes": 4, "fits": 20, "slots": 8, "seconds": 60.0}
@@ -122,8 +123,8 @@ def test_fewer_inputs_than_slots_fill_as_many(algorithm):
 
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     out = tmp_path / "agent.safetensors"
-    lessons = Lessons(algorithm="ppo", steps=300, **SHORT)
-    coach(Coaching(lessons=lessons, samples=20, attack="rlab?patch=2&draws=2", steps=20), out, lambda report: None)
+    short = {"probes": 4, "fits": 20, "slots": 8, "steps": 300, "episode_steps": 20}
+    train_agent(TrainAgentRequest(samples=20, attack="rlab?patch=2&draws=2", **short), out, lambda report: None)
     with safe_open(out, "pt") as file:
         about = json.loads(file.metadata()["brinell"])["about"]
     assert about["training_queries"]["first_looks"] == 20
@@ -174,7 +175,7 @@ def test_bad_policies_are_refused(tmp_path):
     ("arguments", "what"),
     [
         (["--attack", "square"], "agents are trained for rlab"),
-        (["--algorithm", "sarsa"], "not one of dqn, ppo, a2c, none"),
+        (["--algorithm", "sarsa"], "algorithm is 'sarsa': input should be 'dqn', 'ppo', 'a2c' or 'none'"),
         (["--eps", "1,2"], "names 2 budgets"),
         (["--eps", "0"], "need a budget above 0"),
         (["--reward", "fame"], "reward is 'fame'"),

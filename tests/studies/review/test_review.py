@@ -264,7 +264,7 @@ def test_the_command(tmp_path, capsys, monkeypatch, root):
         say(text)
         threading.Thread(target=lambda: person(text.split()[1], Review.open(out), 0.06)).start()
 
-    monkeypatch.setattr("brinell.cli.options.say", judge)
+    monkeypatch.setattr("brinell.cli.epsilon.say", judge)
     words = ["epsilon", "digits", "--review", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
     assert brinell.cli.run(words) == 0
     shown = capsys.readouterr()

@@ -9,7 +9,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.studies.unrestricted.generator import Kept, load
 from brinell.studies.unrestricted.networks import GAIN, Critic, Generator, fits, initialise
-from brinell.studies.unrestricted.training import Lessons, train
+from brinell.studies.unrestricted.training import TrainConfig, train
 
 IMAGES = Domain(kind="image", shape=(1, 8, 8), low=-1.0, high=3.0)
 SMALL = {"latent": 4, "width": 4, "batch_size": 32}
@@ -25,7 +25,7 @@ def halves(n=64):
 
 
 def taught(**lessons):
-    return train(*halves(), IMAGES, 2, Lessons(**SMALL, **lessons), lambda report: None)
+    return train(*halves(), IMAGES, 2, TrainConfig(**SMALL, **lessons), lambda report: None)
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +137,9 @@ def test_inputs_that_cannot_be_drawn():
     assert fits(IMAGES) == "" and "images" in fits(Domain(kind="vector", shape=(4,)))
     assert "multiples of 4" in fits(Domain(kind="image", shape=(1, 10, 8)))
     with pytest.raises(ValueError, match="at least one step"):
-        Lessons(steps=0)
+        TrainConfig(steps=0)
     with pytest.raises(ValueError, match="even"):
-        Lessons(width=5)
+        TrainConfig(width=5)
 
 
 def test_three_channels_and_sides_that_differ():

@@ -10,7 +10,7 @@ from brinell.engine.request import BaseRequest
 class EpsilonRequest(BaseRequest):
     """What `brinell epsilon` is asked for."""
 
-    data: str = "digits"
+    data: str
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR."""
     train: str | None = None
     """The training data of the model, among which neighbours are looked for, too."""

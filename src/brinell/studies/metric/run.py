@@ -28,6 +28,7 @@ from brinell.core.splits import stratified
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import FORMAT, Embedding
 from brinell.engine.plan import open_data
+from brinell.store.files import named_safetensors
 from brinell.studies.epsilon import conditions
 from brinell.studies.metric import separation
 from brinell.studies.metric.request import MetricRequest
@@ -111,8 +112,7 @@ def train_metric(request: MetricRequest, out: Path, tell: Callable[[str], None])
     Raises:
         RequestError: data that cannot teach or be judged, or a missing library.
     """
-    if out.suffix != ".safetensors":
-        raise RequestError(f"{out} is no name for an embedding: end it with .safetensors")
+    named_safetensors(out, "an embedding")
     tools = _tools(request.margin)
     dataset = open_data(request.data)
     x, y, held_x, held_y = _split(request, dataset)

@@ -36,7 +36,6 @@ from brinell.studies.unrestricted.search import Found, LatentSearch, errs, searc
 
 BLOCK = 128
 """Attempts that are searched, judged and written together."""
-SETTINGS = ("steps", "rate", "radius", "hold", "keep", "sure")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +123,10 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
 
 
 def _variants(request: UnrestrictedRequest) -> dict[str, LatentSearch]:
-    settings = {name: getattr(request, name) for name in SETTINGS}
+    settings = request.settings(LatentSearch) | {"noise": 0.0}
     try:
         plain = {"latent": LatentSearch(**settings)}
-        return plain | ({"noise": LatentSearch(noise=request.noise, **settings)} if request.noise else {})
+        return plain | ({"noise": LatentSearch(**settings | {"noise": request.noise})} if request.noise else {})
     except ValueError as error:
         raise RequestError(str(error)) from None
 

@@ -1,7 +1,7 @@
 """A training run of a generator: from a request to a file."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,38 +9,28 @@ import torch
 
 from brinell.core.errors import RequestError
 from brinell.engine.plan import choose_device, open_data
+from brinell.store.files import named_safetensors
 from brinell.studies.unrestricted.generator import Kept, load
 from brinell.studies.unrestricted.networks import fits
-from brinell.studies.unrestricted.training import Lessons, Report, train
+from brinell.studies.unrestricted.request import TrainGeneratorRequest
+from brinell.studies.unrestricted.training import Report, TrainConfig, train
 
 FEWEST = 20
 """Samples that each class must have."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schooling:
-    """What is to be drawn, and how that is learned."""
-
-    data: str = "digits?split=train"
-    """Inputs to learn from."""
-    samples: int | None = None
-    """Inputs at most, from the first; none for all."""
-    lessons: Lessons = Lessons()
-    """How."""
-    device: str = "auto"
-    """cpu, cuda, or auto."""
-
-
-def school(schooling: Schooling, out: Path, tell: Callable[[Report], None]) -> Kept:
+def train_generator(request: TrainGeneratorRequest, out: Path, tell: Callable[[Report], None]) -> Kept:
     """Train, write the file, and hand back what it holds.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    device, dataset = choose_device(schooling.device), open_data(schooling.data)
+    named_safetensors(out, "a generator")
+    config = _config(request)
+    device, dataset = choose_device(request.device), open_data(request.data)
     if why := fits(dataset.domain):
         raise RequestError(f"no generator can be trained on {dataset.name}: {why}")
-    labels = np.asarray(dataset.labels(), dtype=np.int64)[: schooling.samples]
+    labels = np.asarray(dataset.labels(), dtype=np.int64)[: request.samples]
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:
         poor = dataset.classes[int(counts.argmin())]
@@ -50,11 +40,18 @@ def school(schooling: Schooling, out: Path, tell: Callable[[Report], None]) -> K
     x, y = dataset.load(range(len(labels))).to(device), torch.from_numpy(labels).to(device)
     if bool((x == x[:1]).all()):
         raise RequestError(f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them")
-    generator, classifier, steps = train(x, y, dataset.domain, len(counts), schooling.lessons, tell)
-    lessons = {name: value for name, value in asdict(schooling.lessons).items() if name not in ("seconds", "steps")}
-    about = {"data": schooling.data, "data_digest": dataset.digest(), "samples": len(labels), "steps": steps, **lessons}
+    generator, classifier, steps = train(x, y, dataset.domain, len(counts), config, tell)
+    settings = {name: value for name, value in asdict(config).items() if name not in ("seconds", "steps")}
+    about = {"data": request.data, "data_digest": dataset.digest(), "samples": len(labels), "steps": steps, **settings}
     Kept(generator=generator, classifier=classifier, domain=dataset.domain, classes=dataset.classes, about=about).save(out)
     return load(out)
 
 
-__all__ = ["Schooling", "school"]
+def _config(request: TrainGeneratorRequest) -> TrainConfig:
+    try:
+        return TrainConfig(seconds=60 * request.minutes, **request.settings(TrainConfig))
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+__all__ = ["train_generator"]

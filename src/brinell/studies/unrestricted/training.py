@@ -31,7 +31,7 @@ RECOUNT = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lessons:
+class TrainConfig:
     """How a generator is trained."""
 
     seconds: float = 600.0
@@ -74,7 +74,7 @@ class Report(NamedTuple):
 
 
 def train(
-    x: Tensor, y: Tensor, domain: Domain, classes: int, lessons: Lessons, tell: Callable[[Report], None]
+    x: Tensor, y: Tensor, domain: Domain, classes: int, config: TrainConfig, tell: Callable[[Report], None]
 ) -> tuple[Generator, Classifier, int]:
     """Train both networks on inputs `x` (n, C, H, W) of classes `y` (n,) int64.
 
@@ -84,26 +84,26 @@ def train(
     Raises:
         ModelError: training diverged.
     """
-    rng = torch.Generator().manual_seed(lessons.seed)
+    rng = torch.Generator().manual_seed(config.seed)
     with torch.random.fork_rng(devices=[]):  # torch's layers draw weights of their own before they get ours
-        generator = Generator(domain, classes, latent=lessons.latent, width=lessons.width)
-        critic = Critic(domain, classes, width=lessons.width)
+        generator = Generator(domain, classes, latent=config.latent, width=config.width)
+        critic = Critic(domain, classes, width=config.width)
     initialise(generator, rng)
     initialise(critic, rng)
-    school = _School(generator.to(x.device), critic.to(x.device), x, y, lessons, rng)
+    school = _School(generator.to(x.device), critic.to(x.device), x, y, config, rng)
     steps = school.run(tell)
     return school.mean.eval(), critic.seen.eval(), steps
 
 
 class _School:
     def __init__(
-        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, lessons: Lessons, rng: torch.Generator
+        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, config: TrainConfig, rng: torch.Generator
     ) -> None:
-        self.generator, self.critic, self.x, self.y, self.lessons, self.rng = generator, critic, x, y, lessons, rng
+        self.generator, self.critic, self.x, self.y, self.config, self.rng = generator, critic, x, y, config, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
         rates = {"betas": (0.5, 0.99)}
-        self.draws = torch.optim.Adam(generator.parameters(), lr=lessons.rate / 2, **rates)  # type: ignore[arg-type]
-        self.judges = torch.optim.Adam(critic.parameters(), lr=lessons.rate, **rates)  # type: ignore[arg-type]
+        self.draws = torch.optim.Adam(generator.parameters(), lr=config.rate / 2, **rates)  # type: ignore[arg-type]
+        self.judges = torch.optim.Adam(critic.parameters(), lr=config.rate, **rates)  # type: ignore[arg-type]
         self.order = torch.empty(0, dtype=torch.int64)
 
     def run(self, tell: Callable[[Report], None]) -> int:
@@ -125,25 +125,25 @@ class _School:
         return step
 
     def _over(self, step: int, seconds: float) -> bool:
-        return step >= self.lessons.steps if self.lessons.steps is not None else seconds >= self.lessons.seconds
+        return step >= self.config.steps if self.config.steps is not None else seconds >= self.config.seconds
 
     def _share(self, step: int, seconds: float) -> float:
-        return min(1.0, step / self.lessons.steps if self.lessons.steps is not None else seconds / self.lessons.seconds)
+        return min(1.0, step / self.config.steps if self.config.steps is not None else seconds / self.config.seconds)
 
     def _decay(self, share: float) -> None:
         """The rates fall to nothing over the last half."""
-        for optimizer, rate in ((self.draws, self.lessons.rate / 2), (self.judges, self.lessons.rate)):
+        for optimizer, rate in ((self.draws, self.config.rate / 2), (self.judges, self.config.rate)):
             optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - share) + 0.02)
 
     def _rows(self) -> Tensor:
-        size = self.lessons.batch_size
+        size = self.config.batch_size
         if len(self.order) < size:
             self.order = torch.randperm(len(self.x), generator=self.rng).repeat(-(-size // len(self.x)))
         rows, self.order = self.order[:size], self.order[size:]
         return rows.to(self.x.device)
 
     def _latents(self, labels: Tensor) -> Tensor:
-        return torch.randn(len(labels), self.lessons.latent, generator=self.rng).to(labels.device)
+        return torch.randn(len(labels), self.config.latent, generator=self.rng).to(labels.device)
 
     def _judge(self) -> tuple[float, float]:
         """One step of the critic: its hinge loss, and how many classes it names."""
@@ -166,7 +166,7 @@ class _School:
         y = self.y[self._rows()]
         self.critic.requires_grad_(False)
         score, logits = self.critic(self.generator(self._latents(y), y))
-        loss = -score.mean() + self.lessons.class_weight * F.cross_entropy(logits, y)
+        loss = -score.mean() + self.config.class_weight * F.cross_entropy(logits, y)
         self.draws.zero_grad()
         loss.backward()
         self.draws.step()
@@ -175,7 +175,7 @@ class _School:
 
     @torch.no_grad()
     def _follow(self, step: int) -> None:
-        weight = 1 - min(self.lessons.mean_over, (1 + step) / (10 + step))
+        weight = 1 - min(self.config.mean_over, (1 + step) / (10 + step))
         for mean, now in zip(self.mean.parameters(), self.generator.parameters(), strict=True):
             mean.lerp_(now, weight)
 

@@ -1,0 +1,46 @@
+"""What `brinell train-agent` is asked for."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from brinell.engine.request import BaseRequest
+
+
+class TrainAgentRequest(BaseRequest):
+    """What `brinell train-agent` is asked for."""
+
+    data: str = "digits?split=train"
+    """The inputs to train on; those that are audited later should not be among them."""
+    model: str = "digits-cnn"
+    """The model whose scores the agent sees."""
+    attack: str = "rlab"
+    """The attack that the agent is for, with its distortions and patches: rlab?distortions=gaussian-noise+fog&patch=4."""
+    norm: str = "l2"
+    """The distance in which eps is measured: l2 or linf."""
+    eps: str = "1"
+    """The budget of the episodes, such as 1 or 8/255."""
+    samples: int = Field(default=1000, ge=1)
+    """The most inputs, counted from the first; those that the model gets wrong are left out."""
+    algorithm: Literal["dqn", "ppo", "a2c", "none"] = "ppo"
+    """The learning algorithm: dqn, ppo or a2c; none fits the prior alone."""
+    reward: Literal["margin", "dilution", "projected"] = "margin"
+    """What a step is rewarded for: margin, dilution or projected."""
+    minutes: float = Field(default=10.0, gt=0)
+    """The wall time of the training, after the probes."""
+    steps: int | None = Field(default=None, ge=1)
+    """The steps of the training, in place of minutes: such a training is repeatable."""
+    episode_steps: int = Field(default=300, ge=1)
+    """The queries after which an episode is given up."""
+    probes: int = Field(default=16, ge=0)
+    """The random distortions of each input to which the prior is fitted; 0 leaves the prior as it is."""
+    fits: int = Field(default=800, ge=1)
+    """The gradient steps on the prior."""
+    slots: int = Field(default=64, ge=1)
+    """The episodes that run at once, or as many as there are inputs."""
+    seed: int = Field(default=0, ge=0)
+    """The seed of every random number."""
+    batch_size: int = Field(default=128, ge=1)
+    """The most inputs shown to the model at once."""
+    device: str = "auto"
+    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
