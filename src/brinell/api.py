@@ -43,9 +43,8 @@ from brinell.studies.epsilon.run import Watching, measure
 from brinell.studies.review import page as review_page
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.review.analysis import summarise as summarise_review
-from brinell.studies.review.records import Review
 from brinell.studies.review.request import ReviewRequest
-from brinell.studies.review.run import make_review
+from brinell.studies.review.run import make_review, resume_review
 from brinell.studies.review.server import ReviewServer
 from brinell.studies.unrestricted import page as unrestricted_page
 from brinell.studies.unrestricted import run as unrestricted_run
@@ -276,12 +275,8 @@ def review(
     name = data if isinstance(data, str) else f"{IN_MEMORY}:{given.name if given else ''}"
     folder = Path(out) if out is not None else default_out(name, "review")
     request = checked(ReviewRequest, settings | {"data": name})
-    if resume and (folder / "trials.json").exists():
-        held = Review.open(folder)
-        if dict(held.request) != request.model_dump(mode="json"):
-            raise RequestError(f"{folder} holds a review with other settings: name another folder, or repeat its own")
-    else:
-        held = make_review(request, given or open_data(name), folder)
+    held = resume_review(request, folder) if resume else None
+    held = held or make_review(request, given or open_data(name), folder)
     try:
         ReviewServer(held, review_page.trial_page(held), reviewer, port).serve(tell)
     finally:

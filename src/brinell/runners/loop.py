@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from pydantic import BaseModel
@@ -68,14 +68,28 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
 
 
 def _check(job: Job, before: Mapping[str, Any]) -> None:
-    """Refuse to mix two different requests in one folder."""
-    if not before or job.same(before):
-        return
-    then, now = before["request"], job.request.model_dump(mode="json")
-    changed = [key for key in now if then.get(key) != now[key] and key not in job.ignored]
-    words = ", ".join(f"{key} was {then.get(key)!r} and is {now[key]!r}" for key in changed)
-    otherwise = f"{job.inputs} or brinell itself has changed since it began"
-    raise RequestError(f"{job.path} holds another {job.layout.what} ({words or otherwise}): choose another --out")
+    if before and not job.same(before):
+        refuse(job.layout, job.path, before["request"], job.request, job.ignored, job.inputs)
+
+
+def refuse(
+    layout: Layout,
+    path: Path,
+    before: Mapping[str, Any],
+    request: BaseModel,
+    ignored: tuple[str, ...] = (),
+    inputs: str = "the data",
+) -> NoReturn:
+    """Refuse to mix two requests in one folder, with a line that says how they differ.
+
+    Raises:
+        RequestError: always.
+    """
+    now = request.model_dump(mode="json")
+    changed = [key for key in now if before.get(key) != now[key] and key not in ignored]
+    words = ", ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
+    otherwise = f"{inputs} or brinell itself has changed since it began"
+    raise RequestError(f"{path} holds another {layout.what} ({words or otherwise}): choose another --out")
 
 
 def each_part(

@@ -28,17 +28,31 @@ def write_table(path: Path, table: Any, **settings: Any) -> None:
     write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd", **settings))
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None) -> Any:
     """A Parquet file as an Arrow table.
 
+    Args:
+        path: the file.
+        columns: the columns that are read; all of them by default.
+        schema: what the file must have been written with.
+
     Raises:
-        RequestError: it is damaged or missing.
+        RequestError: it is damaged or missing, or has other columns or another version than `schema`.
     """
     try:
-        return pq.read_table(path, columns=columns, partitioning=None)
+        table = pq.read_table(path, columns=columns, partitioning=None)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"{path} is damaged or missing ({reason}): delete it and go on with --resume") from None
+    if schema is not None and (table.schema.names != schema.names or _version(table.schema) != _version(schema)):
+        raise RequestError(
+            f"{path} was written by another version of brinell (schema {_version(table.schema)}): read it with that one"
+        )
+    return table
+
+
+def _version(schema: Any) -> str:
+    return (schema.metadata or {}).get(b"brinell.schema", b"none").decode()  # type: ignore[no-any-return]
 
 
 def to_table(rows: Any, metadata: Mapping[str, str] | None = None) -> Any:
@@ -80,11 +94,6 @@ def read(paths: Sequence[Path]) -> Records:
     Raises:
         RequestError: a file is damaged or has another schema.
     """
-    schema, tables = schema_of(columns_of(Records)), []
-    for path in paths:
-        table = read_table(path)
-        version = (table.schema.metadata or {}).get(b"brinell.schema", b"none").decode()
-        if version != str(SCHEMA_VERSION) or table.schema.names != schema.names:
-            raise RequestError(f"{path} was written by another version of brinell (schema {version}): read it with that one")
-        tables.append(table.replace_schema_metadata(None))
+    schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
+    tables = [read_table(path, schema=schema).replace_schema_metadata(None) for path in paths]
     return from_table(Records, pa.concat_tables(tables) if tables else schema.empty_table())

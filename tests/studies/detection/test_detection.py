@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.engine.plan import open_data
+from brinell.store.rows import take
 from brinell.studies.detection.analysis import auc, curve, interval, summarise
 from brinell.studies.detection.page import in_words, render
 from brinell.studies.detection.records import CLEAN, EVADING, Detection
@@ -50,11 +51,11 @@ def made(work):
 
 
 def test_rows_add_up(made, work):
-    scores, models = made.scores, made.facts["models"]
+    scores, models = made.scores, made.manifest["models"]
     assert [guard["name"] for guard in models[0]["detectors"]] == ["background", "feature-squeezing", "mahalanobis"]
     for one in summarise(made).detectors:
-        rows = scores.select(scores.detector == one.detector)
-        clean = rows.select(rows.attack == CLEAN)
+        rows = take(scores, scores.detector == one.detector)
+        clean = take(rows, rows.attack == CLEAN)
         assert len(clean) == one.n == 40 and (~clean.fooled).sum() == models[0]["right"]
         # What holds without the detector is what no stage of the run has broken.
         broken = set(rows.sample_id[np.isin(rows.attack, ["fgsm", "pgd?steps=5"])].tolist())
@@ -74,7 +75,7 @@ def test_evading_inputs_are_what_the_rows_say(made):
         assert np.abs(x - clean).max() <= 0.3 + 1e-5 and x.min() >= 0 and x.max() <= 1
         if form == EVADING[1]:
             assert (x[clean == 0] == 0).all()
-    fooled = made.scores.select(np.isin(made.scores.attack, EVADING) & made.scores.fooled)
+    fooled = take(made.scores, np.isin(made.scores.attack, EVADING) & made.scores.fooled)
     assert len(stored) == len(fooled)
 
 
@@ -114,8 +115,8 @@ def test_bad_requests(work, tmp_path, capsys, more, message):
 
 def test_a_folder_that_is_taken_and_one_that_is_none(work, made, capsys):
     assert detect(work, made.path, "--steps", "0", "--samples", "5") == 2
-    assert "holds a detection already" in capsys.readouterr().err
-    with pytest.raises(RequestError, match="holds no detection"):
+    assert "holds a detection: choose another --out" in capsys.readouterr().err
+    with pytest.raises(RequestError, match="is no detection folder"):
         Detection.open(work)
 
 

@@ -149,7 +149,7 @@ def test_what_was_advised_for_other_data_is_refused(tmp_path):
         (f"{folder}?conditions=luck", "no condition 'luck'"),
         (f"{folder}?conditions=perception", "leaves no condition"),
         (f"{folder}?bye=class", "no option 'bye'"),
-        (f"recommended:{tmp_path}", "no folder of brinell epsilon"),
+        (f"recommended:{tmp_path}", "is no recommendation folder: it has no epsilon.json"),
     ):
         with pytest.raises(RequestError, match=text):
             plan(eps)

@@ -112,7 +112,7 @@ def test_pairs_of_a_run_have_its_distances(tmp_path):
         ({"eps": "0"}, "at least one size above 0"),
         ({"eps": "0.0001"}, "changes nothing on a screen"),
         ({"change": "blur"}, "crafted, noise or run:FOLDER"),
-        ({"change": "run:nowhere"}, "no run folder"),
+        ({"change": "run:nowhere"}, "is no run folder"),
     ],
 )
 def test_bad_requests(tmp_path, settings, message):
@@ -208,7 +208,7 @@ def test_a_whole_review(tmp_path):
     assert f"{result.overall.threshold:.3g}" in html and "http:" not in html and "https:" not in html
     again = brinell.review("digits", out=out, trials=150, resume=True, tell=lambda text: None)
     assert again == result
-    with pytest.raises(RequestError, match="other settings"):
+    with pytest.raises(RequestError, match="holds another review .trials was 150 and is 149."):
         brinell.review("digits", out=out, trials=149, resume=True)
     with pytest.raises(RequestError, match="holds a review"):
         brinell.review("digits", out=out, trials=150)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
+from brinell.store import rows
 from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
 
 Array = np.ndarray[Any, Any]
@@ -69,7 +70,7 @@ class DetectionResult(_Result):
 
 def summarise(detection: Detection) -> DetectionResult:
     """The folder in figures."""
-    facts = detection.facts
+    facts = detection.manifest
     return DetectionResult(
         folder=str(detection.path),
         run=facts["run"],
@@ -85,7 +86,7 @@ def summarise(detection: Detection) -> DetectionResult:
 def of(detection: Detection, model: str, detector: str) -> Scores:
     """The rows of one detector in front of one model."""
     scores = detection.scores
-    return scores.select((scores.model == model) & (scores.detector == detector))
+    return rows.take(scores, (scores.model == model) & (scores.detector == detector))
 
 
 def _detector(detection: Detection, model: dict[str, Any], guard: dict[str, Any]) -> DetectorResult:
@@ -107,7 +108,7 @@ def _detector(detection: Detection, model: dict[str, Any], guard: dict[str, Any]
         evaded=rate(len(evaded), len(right)) if knowing.any() else None,
         rocs=[
             _roc(attack, scores.score[clean], scores.score[(scores.attack == attack) & scores.fooled], threshold)
-            for attack in [*detection.facts["attacks"], *(name for name in EVADING if (scores.attack == name).any())]
+            for attack in [*detection.manifest["attacks"], *(name for name in EVADING if (scores.attack == name).any())]
         ],
     )
 

@@ -33,8 +33,8 @@ def render(detection: Detection) -> str:
         "page.html",
         {},
         result=result,
-        facts=detection.facts,
-        request=detection.facts["request"],
+        facts=detection.manifest,
+        request=detection.manifest["request"],
         sentence=in_words(result),
         figures=[(one, roc(detection, one)) for one in result.detectors],
     )

@@ -6,7 +6,7 @@ threat is attacked anew by `studies.detection.adaptive`, which looks for a wrong
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
-from brinell.core.record import Outcome, Records
+from brinell.core.record import Outcome
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, is_relative
 from brinell.detectors._background import SHARE, most_frequent
@@ -30,9 +30,10 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import ModelSource, Plan, make_plan, open_data
 from brinell.engine.shard import predict, session
 from brinell.engine.toml import make_request
+from brinell.store import rows
 from brinell.store.run import Run
 from brinell.studies.detection.adaptive import evade
-from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
+from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, Detection, Scores
 from brinell.studies.detection.request import DetectRequest
 
 Array = np.ndarray[Any, Any]
@@ -70,28 +71,14 @@ class _Guard:
     threshold: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rows:
-    """Rows as they gather."""
-
-    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in Scores.__dataclass_fields__})
-
-    def add(self, n: int, **values: Any) -> None:
-        for name, column in self.columns.items():
-            value = values[name]
-            column.extend(value.tolist() if hasattr(value, "tolist") else [value] * n)
-
-    def scores(self) -> Scores:
-        return Scores(**{name: np.asarray(column) for name, column in self.columns.items()})
-
-
 def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = lambda text: None) -> Detection:
     """Score a run with detectors, attack with knowledge of them, and write the folder.
 
     Raises:
         RequestError: a run that is not finished, training data of another domain or the run's own, a detector that these data
-            give nothing to go by, a model without gradients where the attack is asked for.
+            give nothing to go by, a model without gradients where the attack is asked for, a folder that holds a detection.
     """
+    LAYOUT.begin(folder)
     run = Run.open(request.run)
     if run.manifest["state"] != "finished":
         raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
@@ -104,7 +91,8 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
     detectors = _build(request, plan)
     inputs, labels = _training(request, plan, train)
     eps = _eps(request, plan)
-    rows, facts = _Rows(), []
+    scores: list[Scores] = []
+    models: list[dict[str, Any]] = []
     arrays: dict[str, Array] = {}
     for source in plan.models:
         counted = _Counted(source.open())
@@ -113,8 +101,8 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
             one = _Examination(request=request, run=run, plan=plan, source=source, model=counted, eps=eps)
             for guard in guards:
                 tell(f"{source.name}: {guard.name}")
-                arrays |= one.examine(guard, rows)
-        facts.append(
+                arrays |= one.examine(guard, scores)
+        models.append(
             {
                 "name": source.name,
                 "digest": source.facts["digest"],
@@ -125,17 +113,17 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
                 "detectors": [{"name": guard.name, "threshold": guard.threshold} for guard in guards],
             }
         )
-    told = {
+    about = {
         "request": request.model_dump(mode="json"),
         "run": str(run.path),
         "data": run.manifest["data"]["name"],
         "train": train.name,
         "distance": run.manifest["distance"],
         "eps": eps,
-        "models": facts,
+        "models": models,
         "attacks": [stage["name"] for stage in run.manifest["stages"]],
     }
-    return Detection.make(folder, told, rows.scores(), arrays)
+    return Detection.make(folder, about, rows.concatenate(scores), arrays)
 
 
 def _build(request: DetectRequest, plan: Plan) -> list[tuple[str, Detector]]:
@@ -194,8 +182,8 @@ class _Examination:
     def __init__(self, *, request: DetectRequest, run: Run, plan: Plan, source: ModelSource, model: _Counted, eps: float) -> None:
         self.request, self.run, self.plan, self.source, self.model, self.eps = request, run, plan, source, model, eps
         records = run.records()
-        self.rows = _of(records, records.model == source.name)
-        clean = _of(self.rows, self.rows.attack == "clean")
+        self.rows = rows.take(records, records.model == source.name)
+        clean = rows.take(self.rows, self.rows.attack == "clean")
         order = np.argsort(clean.sample_id)[: request.samples]
         self.ids, self.labels = clean.sample_id[order], clean.label[order].astype(np.int64)
         self.right = clean.outcome[order] == Outcome.CORRECT
@@ -217,12 +205,13 @@ class _Examination:
             for stage in self.plan.stages
         }
 
-    def examine(self, guard: _Guard, rows: _Rows) -> dict[str, Array]:
+    def examine(self, guard: _Guard, scores: list[Scores]) -> dict[str, Array]:
         """Adds a row for each input; returns the inputs of the attack that knows."""
         shared = {"model": self.source.name, "detector": guard.name}
         clean = _scores(guard.suspicion, self.x)
         n = len(self.ids)
-        rows.add(n, **shared, attack=CLEAN, sample_id=self.ids, label=self.labels, score=clean, fooled=~self.right, backwards=0)
+        mine = {"sample_id": self.ids, "label": self.labels, "score": clean, "fooled": ~self.right}
+        scores.append(rows.build(Scores, n, **shared, attack=CLEAN, **mine))
         place = {int(sample): i for i, sample in enumerate(self.ids)}
         for stage, samples in self._found().items():
             stored = self.run.adversarial(self.source.name, stage, samples)
@@ -231,19 +220,11 @@ class _Examination:
                 x = torch.as_tensor(np.stack([stored[sample] for sample in there]), device=self.plan.device)
                 label = self.labels[[place[sample] for sample in there]]
                 score = _scores(guard.suspicion, x)
-                rows.add(
-                    len(there),
-                    **shared,
-                    attack=stage,
-                    sample_id=np.array(there),
-                    label=label,
-                    score=score,
-                    fooled=True,
-                    backwards=0,
-                )
-        return self._evade(guard, rows, shared) if self.request.steps and self.eps > 0 else {}
+                mine = {"sample_id": np.array(there), "label": label, "score": score, "fooled": True}
+                scores.append(rows.build(Scores, len(there), **shared, attack=stage, **mine))
+        return self._evade(guard, scores, shared) if self.request.steps and self.eps > 0 else {}
 
-    def _evade(self, guard: _Guard, rows: _Rows, shared: dict[str, str]) -> dict[str, Array]:
+    def _evade(self, guard: _Guard, scores: list[Scores], shared: dict[str, str]) -> dict[str, Array]:
         if self.model.access < Access.GRADIENTS:
             raise RequestError(
                 f"{self.source.name} gives no gradients, which the attack on a detector needs: --steps 0 leaves it out"
@@ -261,18 +242,17 @@ class _Examination:
                 rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part])).fold(f"{guard.name} {name}")
                 x, ledger = self._attacked(guard, rows_of, rng, free)
                 wrong = predict(self.model, x, CHUNK).argmax(1).cpu().numpy() != self.labels[part]
-                rows.add(
-                    len(part), **shared, attack=name, sample_id=self.ids[part], label=self.labels[part],
-                    score=_scores(guard.suspicion, x), fooled=wrong, backwards=ledger.backwards.cpu().numpy(),
-                )  # fmt: skip
+                mine = {"sample_id": self.ids[part], "label": self.labels[part], "score": _scores(guard.suspicion, x)}
+                mine |= {"fooled": wrong, "backwards": ledger.backwards.cpu().numpy()}
+                scores.append(rows.build(Scores, len(part), **shared, attack=name, **mine))
                 for i in np.flatnonzero(wrong):
                     kept[f"{self.source.name}/{guard.name}/{name}/{int(self.ids[part][i])}"] = x[i].cpu().numpy()
         return kept
 
-    def _attacked(self, guard: _Guard, rows: Tensor, rng: Streams, free: Tensor | None) -> tuple[Tensor, Ledger]:
+    def _attacked(self, guard: _Guard, at: Tensor, rng: Streams, free: Tensor | None) -> tuple[Tensor, Ledger]:
         """The inputs (n, *shape) that the adaptive attack came to on these samples (n,), and the ledger that counted it."""
-        x = self.x[rows]
-        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=torch.as_tensor(self.labels, device=x.device)[rows])
+        x = self.x[at]
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=torch.as_tensor(self.labels, device=x.device)[at])
         threat = Threat(
             distance=self.plan.distance,
             eps=torch.full((len(x),), self.eps, device=x.device),
@@ -284,7 +264,3 @@ class _Examination:
         found = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=self.request.steps, free=mask)
         whole = ledger.whole(batch.ids, found)
         return torch.where(per_sample(ledger.fooled, x), ledger.closest, whole), ledger
-
-
-def _of(records: Records, rows: Array) -> Records:
-    return Records(**{name: getattr(records, name)[rows] for name in records.__dataclass_fields__})

@@ -5,49 +5,50 @@
 `NORM.train_other`. `means` holds for each norm the mean distance between classes; `crafted` the counter-examples.
 """
 
-import functools
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-from safetensors.numpy import load_file, save
 
 from brinell.core.errors import RequestError
-from brinell.store.files import write_atomically, write_text
+from brinell.store import run
+from brinell.store.files import read_arrays, write_arrays
+from brinell.store.folder import Layout
 from brinell.studies.epsilon import conditions
 
-Array = np.ndarray[Any, Any]
-SCHEMA_VERSION = 1
-FACTS = "epsilon.json"
+LAYOUT = Layout(
+    what="recommendation",
+    verb="brinell epsilon",
+    version=1,
+    manifest="epsilon.json",
+    needed=("data", "norms", "conditions"),
+    resumable=False,
+)
 ARRAYS = ("samples", "means", "crafted")
+
+Array = np.ndarray[Any, Any]
 
 
 def save_folder(folder: Path, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, Array]]) -> None:
     """Write arrays, then the facts: a folder with facts is whole.
 
     Raises:
-        RequestError: the folder holds a run or another analysis.
         StoppedError: it cannot be written.
     """
-    check_free(folder)
     for name, tensors in arrays.items():
-        content = save({key: np.ascontiguousarray(value) for key, value in tensors.items()})
-        write_atomically(folder / "arrays" / f"{name}.safetensors", functools.partial(Path.write_bytes, data=content))
-    write_text(folder / FACTS, json.dumps({"schema": SCHEMA_VERSION, **facts}, indent=1, ensure_ascii=False) + "\n")
+        write_arrays(folder / "arrays" / f"{name}.safetensors", tensors)
+    LAYOUT.save(folder, {LAYOUT.version_key: LAYOUT.version, **facts})
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that holds a run or another analysis.
+    """Refuse a folder that holds a run or another recommendation, whose page would be overwritten.
 
     Raises:
         RequestError: it does.
     """
-    for name in (FACTS, "manifest.json"):
-        if (folder / name).exists():
-            raise RequestError(f"{folder} holds {name} already: choose another --out")
+    LAYOUT.begin(folder)
+    run.LAYOUT.begin(folder)
 
 
 def load_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
@@ -56,17 +57,7 @@ def load_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array
     Raises:
         RequestError: no such folder, or a damaged one.
     """
-    try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        if facts["schema"] != SCHEMA_VERSION:
-            raise RequestError(f"{folder} was written by another version of brinell: make it anew with brinell epsilon")
-        return facts, {name: load_file(folder / "arrays" / f"{name}.safetensors") for name in ARRAYS}
-    except FileNotFoundError as error:
-        raise RequestError(
-            f"{folder} is no folder of brinell epsilon ({Path(error.filename or FACTS).name} is missing)"
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, OSError, safetensors.SafetensorError) as error:
-        raise RequestError(f"{folder} is damaged ({error}): make it anew with brinell epsilon") from None
+    return LAYOUT.open(folder), {name: read_arrays(folder / "arrays" / f"{name}.safetensors") for name in ARRAYS}
 
 
 def limits_of(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) -> dict[str, Array]:

@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from brinell.core.errors import RequestError, StoppedError
-from brinell.store.files import write_atomically, write_text
+from brinell.store.files import read_arrays, write_arrays
+from brinell.store.folder import Layout
 
-SCHEMA = 1
+LAYOUT = Layout(
+    what="review",
+    verb="brinell epsilon DATA --review",
+    version=1,
+    manifest="trials.json",
+    needed=("request", "classes", "trials"),
+)
 ANSWERS = "answers.jsonl"
 
 Array = np.ndarray[Any, Any]
@@ -72,22 +77,18 @@ class Review:
         """Write a new review.
 
         Args:
-            path: its folder, which must hold no review yet.
+            path: its folder.
             request: what was asked for, ready for JSON.
             classes: names of the classes.
             trials: (n,) trials.
             pairs: `clean` and `changed`, uint8 (n, H, W, C), row by row as the trials.
 
         Raises:
-            RequestError: the folder holds a review already.
             StoppedError: the folder cannot be written.
         """
-        if (path / "trials.json").exists():
-            raise RequestError(f"{path} holds a review: add --resume to go on with it, or name another folder with --out")
-        arrays = {name: np.ascontiguousarray(array) for name, array in pairs.items()}
-        write_atomically(path / "pairs.safetensors", lambda file: file.write_bytes(save(arrays)))
-        told = {"schema": SCHEMA, "request": dict(request), "classes": list(classes), "trials": [asdict(one) for one in trials]}
-        write_text(path / "trials.json", json.dumps(told, indent=1, ensure_ascii=False) + "\n")
+        write_arrays(path / "pairs.safetensors", pairs)
+        told = {"request": dict(request), "classes": list(classes), "trials": [asdict(one) for one in trials]}
+        LAYOUT.save(path, {LAYOUT.version_key: LAYOUT.version} | told)
         return cls(path=path, request=request, classes=tuple(classes), trials=tuple(trials))
 
     @classmethod
@@ -98,29 +99,21 @@ class Review:
             RequestError: none there, or a damaged file.
         """
         path = Path(path)
+        told = LAYOUT.open(path)
         try:
-            told = json.loads((path / "trials.json").read_text(encoding="utf-8"))
-            if told["schema"] != SCHEMA:
-                raise RequestError(f"{path} was written by another version of brinell (schema {told['schema']})")
             trials = tuple(Trial(**one) for one in told["trials"])
-            return cls(path=path, request=told["request"], classes=tuple(told["classes"]), trials=trials)
-        except FileNotFoundError:
-            raise RequestError(f"{path} holds no review: brinell epsilon DATA --review makes one") from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise RequestError(f"{path / 'trials.json'} is damaged: {error}") from None
+        except TypeError as error:
+            raise RequestError(f"{path / LAYOUT.manifest} is damaged: {error}") from None
+        return cls(path=path, request=told["request"], classes=tuple(told["classes"]), trials=trials)
 
     def pairs(self) -> tuple[Array, Array]:
         """Clean and changed pictures, uint8 (n, H, W, C).
 
         Raises:
-            RequestError: the file is gone or damaged.
+            RequestError: the file is missing or damaged.
         """
-        file = self.path / "pairs.safetensors"
-        try:
-            arrays = load(file.read_bytes())
-            return arrays["clean"], arrays["changed"]
-        except (OSError, SafetensorError, KeyError) as error:
-            raise RequestError(f"{file} is damaged or gone ({error}): make the review again") from None
+        arrays = read_arrays(self.path / "pairs.safetensors")
+        return arrays["clean"], arrays["changed"]
 
     def answers(self) -> list[Answer]:
         """All answers so far; a last line that was cut by a kill is left out.

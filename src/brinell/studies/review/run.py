@@ -22,8 +22,9 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Outcome
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
+from brinell.runners.loop import refuse
 from brinell.store.run import Run
-from brinell.studies.review.records import Review, Trial
+from brinell.studies.review.records import LAYOUT, Review, Trial
 from brinell.studies.review.request import ReviewRequest
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +39,7 @@ def make_review(request: ReviewRequest, dataset: Dataset, folder: Path) -> Revie
     Raises:
         RequestError: data that are no pictures, a change or a run that does not fit, a folder that is taken.
     """
+    LAYOUT.begin(folder)
     if dataset.domain.kind != "image" or len(dataset.domain.shape) != 3 or dataset.domain.shape[0] not in (1, 3):
         raise RequestError(f"{dataset.name} holds {dataset.domain.kind}s: a review shows pictures with one or three channels")
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB12]))
@@ -56,6 +58,20 @@ def make_review(request: ReviewRequest, dataset: Dataset, folder: Path) -> Revie
     ]
     pairs = {"clean": clean[order], "changed": changed[order]}
     return Review.make(folder, request.model_dump(mode="json"), dataset.classes, trials, pairs)
+
+
+def resume_review(request: ReviewRequest, folder: Path) -> Review | None:
+    """The review that a folder holds, to go on with; None where nothing was begun there.
+
+    Raises:
+        RequestError: it holds another review.
+    """
+    if not LAYOUT.has(folder):
+        return None
+    review = Review.open(folder)
+    if dict(review.request) != request.model_dump(mode="json"):
+        refuse(LAYOUT, folder, review.request, request)
+    return review
 
 
 def _share(request: ReviewRequest) -> tuple[int, int]:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from brinell.core.errors import RequestError
 from brinell.core.record import Column
 from brinell.store import tables
 from brinell.store.files import read_arrays, write_arrays
@@ -144,15 +143,8 @@ class UnrestrictedRun:
         Raises:
             RequestError: a part is damaged.
         """
-        found: list[dict[str, Any]] = []
-        for number in filter(self.has_part, range(self.parts)):
-            table = tables.read_table(self.file("records", number))
-            if table.schema.names != SCHEMA.names:
-                raise RequestError(
-                    f"{self.file('records', number)} was written by another version of brinell: read it with that one"
-                )
-            found += table.to_pylist()
-        return found
+        files = [self.file("records", number) for number in range(self.parts) if self.has_part(number)]
+        return [row for file in files for row in tables.read_table(file, schema=SCHEMA).to_pylist()]
 
     def arrays(self, names: Sequence[str]) -> dict[str, Array]:
         """Those of the named arrays that are there.
