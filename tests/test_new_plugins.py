@@ -1,0 +1,246 @@
+"""A new plug-in of each kind is one file: dropped into its folder, it is listed, built, checked and used, and nothing is edited."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import brinell
+
+FILES = {
+    "attacks/straight_up.py": '''
+"""One step along the sign of the gradient."""
+
+from dataclasses import dataclass
+
+from brinell.core.domain import KINDS
+from brinell.core.losses import margin
+from brinell.core.model import Access
+
+__all__ = ["StraightUp"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StraightUp:
+    """One step of the whole budget."""
+
+    access = Access.GRADIENTS
+    distances = frozenset({"linf"})
+    domains = frozenset(KINDS)
+    family = "budgeted"
+
+    def cost(self, classes):
+        """A gradient, and a look at where it leads."""
+        return 2, 1
+
+    def __call__(self, oracle, batch, threat, rng):
+        """Step once."""
+        grad = oracle.gradient(batch.ids, batch.x, margin).grad
+        active = oracle.active(batch.ids)
+        batch, threat, grad = batch.select(active), threat.select(active), grad[active]
+        if len(batch):
+            step = threat.distance.ascent(grad) * threat.eps[:, None].reshape(-1, *[1] * (grad.ndim - 1))
+            oracle.scores(batch.ids, threat.project(batch.x + step, batch.x))
+''',
+    "distortions/mirror.py": '''
+"""Values are mirrored at the middle of their range."""
+
+from dataclasses import dataclass
+
+from brinell.core.domain import KINDS
+from brinell.core.model import Access
+
+__all__ = ["Mirror"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mirror:
+    """A share of the negative is mixed in."""
+
+    access = Access.LABELS
+    domains = frozenset(KINDS)
+
+    def draws(self, shape):
+        """One version: nothing is random."""
+        return 1
+
+    def __call__(self, x, severity, rng, draw):
+        """(n, *shape) in [0, 1]."""
+        share = 0.1 * severity.reshape(-1, *[1] * (x.ndim - 1))
+        return x + share * (1 - 2 * x)
+''',
+    "detectors/class_means.py": '''
+"""Distance to the nearest class mean."""
+
+from dataclasses import dataclass
+
+import torch
+
+from brinell.core.domain import KINDS
+from brinell.core.model import Access
+
+__all__ = ["ClassMeans"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMeans:
+    """Squared distance to the nearest mean of the clean inputs of a class."""
+
+    access = Access.LABELS
+    domains = frozenset(KINDS)
+
+    def fit(self, x, labels, model):
+        """Keep the means."""
+        means = torch.stack([x[labels == label].mean(0) for label in labels.unique()])
+        return lambda x: (x[:, None] - means).square().flatten(2).sum(2).amin(1)
+''',
+    "datasets/stripes.py": '''
+"""Noisy stripes, upright or level."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from brinell.core.contracts import DataInfo
+from brinell.core.domain import Domain
+from brinell.core.streams import Streams
+
+__all__ = ["Stripes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stripes:
+    """Grey pictures of stripes."""
+
+    seed: int = 0
+    """Other seeds, other noise."""
+
+    def __call__(self):
+        """All of them, made anew."""
+        return Pictures(self.seed)
+
+
+class Pictures:
+    """Forty pictures in memory."""
+
+    name, classes, info = "stripes", ("upright", "level"), DataInfo()
+    domain = Domain(kind="image", shape=(1, 6, 6))
+
+    def __init__(self, seed):
+        self.seed = seed
+        noise = Streams.of(seed, torch.arange(40)).uniform(1, 6, 6)
+        stripes = (torch.arange(6) % 2).float().expand(6, 6)
+        upright = (torch.arange(40) % 2 == 0).reshape(-1, 1, 1, 1)
+        self.x = 0.3 * noise + 0.4 * torch.where(upright, stripes, stripes.T)
+
+    def __len__(self):
+        return 40
+
+    def labels(self):
+        """(40,) int64."""
+        return np.arange(40, dtype=np.int64) % 2
+
+    def load(self, indices):
+        """(len(indices), 1, 6, 6) float32."""
+        return self.x[list(indices)].clone()
+
+    def digest(self):
+        """Of all that it is made from."""
+        return f"stripes of seed {self.seed}"
+''',
+    "models/stripe_filter.py": '''
+"""The mean difference of neighbouring columns against that of neighbouring rows."""
+
+from dataclasses import dataclass
+
+import torch
+
+from brinell.core.model import Access, ModelInfo
+
+__all__ = ["StripeFilter"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StripeFilter:
+    """A filter for each class."""
+
+    def __call__(self, domain):
+        """The filters over pictures of this size."""
+        return Filters(domain)
+
+
+class Filters:
+    """Two logits by two filters."""
+
+    name, classes, access, info = "stripe-filter", 2, Access.GRADIENTS, ModelInfo(class_names=("upright", "level"))
+
+    def __init__(self, domain):
+        self.domain = domain
+        signs = (torch.arange(domain.shape[-1]) % 2 * 2.0 - 1).expand(*domain.shape[-2:])
+        self.weight = torch.stack([signs, signs.T])[:, None]
+
+    def predict(self, x):
+        """(n, 1, h, w) to (n, 2) logits."""
+        return (x[:, None] * self.weight).flatten(2).sum(2)
+
+    def digest(self):
+        """The filters are a rule."""
+        return "stripe filter, version 1"
+''',
+}
+NAMES = {Path(file).parent.name.removesuffix("s"): Path(file).stem.replace("_", "-") for file in FILES}
+
+CHECKS = """
+from brinell import plugins
+from brinell.testing import check_attack, check_dataset, check_detector, check_distortion, check_model
+
+check_distortion(plugins.load("distortion", "mirror"))
+check_detector(plugins.load("detector", "class-means"))
+data = plugins.build("dataset", "stripes", {"seed": "3"})()
+check_dataset(data)
+check_model(plugins.build("model", "stripe-filter", {})(data.domain))
+check_attack(plugins.load("attack", "straight-up"))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A copy of the package into which the files have been dropped."""
+    folder = tmp_path_factory.mktemp("copy")
+    package = Path(brinell.__file__).parent
+    shutil.copytree(package, folder / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in FILES.items():
+        (folder / "brinell" / name).write_text(text.lstrip())
+    return folder
+
+
+def python(folder, *words):
+    """What Python prints with the copy in place of the package."""
+    environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_they_are_listed(folder):
+    listed = {(one["kind"], one["name"]) for one in json.loads(python(folder, "-m", "brinell", "plugins", "--json"))["plugins"]}
+    assert set(NAMES.items()) <= listed
+
+
+def test_they_pass_the_checkers(folder):
+    python(folder, "-c", CHECKS)
+
+
+def test_one_audit_uses_them_all(folder):
+    words = "audit --data stripes --model stripe-filter --attack straight-up --attack rlab?distortions=mirror&steps=2"
+    words += " --eps 0.1,0.5 --samples 20 --out run --json"
+    answer = json.loads(python(folder, "-m", "brinell", *words.split()))
+    assert answer["clean_accuracy"]["value"] == 1 and [stage["attack"] for stage in answer["stages"]][:1] == ["straight-up"]
+    assert answer["robust_accuracy"][-1]["value"] < 1
+    words = "detect run --train stripes?seed=1 --detector class-means --steps 2 --fit 20 --samples 10 --out found --json"
+    assert json.loads(python(folder, "-m", "brinell", *words.split()))["detectors"][0]["detector"] == "class-means"
