@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RENAMED, RequestError
 from brinell.core.imports import import_file
 
 FOLDERS = {
@@ -214,6 +214,8 @@ def _source(plugin: type[Any]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'x'?` for the closest of `known`, or nothing where none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    """`, did you mean 'x'?` for the closest of `known`, or what an old name is called now; nothing where none is close."""
+    if (known := list(known)) and RENAMED.get(name) in known:
+        return f": it is called {RENAMED[name]!r} now"
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""

@@ -25,7 +25,7 @@ from brinell.cli import (
 from brinell.cli import malloc as heap
 from brinell.cli.options import say, show
 from brinell.cli.verb import Verb
-from brinell.core.errors import BrinellError
+from brinell.core.errors import RENAMED, BrinellError
 from brinell.core.version import VERSION
 
 VERBS: dict[str, Any] = {
@@ -107,7 +107,9 @@ def run(arguments: list[str]) -> int:
         return 130
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
-            say(f"error: {error.format_message()}")
+            option = getattr(error, "option_name", "").lstrip("-")
+            renamed = f"--{option} is called --{RENAMED[option]} now" if option in RENAMED else ""
+            say(f"error: {renamed or error.format_message()}")
             return 2
         if os.environ.get("BRINELL_DEBUG"):
             raise
