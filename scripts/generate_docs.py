@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from brinell import plugins
 from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.checks import Code
-from brinell.core.record import BROKEN, COLUMNS, HELD, Outcome
+from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
 from brinell.distortions._shared import SIDES, Scale
 from brinell.rlab.variants import SEVERITIES
 from brinell.studies.benchmark import records as store_benchmark
@@ -168,7 +168,7 @@ def record_page() -> str:
         f"{inspect.getdoc(Code)}\n\n"
         "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`). `manifest.json` "
         "keeps the first eight (`checks`) and what they cost (`looks`). `gate` fails where one failed (unless `--allow CODE`) "
-        "and, with `--vouched`, where one that counts could not be made. How the limits were found: "
+        "and, with `--need-all`, where one that counts could not be made. How the limits were found: "
         "[design/0006](../design/0006-checks.md).\n\n"
         f"{table(['code', 'what it looks for'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
     )
@@ -189,7 +189,7 @@ def counts_as(outcome: Outcome) -> str:
     """On which side of robust accuracy an outcome counts."""
     if outcome in BROKEN:
         return "broken"
-    return "held" if outcome in HELD else "no verdict"
+    return "robust" if outcome in ROBUST else "no verdict"
 
 
 # --- command line and JSON -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Checks on records, by hand; what counts as vouched for; and runs from before the checks."""
+"""Checks on records, by hand; which of them count; and runs from before the checks."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ LABELS = np.arange(N) % 2
 def run(
     synthetic, breaks=None, margins=(-0.5, -0.5), stages=("apgd-ce", "apgd-dlr"), access=("gradients", "gradients"), **changes
 ):
-    """A run in which every clean margin is 1; `margins` are what each stage left of the survivors, numbers or (N,)."""
+    """A run in which every clean margin is 1; `margins` are what each stage left of the robust samples, numbers or (N,)."""
     breaks = np.full((len(stages), N), np.inf) if breaks is None else breaks
     rows = synthetic.records("m", LABELS, EPS, breaks, stages=stages)
     for stage, left in zip(stages, margins, strict=True):
@@ -37,7 +37,7 @@ def test_a_last_attack_that_still_gains_on_many(synthetic, rising, passed):
     last = np.where(np.arange(N) < rising, -0.4, -0.6)
     found = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, last)))
     assert (found.passed, found.figure, found.limit) == (passed, rising / N, 0.4)
-    assert f"{rising} of 20 survivors" in found.text
+    assert f"{rising} of 20 robust samples" in found.text
 
 
 def test_a_gain_is_a_share_of_all_that_was_gained(synthetic):
@@ -62,7 +62,7 @@ def test_a_long_attack_is_not_held_against_a_short_one(synthetic, steps, judged)
     assert found.passed is (False if judged else None)
 
 
-def test_what_falls_later_is_no_survivor(synthetic):
+def test_what_falls_later_is_not_robust(synthetic):
     """The second attack gains on the 15 that a black box breaks afterwards, and on none of the rest."""
     three = ("apgd-ce", "apgd-dlr", "square")
     breaks = np.full((3, N), np.inf)
@@ -70,7 +70,7 @@ def test_what_falls_later_is_no_survivor(synthetic):
     last = np.where(np.arange(N) < 15, -0.1, -0.6)
     rows, manifest = run(synthetic, breaks, (-0.5, last, -0.5), three, ("gradients", "gradients", "scores"))
     found = check(Code.INCOMPLETE, rows, manifest)
-    assert found.passed and "0 of 5 survivors" in found.text
+    assert found.passed and "0 of 5 robust samples" in found.text
     better = check(Code.BLACK_BOX, rows, manifest)
     assert better.passed is False and better.figure == 0.75
 
@@ -139,17 +139,16 @@ THREE, SEES = ("apgd-ce", "apgd-dlr", "square"), ("gradients", "gradients", "sco
     ("checks", "words"),
     [
         (kept(), None),
-        (kept(Code.ZERO), "not vouched for: 1 check failed (zero-gradients)"),
+        (kept(Code.ZERO), "1 check failed (zero-gradients)"),
         (
             kept(Code.ZERO, Code.UNCONSTRAINED, missing=[Code.MISLEADING]),
-            "not vouched for: 2 checks failed (zero-gradients, unconstrained-failure), "
-            "1 could not be made (misleading-gradients)",
+            "2 checks failed (zero-gradients, unconstrained-failure), 1 could not be made (misleading-gradients)",
         ),
-        (kept(missing=[Code.ZERO]), "not vouched for: 1 check could not be made (zero-gradients)"),
+        (kept(missing=[Code.ZERO]), "1 check could not be made (zero-gradients)"),
         (kept(missing=[Code.ONE_HOT]), None),
     ],
 )
-def test_what_is_vouched_for(synthetic, checks, words):
+def test_what_the_caveat_says(synthetic, checks, words):
     """Two gradient attacks that agree, and a black box that breaks nothing more."""
     rows, manifest = run(synthetic, margins=(-0.5,) * 3, stages=THREE, access=SEES, checks=checks)
     result = summarise_model(manifest, rows, "r", "m")
@@ -157,9 +156,9 @@ def test_what_is_vouched_for(synthetic, checks, words):
     assert {warning.code for warning in result.warnings} == {one.code for one in result.checks if one.passed is False}
 
 
-def test_without_a_black_box_nothing_is_vouched_for_unless_nothing_is_left(synthetic):
+def test_without_a_black_box_a_check_is_missing_unless_nothing_is_left(synthetic):
     rows, manifest = run(synthetic, checks=kept())
-    assert summarise_model(manifest, rows, "r", "m").caveat == f"not vouched for: {MISSING_BOX}"
+    assert summarise_model(manifest, rows, "r", "m").caveat == f"{MISSING_BOX}"
     rows, manifest = run(synthetic, np.full((2, N), 0.05), checks=kept())
     assert summarise_model(manifest, rows, "r", "m").caveat is None
 
@@ -174,7 +173,7 @@ def test_a_run_that_is_older_than_the_checks_opens(synthetic):
     assert [warning.code for warning in result.warnings] == ["zero-gradients", "odd"], "a warning is told once"
     assert "1 check failed (zero-gradients), 6 could not be made" in str(result.caveat)
     manifest["warnings"], manifest["state"] = [], "running"
-    assert summarise_model(manifest, rows, "r", "m").caveat == "not vouched for: no checks were made"
+    assert summarise_model(manifest, rows, "r", "m").caveat == "no checks were made"
 
 
 def test_no_check_that_counts_is_forgotten():
@@ -187,14 +186,14 @@ def test_the_gate_lists_every_check_that_was_made(synthetic):
     result = summarise_model(manifest, rows, "r", "m")
     asked = against_thresholds(result, [Threshold(metric="robust", minimum=0.5)])
 
-    def failing(*allow, vouched=False):
-        verdict = gate(result, asked, allow=allow, vouched=vouched)
+    def failing(*allow, need_all=False):
+        verdict = gate(result, asked, allow=allow, need_all=need_all)
         assert verdict.passed == all(one.passed for one in verdict.checks)
         return {one.name.removeprefix("no warning ") for one in verdict.checks if not one.passed}
 
     assert failing() == {"misleading-gradients"} and failing("misleading-gradients") == set()
-    assert failing(vouched=True) == {"misleading-gradients", "zero-gradients", "black-box-better"}
-    assert failing("misleading-gradients", "zero-gradients", "black-box-better", vouched=True) == set()
+    assert failing(need_all=True) == {"misleading-gradients", "zero-gradients", "black-box-better"}
+    assert failing("misleading-gradients", "zero-gradients", "black-box-better", need_all=True) == set()
     names = [one.name for one in gate(result, asked).checks]
     assert "no warning random-answers" in names and "no warning zero-gradients" in names and len(names) == len(set(names))
     assert "no warning transfer-failure" not in names, "what is never looked for is no condition"

@@ -46,11 +46,11 @@ def test_counts_by_hand(small):
 def test_distance_and_queries_count_held_samples_as_infinite(small):
     rows, manifest = small
     distance, *queries = summarise(manifest, rows, "x").models[0].distributions
-    assert (distance.found, distance.held) == (3, 2)
+    assert (distance.found, distance.robust) == (3, 2)
     assert distance.median == pytest.approx(0.15)
     assert distance.q90 is None
     # The second stage ran on the samples 2 to 5 and broke 2 and 3, at the queries 3 and 4.
-    assert [(q.found, q.held, q.median) for q in queries] == [(1, 4, None), (2, 2, 4.0)]
+    assert [(q.found, q.robust, q.median) for q in queries] == [(1, 4, None), (2, 2, 4.0)]
 
 
 def test_json_has_the_promised_fields_and_no_nan(small):
@@ -129,26 +129,29 @@ def test_samples_without_any_row_are_missing(small):
 def test_success_must_survive_storage(small, synthetic):
     rows, manifest = small
     lost = rows.sample_id == 1
-    result = summarise(manifest, synthetic.change(rows, lost, stored_pred=0), "x").models[0]
-    assert [r.k for r in result.as_stored] == [5, 4, 3]
+    result = summarise(manifest, synthetic.change(rows, lost, quantised_pred=0), "x").models[0]
+    assert [r.k for r in result.quantised_robust_accuracy] == [5, 4, 3]
     beyond = (rows.sample_id == 1) & (rows.eps < 0.15)
-    result = summarise(manifest, synthetic.change(rows, beyond, stored_within=False, linf=0.1), "x").models[0]
-    assert [r.k for r in result.as_stored] == [5, 4, 2]
+    result = summarise(manifest, synthetic.change(rows, beyond, quantised_within=False, linf=0.1), "x").models[0]
+    assert [r.k for r in result.quantised_robust_accuracy] == [5, 4, 2]
     # Of two levels, rounding may move a value by half the range: no eps is certain to hold it.
     coarse = manifest | {"data": manifest["data"] | {"domain": manifest["data"]["domain"] | {"levels": 2}}}
-    result = summarise(coarse, synthetic.change(rows, beyond, stored_within=False, linf=0.1), "x").models[0]
-    assert [r.k for r in result.as_stored] == [5, 4, 3]
+    result = summarise(coarse, synthetic.change(rows, beyond, quantised_within=False, linf=0.1), "x").models[0]
+    assert [r.k for r in result.quantised_robust_accuracy] == [5, 4, 3]
     levels = manifest["data"]["domain"] | {"levels": None}
-    assert summarise(manifest | {"data": manifest["data"] | {"domain": levels}}, rows, "x").models[0].as_stored is None
+    assert (
+        summarise(manifest | {"data": manifest["data"] | {"domain": levels}}, rows, "x").models[0].quantised_robust_accuracy
+        is None
+    )
 
 
 def test_a_find_off_the_grid_counts_one_level_up(synthetic):
     eps = [0.5 / 255, 1 / 255]
     rows = synthetic.records("m", np.zeros(4, int), eps, np.array([[0.5 / 255] * 3 + [INF]] * 2), classes=2)
-    pushed_out = synthetic.change(rows, rows.outcome == "fooled", stored_within=False, linf=0.5 / 255 + 3e-8)
+    pushed_out = synthetic.change(rows, rows.outcome == "fooled", quantised_within=False, linf=0.5 / 255 + 3e-8)
     result = summarise(synthetic.manifest(["m"], eps, 4, ["a", "b"]), pushed_out, "x").models[0]
     assert [r.k for r in result.robust_accuracy] == [1, 1]
-    assert [r.k for r in result.as_stored] == [4, 1]
+    assert [r.k for r in result.quantised_robust_accuracy] == [4, 1]
 
 
 def test_a_run_without_records_has_no_rates(small, synthetic):

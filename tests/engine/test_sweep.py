@@ -57,13 +57,13 @@ def test_every_column_by_hand(tmp_path):
     found = {name: cells_of(run.records(), name)["recorder", "fgsm", 0, 0.15] for name in run.records().__dataclass_fields__}
     z = 10 * (0.38 + 0.15 - 0.5)
     confidence = 1 / (1 + np.exp(-2 * z))
-    assert found["label"] == 0 and found["clean_pred"] == 0 and found["adv_pred"] == 1 and found["stored_pred"] == 1
+    assert found["label"] == 0 and found["clean_pred"] == 0 and found["adv_pred"] == 1 and found["quantised_pred"] == 1
     assert found["clean_confidence"] == pytest.approx(1 / (1 + np.exp(-2.4)), rel=1e-5)
     assert found["adv_confidence"] == pytest.approx(confidence, rel=1e-4)
     assert found["adv_margin"] == pytest.approx(2 * z, rel=1e-4)
     # The second value has no gradient and does not move.
     assert [found[norm] for norm in ("linf", "l2", "l1", "l0")] == pytest.approx([0.15, 0.15, 0.15, 1], rel=1e-5)
-    assert found["stored_within"] is True
+    assert found["quantised_within"] is True
     # Gradient, look, and two bisecting looks at 0.1 and 0.15; the second forward won first.
     assert (found["forwards"], found["backwards"], found["queries_to_success"]) == (4, 1, 2)
     assert found["judge_forwards"] == 1
@@ -358,7 +358,7 @@ def test_an_attack_that_cheats_stops_the_run(tmp_path, mine):
 # As stored
 
 
-def test_success_as_stored(tmp_path):
+def test_success_of_quantised_examples(tmp_path):
     """Eleven levels, boundary at 0.42: a find at 0.43 is stored as 0.4, which is no find; one at 0.46 as 0.5, beyond eps."""
     domain = Domain(kind="vector", shape=(2,), levels=11)
     model = Recorder(threshold(0.42), domain)
@@ -368,7 +368,7 @@ def test_success_as_stored(tmp_path):
         run = audited(tmp_path / eps, model, x, [0], eps=eps, attack=("fgsm",), domain=domain)
         records = run.records()
         row = records.outcome == F
-        found[eps] = records.adv_pred[row].tolist() + records.stored_pred[row].tolist() + records.stored_within[row].tolist()
+        found[eps] = records.adv_pred[row].tolist() + records.quantised_pred[row].tolist() + records.quantised_within[row].tolist()
         assert records.judge_forwards[row].tolist() == [1]
     assert found == {"0.03": [1, 0, True], "0.06": [1, 1, False], "0.1": [1, 1, True]}
 

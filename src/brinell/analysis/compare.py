@@ -1,4 +1,4 @@
-"""Two models on the same samples, paired: which of them holds where the other breaks."""
+"""Two models on the same samples, paired: which of them is robust where the other breaks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def _check_fit(a: Side, b: Side) -> None:
     units = [(side.manifest.get("recommended") or {}).get("digest") for side in (a, b)]
     if units[0] != units[1]:
         raise RequestError(
-            f"{a.run} and {b.run} do not give each sample the same budget (an recommended eps is each sample's own): "
+            f"{a.run} and {b.run} do not give each sample the same budget (a recommended eps is each sample's own): "
             "audit both models with the same --eps"
         )
     if a.manifest["distance"] != b.manifest["distance"]:

@@ -1,4 +1,4 @@
-"""How far and how many queries it takes to break a sample; one that held counts as infinitely far."""
+"""How far and how many queries it takes to break a sample; one that is robust counts as infinitely far."""
 
 import math
 from dataclasses import dataclass
@@ -26,17 +26,17 @@ class Sample:
     """Stage, or None for all together."""
     values: Array
     """(found,) float64."""
-    held: int
+    robust: int
     """Samples without a success, which count as infinity."""
 
     def summary(self) -> Distribution:
         """Quantiles, with None where they are infinite."""
-        q10, median, q90 = (quantile(self.values, self.held, q) for q in (0.1, 0.5, 0.9))
+        q10, median, q90 = (quantile(self.values, self.robust, q) for q in (0.1, 0.5, 0.9))
         return Distribution(
             of=self.of,
             attack=self.attack,
             found=len(self.values),
-            held=self.held,
+            robust=self.robust,
             q10=_finite(q10),
             median=_finite(median),
             q90=_finite(q90),
@@ -68,7 +68,7 @@ def distance_at_success(records: Records, cells: Grid, distance: str) -> Sample:
         where = np.searchsorted(cells.ids, records.sample_id[rows])
         np.minimum.at(smallest, where, np.asarray(size[rows], dtype=np.float64))
     found = smallest[right & np.isfinite(smallest)]
-    return Sample(of="distance", attack=None, values=found, held=int(right.sum()) - len(found))
+    return Sample(of="distance", attack=None, values=found, robust=int(right.sum()) - len(found))
 
 
 def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
@@ -91,7 +91,7 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
     first_ids, first = np.unique(records.sample_id[order], return_index=True)
     values = np.asarray(queries[order][first], dtype=np.float64)[np.isin(first_ids, ids)]
     broken = int((cells.states[position, np.searchsorted(cells.ids, ids), -1] == WRONG).sum())
-    return Sample(of="queries", attack=stage, values=values, held=len(ids) - max(broken, len(values)))
+    return Sample(of="queries", attack=stage, values=values, robust=len(ids) - max(broken, len(values)))
 
 
 def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[int, int, int]]:
@@ -102,7 +102,7 @@ def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[
     """
     mine = (records.model == cells.model) & (records.attack == stage)
     sample = queries_to_success(records, cells, stage)
-    tried = len(sample.values) + sample.held
+    tried = len(sample.values) + sample.robust
     if records.backwards[mine].any() or tried == 0 or tried < int((cells.clean == RIGHT).sum()):
         return []
     return [(queries, int((sample.values <= queries).sum()), tried) for queries in QUERIES]

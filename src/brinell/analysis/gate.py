@@ -52,21 +52,21 @@ class Baseline:
             raise ValueError(f"max_drop is {self.max_drop}; it lies between 0 and 1")
 
 
-def gate(result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), vouched: bool = False) -> GateResult:
+def gate(result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), need_all: bool = False) -> GateResult:
     """The verdict: `checks`, that the run is complete, and that none of its own checks failed outside of `allow`.
 
     Args:
         result: the model under test.
         checks: from `against_thresholds` and `against_baseline`; at least one.
         allow: codes of checks and warnings that do not block.
-        vouched: whether checks that count and could not be made block too.
+        need_all: whether checks that count and could not be made block too.
 
     Raises:
         RequestError: no check was asked for; a gate that demands nothing would always pass.
     """
     if not checks:
         raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
-    every = [*checks, _completeness(result), *_warnings(result, allow, vouched)]
+    every = [*checks, _completeness(result), *_warnings(result, allow, need_all)]
     return GateResult(run=result.run, passed=all(check.passed for check in every), checks=every)
 
 
@@ -88,7 +88,7 @@ def against_baseline(
 
     Args:
         result: the model under test.
-        baseline: what it is held against.
+        baseline: what it is compared with.
         paired: `compare(result's side, baseline's side)` where both saw the same samples; None compares the rates alone.
         rules: how much may be lost.
 
@@ -137,7 +137,7 @@ def _threshold(result: ModelResult, threshold: Threshold) -> Check:
         observed=rate.value,
         low=rate.low,
         required=threshold.minimum,
-        why=f"{rate.k} of {rate.n} hold; the lower end of the 95 % interval, {_percent(rate.low)}, "
+        why=f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, "
         f"{'reaches' if passed else 'is below'} {_percent(threshold.minimum)}",
     )
 
@@ -176,11 +176,11 @@ def _completeness(result: ModelResult) -> Check:
     return Check(name="run complete", passed=result.complete, observed=None, low=None, required=None, why=why)
 
 
-def _warnings(result: ModelResult, allow: Collection[str], vouched: bool) -> list[Check]:
+def _warnings(result: ModelResult, allow: Collection[str], need_all: bool) -> list[Check]:
     """The checks of the run, passed ones included, and its other warnings."""
     counts = {check.code for check in unmade(result.checks)}
     listed = [c for c in result.checks if c.passed is not None or c.code in counts]
-    found = [(c.code, not vouched if c.passed is None else c.passed, c.figure, c.limit, c.text) for c in listed]
+    found = [(c.code, not need_all if c.passed is None else c.passed, c.figure, c.limit, c.text) for c in listed]
     known = {check.code for check in result.checks}
     found += [(w.code, False, None, None, w.text) for w in result.warnings if w.code not in known]
     return [

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.record import BROKEN, CLEAN, HELD, Outcome, Records
+from brinell.core.record import BROKEN, CLEAN, ROBUST, Outcome, Records
 
 Array = np.ndarray[Any, Any]
 
 WRONG, RIGHT, UNJUDGED, NOT_RUN, ABSENT = range(5)
-"""States of a cell: broken, held, failed, skipped for this model, and no row (a run that is not finished)."""
+"""States of a cell: broken, robust, failed, skipped for this model, and no row (a run that is not finished)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """States of one model's cells; samples ascend by id, stages stand in the order of the run, eps ascend."""
+    """States of one model's cells; samples ascend by id, stages are in the order of the run, eps ascend."""
 
     model: str
     ids: Array
@@ -41,7 +41,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         model: name of a model in the run.
 
     Returns:
-        The grid; at eps 0 the untouched inputs stand in for attacks without rows.
+        The grid; at eps 0 the clean inputs replace attacks without rows.
     """
     mine = np.flatnonzero(records.model == model)
     sample_id, attack, state = records.sample_id[mine], records.attack[mine], _states(records.outcome[mine])
@@ -83,7 +83,7 @@ def _states(outcome: Array) -> Array:
     state = np.full(len(outcome), UNJUDGED, np.int8)
     for value in BROKEN:
         state[outcome == value.value] = WRONG
-    for value in HELD:
+    for value in ROBUST:
         state[outcome == value.value] = RIGHT
     state[outcome == Outcome.SKIPPED.value] = NOT_RUN
     return state
@@ -111,7 +111,7 @@ def worst_case(cells: Grid, stages: Sequence[int]) -> Array:
 
     Returns:
         (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage broke the sample; RIGHT
-        where it held in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above eps 0.
+        where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above eps 0.
     """
     clean = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     if not len(stages):

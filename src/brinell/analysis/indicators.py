@@ -15,15 +15,15 @@ NOTABLE = 0.002
 RISING = 0.05
 """A gain above this share of all that the attacks gained on a sample is notable: the share that Pintor et al. 2022 use."""
 AFTER = "no attack without gradients ran after one with gradients: add one, such as square"
-LEFT = "nothing survived that an attack could still break"
+LEFT = "no sample is left that an attack could still break"
 ENOUGH = 0.1
-"""The last attack on a sample is held against those before it if they had this share of its backward evaluations: that twenty
+"""The last attack on a sample is compared with those before it if they had this share of its backward evaluations: that twenty
 steps come further than one says nothing of the twenty."""
 UNFINISHED = 0.4
-"""Share of the survivors on which the last gradient attack may make a notable gain (design/0006-checks.md)."""
+"""Share of the robust samples on which the last gradient attack may make a notable gain (design/0006-checks.md)."""
 NEEDED = frozenset(Code) - {Code.PROBABILITIES, Code.ONE_HOT, Code.AHEAD, Code.SILENT, Code.TRANSFER}
-"""Checks without which a robust accuracy is not vouched for. Of the others, one is settled before anything is computed, one
-needs different inputs, one is half of another, and two need no look."""
+"""Checks that must be made and passed before a robust accuracy counts as checked. Of the others, one is settled before anything is computed, one
+needs different inputs, one is half of another, and two need no measurement."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
@@ -55,30 +55,30 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
 
 
 def warnings_in(checks: Sequence[CheckResult], model: str, known: Iterable[str]) -> list[WarningResult]:
-    """Failed checks as warnings, without the codes that the run's own warnings hold."""
+    """Failed checks as warnings, without the codes of the run's own warnings."""
     known = set(known)
     failed = [check for check in checks if check.passed is False and check.code not in known]
     return [WarningResult(code=check.code, text=check.text, model=model) for check in failed]
 
 
 def unmade(checks: Sequence[CheckResult]) -> list[CheckResult]:
-    """Checks that were not made and without which nothing is vouched for."""
+    """Checks that count and were not made."""
     return [check for check in checks if check.passed is None and check.code in NEEDED]
 
 
 def caveat(checks: Sequence[CheckResult]) -> str | None:
-    """Why a robust accuracy is not vouched for, in a phrase; None where every check that counts was made and passed."""
+    """Which checks failed or were not made, in a phrase; None where every check that counts was made and passed."""
     failed, missing = [check for check in checks if check.passed is False], unmade(checks)
     if not failed and not missing:
         return None
     if not failed and len(missing) == len(NEEDED):
-        return "not vouched for: no checks were made"
+        return "no checks were made"
     parts = []
     if failed:
         parts.append(f"{_number(failed)} failed ({_listed(failed)})")
     if missing:
         parts.append(f"{len(missing) if failed else _number(missing)} could not be made ({_listed(missing)})")
-    return f"not vouched for: {', '.join(parts)}"
+    return ", ".join(parts)
 
 
 def _number(checks: Sequence[CheckResult]) -> str:
@@ -115,7 +115,7 @@ def _ahead(manifest: Mapping[str, Any], model: str) -> CheckResult:
 
 
 def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
-    """An attack without gradients that breaks, at the largest eps, what gradient attacks left standing.
+    """An attack without gradients that breaks, at the largest eps, what gradient attacks did not.
 
     It fails when the lower end of the interval of the share exceeds 0.2 points, so that a single sample of a small set raises
     no alarm.
@@ -126,7 +126,7 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     access = [stage["access"] for stage in stages]
     first = access.index("gradients") if "gradients" in access else len(access)
     after = [stage["name"] for stage in stages[first:] if stage["access"] != "gradients"]
-    if manifest["state"] == "finished" and n and not _survivors(records, max(manifest["eps"]), model):
+    if manifest["state"] == "finished" and n and not _robust(records, max(manifest["eps"]), model):
         return CheckResult(code=Code.BLACK_BOX, passed=True, text=LEFT)
     if not after or not n:
         return _unmade(Code.BLACK_BOX, AFTER)
@@ -135,40 +135,42 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     k = int((mine & top & fooled & np.isin(records.attack, after)).sum())
     interval = wilson(k, n)
     failed = interval is not None and interval.low > NOTABLE
-    text = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that the gradient attacks left standing"
+    text = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
     if failed:
         text += ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
     return CheckResult(code=Code.BLACK_BOX, passed=not failed, figure=k / n, limit=NOTABLE, text=text)
 
 
 def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
-    """Survivors to which the last gradient attack still came notably nearer than the best of those before it.
+    """Robust samples to which the last gradient attack still came notably nearer than the best of those before it.
 
     Pintor et al. 2022 look at the last steps of one attack. Deviation: records keep the best margin of each attack, not of each
-    step, so the last attack on a sample is held against the ones before it.
+    step, so the last attack on a sample is compared with the ones before it.
     """
     stages = [one["name"] for one in _stages(manifest, model) if one["access"] == "gradients" and one["family"] == "budgeted"]
     if manifest["state"] != "finished" or max(manifest["eps"]) <= 0:
         return _unmade(Code.INCOMPLETE, "the run is not finished, or no budget is above 0")
-    survivors = _survivors(records, max(manifest["eps"]), model)
-    gains = _last_gains(records, stages, max(manifest["eps"]), model, survivors)
-    if not survivors:
+    robust = _robust(records, max(manifest["eps"]), model)
+    gains = _last_gains(records, stages, max(manifest["eps"]), model, robust)
+    if not robust:
         return CheckResult(code=Code.INCOMPLETE, passed=True, text=LEFT)
     if not gains:
         what = (
-            "no survivor was attacked by two of them" if len(stages) > 1 else "it takes two gradient attacks, one after the other"
+            "no robust sample was attacked by two of them"
+            if len(stages) > 1
+            else "it takes two gradient attacks, one after the other"
         )
         return _unmade(Code.INCOMPLETE, what)
     k, n = sum(gain > RISING for gain in gains), len(gains)
     interval = wilson(k, n)
     failed = interval is not None and interval.low > UNFINISHED
-    text = f"on {k} of {n} survivors the last gradient attack gained more than 5 % of the way towards the boundary"
+    text = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
     if failed:
         text += ": more steps or restarts would come nearer still, and the robust accuracy is too high"
     return CheckResult(code=Code.INCOMPLETE, passed=not failed, figure=k / n, limit=UNFINISHED, text=text)
 
 
-def _survivors(records: Records, eps: float, model: str) -> set[int]:
+def _robust(records: Records, eps: float, model: str) -> set[int]:
     """Samples that are right untouched and that nothing broke within eps."""
     mine = records.model == model
     right = mine & (records.attack == CLEAN) & (records.outcome == Outcome.CORRECT)
@@ -177,8 +179,8 @@ def _survivors(records: Records, eps: float, model: str) -> set[int]:
     return set(records.sample_id[right].tolist()) - set(records.sample_id[broken].tolist())
 
 
-def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, survivors: set[int]) -> list[float]:
-    """What the last of `stages` gained on each survivor that others attacked before it, as a share of what all gained."""
+def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, robust: set[int]) -> list[float]:
+    """What the last of `stages` gained on each robust sample that others attacked before it, as a share of what all gained."""
     mine = records.model == model
     clean = mine & (records.attack == CLEAN)
     start = dict(zip(records.sample_id[clean].tolist(), np.ma.getdata(records.best_margin[clean]).tolist(), strict=True))
@@ -188,7 +190,7 @@ def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str,
         rows &= ~np.ma.getmaskarray(records.best_margin)
         columns = records.sample_id[rows], np.ma.getdata(records.best_margin[rows]), records.backwards[rows]
         for sample, margin, steps in zip(*(column.tolist() for column in columns), strict=True):
-            if sample in survivors:
+            if sample in robust:
                 seen.setdefault(sample, []).append((margin, steps))
     gains = []
     for sample, (*before, (last, steps)) in seen.items():

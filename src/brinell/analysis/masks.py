@@ -1,4 +1,4 @@
-"""What an attack that places distortions on patches left in a run: which distortion stands where, and the sensitivity map.
+"""What an attack that places distortions on patches left in a run: which distortion is placed where, and the sensitivity map.
 
 run = Run.open("runs/mine")
 placed(run, "resnet20", "rlab", [7])[7].share("gaussian-noise")
@@ -100,11 +100,11 @@ def placed(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, P
 
 
 def sensitivity(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
-    """The sensitivity map of every sample of `ids` that the attack played, fooled or not.
+    """The sensitivity map of every sample of `ids` that the attack ran on, fooled or not.
 
-    Each is (*patches along each axis, distortions) float32: by how many logits a distortion on a patch alone is expected to move the lead
-    of the true class, whichever way. `distortions` are those of the run's legend, in its order. The figures are what the attack's
-    linear model says after its last query, what it knew beforehand included; how good they are stands in docs/rlab.md.
+    Each is (*patches along each axis, distortions) float32: by how many logits a distortion on a patch alone is expected to move the
+    margin, whichever way. `distortions` are those of the run's legend, in its order. The figures are what the attack's
+    linear model says after its last query, what it knew beforehand included; docs/rlab.md says how good they are.
     """
     legend = run.legend(model, attack)
     if legend.get("kind") != "patches":

@@ -19,7 +19,7 @@ class Rate(Result):
     """A proportion with its 95 % Wilson interval and its denominator."""
 
     eps: float
-    """Budget at which it holds, in the units of the data; 0 is the untouched input."""
+    """Budget, in the units of the data; 0 is the clean input."""
     value: float | None
     """`k` / `n`; null where `n` is 0."""
     low: float | None
@@ -29,7 +29,7 @@ class Rate(Result):
     n: int
     """Samples judged: the denominator, those that were wrong from the start included."""
     k: int
-    """Samples among them that hold."""
+    """Samples among them that count as right: classified correctly, or robust at `eps`."""
     missing: int = 0
     """Samples that could not be judged here and are in neither `k` nor `n`."""
 
@@ -59,7 +59,7 @@ class StageResult(Result):
     attack: str
     """Name of the stage."""
     eps: float
-    """The largest eps, at which `accuracy` and `drop` hold."""
+    """The largest eps: that of `accuracy` and `drop`."""
     accuracy: float | None
     """Robust accuracy after this stage at `eps`; null where the stage was skipped or is not finished."""
     drop: float | None
@@ -83,7 +83,7 @@ class StageResult(Result):
 
 
 class Distribution(Result):
-    """Quantiles of a per-sample cost of breaking the model, in which a sample that held counts as infinity."""
+    """Quantiles of a per-sample cost of breaking the model, in which a robust sample counts as infinity."""
 
     of: str
     """What is measured: `distance` or `queries`."""
@@ -91,12 +91,12 @@ class Distribution(Result):
     """The stage, or null for the smallest over all stages."""
     found: int
     """Samples with a success."""
-    held: int
+    robust: int
     """Samples without one, counted as infinity."""
     q10: float | None
     """The tenth part most easily broken lies at or below this; null where it is infinite, or without samples."""
     median: float | None
-    """Median; null where it is infinite (half or more held), or without samples."""
+    """Median; null where it is infinite (half or more are robust), or without samples."""
     q90: float | None
     """Nine tenths lie at or below this; null where it is infinite, or without samples."""
 
@@ -118,7 +118,7 @@ class SuccessCurve(Result):
     attack: str
     """Name of the stage."""
     queries: list[int]
-    """Forwards of one sample, the first look at the clean input included where the attack takes one."""
+    """Forwards of one sample, the first query on the clean input included where the attack makes one."""
     success: list[Rate]
     """Share of the samples that it was tried on, one rate for each of them; `k` counts those that it broke."""
 
@@ -138,13 +138,13 @@ class CheckResult(Result):
     """One check of whether attacks fail for another reason than robustness."""
 
     code: str
-    """Short name; what it looks for stands in docs/records.md."""
+    """Short name; docs/records.md says what it looks for."""
     passed: bool | None
     """Null where the check could not be made."""
     figure: float | None = None
     """What was measured; null for a check without a number."""
     limit: float | None = None
-    """What the figure, or where it is a share the lower end of its interval, is held against."""
+    """What the figure, or where it is a share the lower end of its interval, is compared with."""
     text: str
     """What was seen, or why nothing was."""
 
@@ -172,8 +172,9 @@ class ModelResult(Result):
     """Accuracy on the untouched inputs."""
     robust_accuracy: list[Rate]
     """Worst case per sample over all finished stages, at each eps."""
-    as_stored: list[Rate] | None
-    """The same, counting only finds that still succeed, within eps, once rounded to storage; null where it does not round."""
+    quantised_robust_accuracy: list[Rate] | None
+    """The same, counting only quantised adversarial examples: those that still succeed, within eps, once rounded to the levels
+    in which inputs are stored; null where storing does not round."""
     per_class: list[ClassResult]
     """Classes with at least one sample, by index."""
     classes_without_samples: int
@@ -195,7 +196,7 @@ class ModelResult(Result):
     checks: list[CheckResult]
     """Every check that was made, passed ones included, and those that could not be made."""
     caveat: str | None
-    """Why `robust_accuracy` is not vouched for; null where all checks that count were made and passed."""
+    """Which checks failed or were not made, so that `robust_accuracy` may be too high; null where all that count passed."""
 
 
 class ClassMean(Result):
@@ -237,13 +238,13 @@ class PairedRate(Result):
     eps: float
     """Budget."""
     both: int
-    """Samples on which both hold."""
+    """Samples on which both are robust."""
     only_a: int
-    """Samples on which only A holds."""
+    """Samples on which only A is robust."""
     only_b: int
-    """Samples on which only B holds."""
+    """Samples on which only B is robust."""
     neither: int
-    """Samples on which neither holds."""
+    """Samples on which neither is robust."""
     n: int
     """Samples judged on both: the denominator."""
     missing: int
@@ -293,7 +294,7 @@ class CompareResult(Result):
     distance: str
     """Norm in which eps is measured."""
     n: int
-    """Samples that both runs hold."""
+    """Samples that are in both runs."""
     clean: PairedRate
     """The untouched inputs."""
     robust: list[PairedRate]
@@ -310,7 +311,7 @@ class Check(Result):
     name: str
     """What is tested."""
     passed: bool
-    """Whether it holds."""
+    """Whether it is met."""
     observed: float | None
     """The measured rate or difference; null where it is missing."""
     low: float | None
@@ -343,7 +344,7 @@ class LevelResult(Result):
     level: float
     """Multiple of the L2 distance at the flip; 0 is the clean input, 1 the flip."""
     inputs: int
-    """How many the set holds."""
+    """How many are in the set."""
     unreached: int
     """Samples whose bounds do not allow this multiple."""
     accuracy: float | None

@@ -80,7 +80,9 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         complete=manifest["state"] == "finished" and all_done and gaps == 0,
         clean_accuracy=clean,
         robust_accuracy=robust,
-        as_stored=as_stored(records, manifest, cells, worst, unseen) if manifest["data"]["domain"].get("levels") else None,
+        quantised_robust_accuracy=quantised(records, manifest, cells, worst, unseen)
+        if manifest["data"]["domain"].get("levels")
+        else None,
         per_class=classes,
         classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes), 0),
         mean_drop=mean([c.total_drop for c in classes]),
@@ -190,8 +192,8 @@ def mean_drops(total_drops: Sequence[Sequence[float | None]]) -> tuple[list[floa
     return [mean(row) for row in total_drops], [mean(column) for column in zip(*total_drops, strict=True)]
 
 
-def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
-    """Robust accuracy when only finds count that survive storage.
+def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
+    """Robust accuracy when only quantised adversarial examples count.
 
     A sample counts as broken at an eps when it was wrong from the start, or when an input found at this or a smaller eps
     is, after rounding to the storage levels, still misclassified and still within this eps. No attack was aimed at rounded
@@ -201,17 +203,17 @@ def as_stored(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
         One rate per budget, over the same samples as `worst`.
     """
     mine = (records.model == cells.model) & (records.outcome == Outcome.FOOLED.value)
-    seen, aimed = np.ma.getdata(records.stored_pred), ~np.ma.getmaskarray(records.target)
+    seen, aimed = np.ma.getdata(records.quantised_pred), ~np.ma.getmaskarray(records.target)
     meets = np.where(aimed, seen == np.ma.getdata(records.target), seen != records.label)
-    rows = np.flatnonzero(mine & ~np.ma.getmaskarray(records.stored_pred) & meets)
-    within = np.ma.filled(records.stored_within[rows], False)
-    # A find that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
+    rows = np.flatnonzero(mine & ~np.ma.getmaskarray(records.quantised_pred) & meets)
+    within = np.ma.filled(records.quantised_within[rows], False)
+    # An adversarial example that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
     size = _size(records, rows, str(manifest["distance"])) + rounding(manifest)
     reach = np.where(within, records.eps[rows], size * records.eps[rows] / records.radius[rows])
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
-    survives = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
-    broken = survives | (cells.clean == WRONG)[:, None]
+    still = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
+    broken = still | (cells.clean == WRONG)[:, None]
     stored = np.where(worst == UNJUDGED, UNJUDGED, np.where(broken, WRONG, RIGHT))
     return rates(stored, [float(e) for e in cells.eps], unseen)
 

@@ -44,7 +44,7 @@ def _show_result(result: Any, report: Path) -> None:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
         stages = ", ".join(stage.attack for stage in model.stages)
         show(f"{model.model}: {model.n} samples, {model.distance}{aimed}, worst case over {stages}")
-        show(f"  {'eps':>9}   accuracy   95 % interval     held    weakest class")
+        show(f"  {'eps':>9}   accuracy   95 % interval   robust    weakest class")
         names = {one.class_: one.name for one in model.per_class}
         for at, (text, rate) in enumerate(zip(model.eps_text, model.robust_accuracy, strict=True)):
             classes = {one.class_: one.robust[at].value for one in model.per_class if one.robust[at].value is not None}
@@ -53,7 +53,7 @@ def _show_result(result: Any, report: Path) -> None:
             interval = f"{percent(rate.low)} to {percent(rate.high)}"
             show(f"  {text:>9}   {percent(rate.value):>8}   {interval:<18}{rate.k:>4} of {rate.n}   {weakest}")
         if model.caveat:
-            show(f"  robust accuracy is {model.caveat}")
+            show(f"  robust accuracy: {model.caveat}")
         passed = [check.passed for check in model.checks]
         show(f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made")
         for remark in model.remarks:

@@ -22,10 +22,12 @@ def detect(asked: Asked) -> int:
 
 
 def _show(result: Any) -> None:
-    show(f"{'model':16} {'detector':18} {'without':>8} {'unaware':>8} {'aware':>8} {'false alarms':>13}")
+    show(f"{'model':16} {'detector':18} {'without':>8} {'static':>8} {'adaptive':>8} {'false alarms':>13}")
     for one in result.detectors:
-        aware = percent(one.aware.value) if one.aware else "-"
-        rates = f"{percent(one.robust.value):>8} {percent(one.unaware.value):>8} {aware:>8} {percent(one.false_alarms.value):>13}"
+        adaptive = percent(one.adaptive.value) if one.adaptive else "-"
+        rates = (
+            f"{percent(one.robust.value):>8} {percent(one.static.value):>8} {adaptive:>8} {percent(one.false_alarms.value):>13}"
+        )
         show(f"{one.model[:16]:16} {one.detector[:18]:18} {rates}")
-    show("robust accuracy without the detector, with it against attacks that do not know it, and against some that do")
+    show("robust accuracy without the detector, with it against static attacks, which do not know it, and against adaptive ones")
     show(f"page: {result.folder}/detection.html")

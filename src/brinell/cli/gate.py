@@ -21,7 +21,7 @@ def gate(
     max_drop: Annotated[float | None, typer.Option(help="Most that a rate may fall below the baseline's, chance or not.")] = None,
     model: Annotated[str | None, typer.Option(help="Model of the run, where it has several.")] = None,
     allow: Annotated[list[str] | None, typer.Option(help="Code of a warning that does not fail the gate. May repeat.")] = None,
-    vouched: Annotated[bool, typer.Option("--vouched", help="Fail too where a check that counts could not be made.")] = False,
+    need_all: Annotated[bool, typer.Option("--need-all", help="Fail too where a check that counts could not be made.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the failed checks as SARIF 2.1.0.")] = None,
     json: Json = False,
@@ -52,7 +52,7 @@ def gate(
     checks = rules.against_thresholds(result, thresholds)
     if baseline is not None:
         checks += _against(tested, result, side(baseline, model if _has(baseline, model) else None), not_worse)
-    verdict = rules.gate(result, checks, allow=allow or (), vouched=vouched)
+    verdict = rules.gate(result, checks, allow=allow or (), need_all=need_all)
     if junit is not None:
         write_text(junit, as_junit(verdict))
     if sarif is not None:

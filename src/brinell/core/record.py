@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 
 BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.FOOLED_BEFORE})
-HELD = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE, Outcome.SPARED})
+ROBUST = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE, Outcome.SPARED})
 
 
 class Column(NamedTuple):
@@ -89,7 +89,7 @@ class Records:
     adv_confidence: np.ndarray[Any, Any] = column("float32", "softmax probability of that class", null=True)
     adv_margin: np.ndarray[Any, Any] = column(
         "float32",
-        "best other logit minus the true one at the adversarial input, looked at afresh: above 0, but for finds on the boundary "
+        "best other logit minus the true one at the adversarial input, judged again: positive, but for those on the boundary "
         "of a random model",
         null=True,
     )
@@ -102,10 +102,10 @@ class Records:
     l2: np.ndarray[Any, Any] = column("float32", "L2 size", null=True)
     l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True)
     l0: np.ndarray[Any, Any] = column("float32", "number of values changed, each channel counted", null=True)
-    stored_pred: np.ndarray[Any, Any] = column(
+    quantised_pred: np.ndarray[Any, Any] = column(
         "int32", "class predicted after rounding to the data's storage levels (8-bit images)", null=True
     )
-    stored_within: np.ndarray[Any, Any] = column("bool", "whether the rounded input is still within eps", null=True)
+    quantised_within: np.ndarray[Any, Any] = column("bool", "whether the rounded input is still within eps", null=True)
     forwards: np.ndarray[Any, Any] = column("int64", "forward evaluations that this row cost, each EOT sample counted", zero=True)
     backwards: np.ndarray[Any, Any] = column("int64", "backward evaluations that this row cost", zero=True)
     judge_forwards: np.ndarray[Any, Any] = column(

@@ -213,7 +213,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         logits = predict(setting.model, x, setting.batch_size, eot)
     else:
         logits = ledger.answer[at] if eot == 1 else seen
-    (confidence, pred), stored_pred = logits.softmax(1).max(1), seen.argmax(1)
+    (confidence, pred), quantised_pred = logits.softmax(1).max(1), seen.argmax(1)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     columns = {
         "adv_pred": pred,
@@ -223,8 +223,8 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "l2": norms.l2(x - x0),
         "l1": norms.l1(x - x0),
         "l0": norms.l0(x - x0),
-        "stored_pred": stored_pred,
-        "stored_within": size(setting.distance, stored, x0) <= limit + tolerance(limit, setting.distance, setting.domain)
+        "quantised_pred": quantised_pred,
+        "quantised_within": size(setting.distance, stored, x0) <= limit + tolerance(limit, setting.distance, setting.domain)
         if len(y)
         else pred > 0,
         "best_margin": ledger.best_margin[at],

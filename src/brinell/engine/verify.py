@@ -233,7 +233,7 @@ class Verification:
         else:
             lead, rounding, chance = self._lead(model, x, np.ma.getdata(records.target)[rows], eot)
             claim(lead <= rounding + chance, "the model does not see the target class in the stored input")
-        lead, rounding, chance = self._lead(model, domain.round(x), records.stored_pred[rows], eot)
+        lead, rounding, chance = self._lead(model, domain.round(x), records.quantised_pred[rows], eot)
         claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
 
     def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:

@@ -73,24 +73,24 @@ def ties(compared: Sequence[Pair]) -> str:
 
 
 def lead(result: AuditResult, compared: Sequence[Pair], at: int) -> str:
-    """Which model holds best, and whether its lead over the next is more than chance."""
+    """Which model is the most robust, and whether its difference to the next is more than chance."""
     order = words.leader(result.models, at)
     if len(order) < 2:
         return ""
     first, second = order[:2]
     rate = first.robust_accuracy[at]
     if not rate.k:
-        return f"No model holds on a single sample at {first.eps_text[at]}."
-    text = f"{first.model} holds best at {first.eps_text[at]}: {words.percent(rate.value)} ({words.rate_text(rate)})."
+        return f"No model is robust on a single sample at {first.eps_text[at]}."
+    text = f"{first.model} is the most robust at {first.eps_text[at]}: {words.percent(rate.value)} ({words.rate_text(rate)})."
     if first.caveat:
-        text = f"{text} That figure is not vouched for."
+        text = f"{text} Not all of its checks passed."
     pair = next((p for p in compared if {p.a, p.b} == {first.model, second.model}), None)
     text = f"{text} {pair.words}" if pair else text
     return f"{text} {common_weakness(order, at)}".rstrip()
 
 
 def common_weakness(models: Sequence[ModelResult], at: int) -> str:
-    """The class that is the weakest on most models, where one stands out on two or more."""
+    """The class that is the weakest on most models, where one is it on two or more."""
     weakest = []
     for m in models:
         order = words.ranked(m.per_class, at)
@@ -105,25 +105,25 @@ def common_weakness(models: Sequence[ModelResult], at: int) -> str:
     return f"{name[0].upper()}{name[1:]} is the weakest class of {share} models there."
 
 
-def stored_notes(models: Sequence[ModelResult]) -> list[str]:
-    """How many finds at the largest eps are lost when they are rounded to storage."""
+def quantised_notes(models: Sequence[ModelResult]) -> list[str]:
+    """How many adversarial examples at the largest eps are lost when they are rounded to the levels of storage."""
     notes, kept = [], []
     for m in models:
-        if m.as_stored is None or not m.as_stored[-1].n:
+        if m.quantised_robust_accuracy is None or not m.quantised_robust_accuracy[-1].n:
             continue
-        found, lost = m.clean_accuracy.k - m.robust_accuracy[-1].k, m.as_stored[-1].k - m.robust_accuracy[-1].k
-        rate = f"{words.percent(m.as_stored[-1].value)} ({words.rate_text(m.as_stored[-1])})"
+        found, lost = m.clean_accuracy.k - m.robust_accuracy[-1].k, m.quantised_robust_accuracy[-1].k - m.robust_accuracy[-1].k
+        rate = f"{words.percent(m.quantised_robust_accuracy[-1].value)} ({words.rate_text(m.quantised_robust_accuracy[-1])})"
         if lost:
             notes.append(
                 f"{m.model}: of {words.samples(found)} broken at {m.eps_text[-1]}, {words.count(lost)} are no longer broken once "
-                f"the find is rounded to the levels in which inputs are stored; as stored, {rate} hold. No attack aimed at "
-                "rounded inputs, so this is no bound."
+                f"the adversarial example is rounded to the levels in which inputs are stored; quantised, {rate} remain right. "
+                "No attack aimed at rounded inputs, so this is no bound."
             )
         elif found:
             kept.append(m)
     if kept:
         names = ", ".join(m.model for m in kept)
-        notes.append(f"{names}: every find at {kept[0].eps_text[-1]} survives rounding to how inputs are stored.")
+        notes.append(f"{names}: every adversarial example at {kept[0].eps_text[-1]} is still one when it is quantised.")
     return notes
 
 
@@ -165,13 +165,13 @@ def _own_budgets(run: Run) -> list[str]:
 
 
 def _caveat(model: ModelResult, many: bool) -> tuple[str, str]:
-    """One line for all checks that failed or were not made; what each saw stands under Checks."""
+    """One line for all checks that failed or were not made; what each measured is listed under Checks."""
     level = "warn" if any(check.passed is False for check in model.checks) else "note"
     of = f" of {model.model}" if many else ""
-    return level, f"The robust accuracy{of} is {model.caveat}. What was seen, and what to do, stands under Checks."
+    return level, f"Robust accuracy{of}: {model.caveat}. What was measured, and what to do, is listed under Checks."
 
 
-def looks(run: Run, models: Sequence[ModelResult]) -> str:
+def probes(run: Run, models: Sequence[ModelResult]) -> str:
     """What the checks before the attacks cost; nothing where none were made."""
     spent = [run.manifest.get("probes", {}).get(m.model, {}) for m in models]
     forwards, backwards = (sum(int(one.get(kind, 0)) for one in spent) for kind in ("forwards", "backwards"))

@@ -87,7 +87,7 @@ def norm(distance: str) -> str:
 
 
 def telling(model: ModelResult) -> int:
-    """Position of the eps at which classes are best told apart: the largest at which a tenth or more still holds."""
+    """Position of the eps at which classes are best told apart: the largest at which a tenth or more is still robust."""
     above = [i for i, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and (rate.value or 0.0) >= 0.1]
     positive = [i for i, eps in enumerate(model.eps) if eps > 0]
     return above[-1] if above else (positive[0] if positive else 0)
@@ -109,7 +109,7 @@ def clip(name: str, length: int = 16) -> str:
     return name if len(name) <= length else name[: length - 1].rstrip(" ,") + "…"
 
 
-def what_holds(model: ModelResult) -> str:
+def what_is_robust(model: ModelResult) -> str:
     """Clean and robust accuracy, in a sentence."""
     clean, last = model.clean_accuracy, model.robust_accuracy[-1]
     if clean.value is None:
@@ -121,8 +121,8 @@ def what_holds(model: ModelResult) -> str:
         return f"{text} No budget above 0 was tested."
     attacked = f"Under all {norm(model.distance)} perturbations tried up to {model.eps_text[-1]},"
     if last.k == 0:
-        return f"{text} {attacked} not one of {count(last.n)} holds."
-    return f"{text} {attacked} {percent(last.value)} still hold ({rate_text(last)})."
+        return f"{text} {attacked} not one of {count(last.n)} is robust."
+    return f"{text} {attacked} {percent(last.value)} are still robust ({rate_text(last)})."
 
 
 def where_it_breaks(model: ModelResult) -> str:
@@ -241,7 +241,7 @@ def verdict_of_pair(a: str, b: str, pair: PairedRate, p: float | None, eps_text:
     better, worse = (a, b) if pair.difference >= 0 else (b, a)
     size = f"{100 * abs(pair.difference):.1f} points at {eps_text} (McNemar p {'= ' if p >= 1e-4 else ''}{p_value(p)})"
     if math.isclose(pair.difference, 0.0):
-        return f"{a} and {b} hold on equally many samples at {eps_text}."
+        return f"{a} and {b} are robust on equally many samples at {eps_text}."
     if p < 0.05:
-        return f"{better} holds on more samples than {worse}: by {size}."
-    return f"{better} is ahead of {worse} by {size}, a lead that may be chance."
+        return f"{better} is robust on more samples than {worse}: by {size}."
+    return f"{better} is ahead of {worse} by {size}, a difference that may be chance."

@@ -52,13 +52,13 @@ class Example:
     perturbation: Markup
     adversarial: Markup
     touched: str = ""
-    """How much of a signal was touched; then the adversarial picture holds the clean signal too."""
+    """How much of a signal was touched; then the adversarial picture shows the clean signal too."""
     mask: Markup = Markup()
-    """Which distortion stands where, of attacks that place them on patches."""
+    """Which distortion is placed where, of attacks that place them on patches."""
 
 
 def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[Example]:
-    """The closest find of each class, closest first; then further ones while there is room.
+    """The closest adversarial example of each class, closest first; then further ones while there is room.
 
     Args:
         run: the run; only the samples whose clean input it keeps can be shown.
@@ -88,7 +88,7 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
 
 
 def _closest(records: Records, model: str, distance: str) -> dict[int, int]:
-    """For each fooled sample the row of its closest find."""
+    """For each fooled sample the row of its closest adversarial example."""
     rows = np.flatnonzero((records.model == model) & (records.outcome == Outcome.FOOLED.value))
     size = _size(records, distance)[rows]
     order = rows[np.lexsort((records.eps[rows], size))]
@@ -102,7 +102,7 @@ def _size(records: Records, distance: str) -> Array:
 
 
 def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
-    """Round after round the next find of every class, each round in the order of the closest."""
+    """Round after round the next adversarial example of every class, each round in the order of the closest."""
     by_class: dict[int, list[int]] = {}
     order = sorted(rows.values(), key=lambda row: (float(records.eps[row]), int(records.sample_id[row])))
     for row in order:

@@ -1,4 +1,4 @@
-"""Where the distortions of an example stand: a mask over the clean input, a colour for each distortion, denser where more severe."""
+"""Where the distortions of an example are placed: a mask over the clean input, a colour for each distortion, denser where more severe."""
 
 import base64
 import io
@@ -31,13 +31,13 @@ SIDE = 224
 
 
 def masks(run: Run, records: Records, model: str, rows: Sequence[int], clean: dict[int, Array]) -> dict[int, Markup]:
-    """The masks of those finds (rows of the records) that an attack on patches made, by sample.
+    """The masks of those adversarial examples (rows of the records) that an attack on patches made, by sample.
 
     Args:
         run: the run.
         records: its rows.
         model: name of the model.
-        rows: the finds that are shown.
+        rows: the adversarial examples that are shown.
         clean: clean inputs by sample.
     """
     found: dict[int, Markup] = {}
@@ -73,7 +73,7 @@ def _severities(all_: list[int]) -> str:
 
 
 def _cost(run: Run, records: Records, row: int, one: Placed) -> str:
-    """What it took: patches, how far what stands there was scaled down, L2 and queries."""
+    """What it took: patches, how far what is placed was scaled down, L2 and queries."""
     parts = [f"{count(len(one.standing))} of {count(math.prod(one.lattice.shape))} patches, {percent(one.share())} of the input"]
     l2, distance = float(records.l2[row]), str(run.manifest["distance"])
     if distance == "l2" and one.length > 0 and l2 < 0.995 * one.length:
@@ -88,11 +88,11 @@ def _cost(run: Run, records: Records, row: int, one: Placed) -> str:
 
 def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: float) -> str:
     mask = one.mask()
-    if clean.ndim == 1:  # the columns that changed stand in words beside it
+    if clean.ndim == 1:  # the columns that changed are named beside it
         return ""
     if mask.ndim == 1:
         return _spans(one, clean, mask, colours)
-    title = f"where distortions stand, {len(one.standing)} patches"
+    title = f"where distortions are placed, {len(one.standing)} patches"
     if mask.ndim == 3:  # of a video the frame that bears most
         frame = int((mask >= 0).sum((1, 2)).argmax())
         mask, clean = mask[frame], clean[:, frame]
@@ -114,7 +114,7 @@ def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: floa
 
 
 def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
-    """Signals: the first channel of the clean input, as high as it is, with what stands on it as shaded spans."""
+    """Signals: the first channel of the clean input, as high as it is, with what is placed on it as shaded spans."""
     width, height = 180, 90
     line = clean.reshape(-1, clean.shape[-1])[0]
     low, high = float(line.min()), float(line.max())
@@ -135,7 +135,7 @@ def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
     points = " ".join(
         f"{width * at / max(1, len(shown) - 1):.1f},{4 + (height - 8) * (1 - level):.1f}" for at, level in enumerate(levels)
     )
-    title = f"where distortions stand, {len(one.standing)} patches"
+    title = f"where distortions are placed, {len(one.standing)} patches"
     head = f'<svg class="figure trace" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
     return head + "".join(parts) + f'<polyline class="line s0" points="{points}"/></svg>'
 

@@ -1,4 +1,4 @@
-"""What stands on the page: the figures, the choice of classes, the sentences. The template only lays it out."""
+"""What is on the page: the figures, the choice of classes, the sentences. The template only lays it out."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ ALL_CLASSES = 20
 """Up to this many classes every one is shown; of more, the worst and the best."""
 WORST, BEST = 10, 5
 FOLDED = 100
-"""Up to this many classes the others stand in a folded table; beyond, only in the CSV."""
+"""Up to this many classes the others are in a folded table; beyond, only in the CSV."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +53,14 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "many": shows > 1,
         "title": _title(run, result),
         "statements": [
-            (m, {"holds": words.what_holds(m), "breaks": words.where_it_breaks(m), "classes": words.which_classes(m)})
+            (m, {"robust": words.what_is_robust(m), "breaks": words.where_it_breaks(m), "classes": words.which_classes(m)})
             for m in result.models
         ],
         "headlines": [findings.headline(m) for m in result.models],
         "alerts": findings.alerts(run, result),
-        "looks": findings.looks(run, result.models),
+        "probes": findings.probes(run, result.models),
         "curve": overall_figure(result),
-        "stored": findings.stored_notes(result.models),
+        "quantised": findings.quantised_notes(result.models),
         "classes": classes,
         "class_figures": class_figures(result, classes),
         "class_of": [{c.class_: c for c in m.per_class} for m in result.models],
@@ -78,7 +78,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
 
 
 def heat(rate: Rate) -> str:
-    """CSS class of a cell of the heat map: `h0` where all hold to `h10` where all are broken."""
+    """CSS class of a cell of the heat map: `h0` where all are robust to `h10` where all are broken."""
     return "none" if rate.value is None else f"h{round(10 * (1 - rate.value))}"
 
 
@@ -143,7 +143,7 @@ def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tu
         sample = distance_at_success(records, grid(records, run.manifest, m.model), distance)
         bars = histogram(sample.values, bins=24, top=m.eps[-1])
         if bars is not None:
-            label = f"{words.norm(distance)} distance of the closest find"
+            label = f"{words.norm(distance)} distance of the closest adversarial example"
             title = f"{m.model}: distances at success of {len(sample.values)} samples"
             found.append((m.model, figures.histogram(bars, title=title, label=label, style=i, ticks=_ticks(m))))
     return found
@@ -199,5 +199,5 @@ def _from_clean(clean: Rate, model: ModelResult) -> list[Rate]:
 
 
 def _with_clean(clean: Rate, robust: Sequence[Rate], model: ModelResult) -> list[Rate]:
-    """Rates from eps 0 on: the untouched inputs stand for it where the run does not name it."""
+    """Rates from eps 0 on: the clean inputs take its place where the run does not name it."""
     return list(robust) if model.eps[0] == 0 else [clean, *robust]

@@ -21,7 +21,9 @@ def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[st
             _stages(result),
         ),
         "checks.csv": csv_text(("model", "code", "passed", "figure", "limit", "text"), _checks(result)),
-        "distributions.csv": csv_text(("model", "of", "attack", "found", "held", "q10", "median", "q90"), _distributions(result)),
+        "distributions.csv": csv_text(
+            ("model", "of", "attack", "found", "robust", "q10", "median", "q90"), _distributions(result)
+        ),
     }
     if comparisons:
         head = ("a", "b", "class", "eps", "both", "only_a", "only_b", "neither", "n", "difference", "low", "high", "p")
@@ -45,7 +47,7 @@ def _rate(rate: Rate) -> tuple[object, ...]:
 def _accuracy(result: AuditResult) -> Iterable[Sequence[object]]:
     for m in result.models:
         yield (m.model, "clean", 0.0, "0", *_rate(m.clean_accuracy))
-        for what, rates in (("robust", m.robust_accuracy), ("as stored", m.as_stored or [])):
+        for what, rates in (("robust", m.robust_accuracy), ("quantised", m.quantised_robust_accuracy or [])):
             for rate, text in zip(rates, m.eps_text, strict=False):
                 yield (m.model, what, rate.eps, text, *_rate(rate))
 
@@ -80,7 +82,7 @@ def _stages(result: AuditResult) -> Iterable[Sequence[object]]:
 def _distributions(result: AuditResult) -> Iterable[Sequence[object]]:
     for m in result.models:
         for d in m.distributions:
-            yield (m.model, d.of, d.attack, d.found, d.held, d.q10, d.median, d.q90)
+            yield (m.model, d.of, d.attack, d.found, d.robust, d.q10, d.median, d.q90)
 
 
 def _checks(result: AuditResult) -> Iterable[Sequence[object]]:

@@ -60,7 +60,7 @@ def test_rows_add_up(made, work):
         # What holds without the detector is what no stage of the run has broken.
         broken = set(rows.sample_id[np.isin(rows.attack, ["fgsm", "pgd?steps=5"])].tolist())
         assert one.robust.k == models[0]["right"] - len(broken)
-        assert one.robust.k <= one.unaware.k and one.aware.k <= one.unaware.k
+        assert one.robust.k <= one.static.k and one.adaptive.k <= one.static.k
         assert {r.attack for r in one.rocs} == {"fgsm", "pgd?steps=5", *EVADING}
 
 
@@ -84,9 +84,9 @@ def test_thresholds_keep_the_rate_of_false_alarms(work):
     (one,) = summarise(Detection.open(work / "ten")).detectors
     assert one.false_alarms.low < 0.2 < one.false_alarms.high
     assert (
-        one.aware is None
+        one.adaptive is None
         and "were not tried" in in_words(summarise(Detection.open(work / "ten")))
-        or one.unaware.k == one.robust.k
+        or one.static.k == one.robust.k
     )
 
 

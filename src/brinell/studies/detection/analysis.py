@@ -25,7 +25,7 @@ class Roc(_Result):
     n: int
     """Adversarial inputs; those of an attack that found none are not judged."""
     auc: float | None
-    """Probability that an adversarial input looks more suspicious than a clean one, ties counted half; null where n is 0."""
+    """Probability that an adversarial input is scored as more suspicious than a clean one, ties counted half; null where n is 0."""
     low: float | None
     """Lower end of its 95 % interval (Hanley & McNeil 1982)."""
     high: float | None
@@ -44,13 +44,13 @@ class DetectorResult(_Result):
     n: int
     """Samples examined: the denominator of the three rates below."""
     robust: Rate
-    """Samples that hold under the run's attacks at eps, no detector."""
-    unaware: Rate
-    """Samples that hold, or whose adversarial inputs all raise the alarm: what the detector seems to give."""
-    aware: Rate | None
-    """The same once the attacks that know the detector are counted too; null where they were left out."""
+    """Samples that are robust to the run's attacks at eps, no detector."""
+    static: Rate
+    """Samples that are robust, or whose adversarial inputs all raise the alarm: what the detector seems to give."""
+    adaptive: Rate | None
+    """The same once the adaptive attacks, which know the detector, are counted too; null where they were left out."""
     evaded: Rate | None
-    """Among the samples that the model gets right, those that an aware attack turns unnoticed."""
+    """Among the samples that the model gets right, those for which an adaptive attack finds an adversarial example without an alarm."""
     rocs: list[Roc]
 
 
@@ -102,9 +102,9 @@ def _detector(detection: Detection, model: dict[str, Any], guard: dict[str, Any]
         threshold=threshold,
         false_alarms=rate(int(alarm[clean].sum()), int(clean.sum())),
         n=n,
-        robust=rate(int(model["held"]), n),
-        unaware=rate(len(right - unnoticed), n),
-        aware=rate(len(right - unnoticed - evaded), n) if knowing.any() else None,
+        robust=rate(int(model["robust"]), n),
+        static=rate(len(right - unnoticed), n),
+        adaptive=rate(len(right - unnoticed - evaded), n) if knowing.any() else None,
         evaded=rate(len(evaded), len(right)) if knowing.any() else None,
         rocs=[
             _roc(attack, scores.score[clean], scores.score[(scores.attack == attack) & scores.fooled], threshold)

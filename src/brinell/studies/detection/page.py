@@ -44,18 +44,18 @@ def in_words(result: DetectionResult) -> str:
     """The finding in a sentence or two: the detector that seems to give most, and what is left of it."""
     if not result.detectors:
         return "No detector was examined."
-    best = max(result.detectors, key=lambda one: (one.unaware.value or 0.0) - (one.robust.value or 0.0))
-    gain = (best.unaware.value or 0.0) - (best.robust.value or 0.0)
+    best = max(result.detectors, key=lambda one: (one.static.value or 0.0) - (one.robust.value or 0.0))
+    gain = (best.static.value or 0.0) - (best.robust.value or 0.0)
     if gain <= 0:
-        return "No detector adds to the robust accuracy, even against attacks that know nothing of it."
-    seems = f"from {percent(best.robust.value)} to {percent(best.unaware.value)}"
+        return "No detector adds to the robust accuracy, even against static attacks, which know nothing of it."
+    seems = f"from {percent(best.robust.value)} to {percent(best.static.value)}"
     said = f"{best.detector} seems to raise the robust accuracy of {best.model} {seems}."
-    if best.aware is None:
-        return said + " Attacks that know it were not tried, so this may be detectability alone."
-    left = max((best.aware.value or 0.0) - (best.robust.value or 0.0), 0.0)
+    if best.adaptive is None:
+        return said + " Adaptive attacks, which know it, were not tried, so this may be detectability alone."
+    left = max((best.adaptive.value or 0.0) - (best.robust.value or 0.0), 0.0)
     return (
         said
-        + f" Attacks that know it leave {percent(best.aware.value)}: {percent(1 - left / gain, 0)} of the gain was detectability."
+        + f" Adaptive attacks, which know it, leave {percent(best.adaptive.value)}: {percent(1 - left / gain, 0)} of the gain was detectability."
     )
 
 

@@ -19,7 +19,7 @@ from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
 
 LAYOUT = Layout(
-    what="detection", verb="brinell detect", version=1, manifest="detection.json", needed=("request", "models"), resumable=False
+    what="detection", verb="brinell detect", version=2, manifest="detection.json", needed=("request", "models"), resumable=False
 )
 CLEAN = "clean"
 EVADING = ("evading", "evading, background kept")

@@ -108,7 +108,7 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
                 "digest": source.facts["digest"],
                 "samples": len(one.ids),
                 "right": int(one.right.sum()),
-                "held": one.held(),
+                "robust": one.robust(),
                 "forwards": counted.forwards,
                 "detectors": [{"name": guard.name, "threshold": guard.threshold} for guard in guards],
             }
@@ -189,7 +189,7 @@ class _Examination:
         self.right = clean.outcome[order] == Outcome.CORRECT
         self.x = plan.dataset.load(self.ids.tolist()).to(plan.device)
 
-    def held(self) -> int:
+    def robust(self) -> int:
         """Samples that hold under every attack of the run at its largest budget within eps."""
         return int(self.right.sum()) - len({sample for found in self._found().values() for sample in found})
 

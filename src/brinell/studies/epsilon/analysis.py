@@ -1,4 +1,4 @@
-"""Which eps, and why: the distances and limits of a folder of `brinell epsilon` as advice."""
+"""Which eps, and why: the distances and limits of a folder of `brinell epsilon` as recommendations."""
 
 import math
 from collections import Counter
@@ -63,7 +63,7 @@ class Separation(Result):
     """Median of the distance to the nearest training sample of the class."""
 
 
-class Advice(Result):
+class Recommendation(Result):
     """An eps and why it is no larger."""
 
     class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
@@ -101,12 +101,12 @@ class Fares(Result):
     """Median share of the background that changes; null without background."""
 
 
-class NormAdvice(Result):
+class NormRecommendation(Result):
     """Everything about one norm."""
 
     norm: str
     """The norm."""
-    overall: Advice
+    overall: Recommendation
     """One eps for all samples."""
     strict: float | None
     """The largest eps that keeps every condition on every sample."""
@@ -114,7 +114,7 @@ class NormAdvice(Result):
     """The reason in one sentence."""
     why_seen: str | None
     """The same where changes may be seen; null where perception was not looked at."""
-    per_class: list[Advice]
+    per_class: list[Recommendation]
     """One eps for each class."""
     per_sample: list[float | None]
     """The smallest, the first quartile, the median, the third quartile and the largest of the samples' own budgets."""
@@ -147,7 +147,7 @@ class EpsilonResult(Result):
     classes: list[str]
     """Names of the classes."""
     conditions: list[str]
-    """Conditions that the advice keeps."""
+    """Conditions that the recommendations keep."""
     fraction: float
     """Label constancy: the fraction of the distance to the nearest sample of another class."""
     allow: float
@@ -156,8 +156,8 @@ class EpsilonResult(Result):
     """Mean distances between classes."""
     surprises: list[Surprise]
     """Classes nearer to another than to themselves."""
-    norms: list[NormAdvice]
-    """The advice."""
+    norms: list[NormRecommendation]
+    """The recommendations."""
     notes: list[NoteResult]
     """What a reader must know."""
     seconds: float
@@ -165,7 +165,7 @@ class EpsilonResult(Result):
 
 
 def summarise(folder: Path) -> EpsilonResult:
-    """All advice of a folder.
+    """All recommendations of a folder.
 
     Raises:
         RequestError: no such folder, or a damaged one.
@@ -185,7 +185,7 @@ def summarise(folder: Path) -> EpsilonResult:
             for norm, means in _ordered(arrays["means"])
         ],
         surprises=[one for norm, means in _ordered(arrays["means"]) for one in surprises(norm, means)],
-        norms=[advise(facts, samples, norm) for norm in facts["norms"]],
+        norms=[recommend(facts, samples, norm) for norm in facts["norms"]],
         notes=[NoteResult(**note) for note in facts["notes"]],
         seconds=facts["seconds"],
     )
@@ -203,21 +203,23 @@ def surprises(norm: str, means: Array) -> list[Surprise]:
     ]
 
 
-def advise(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) -> NormAdvice:
+def recommend(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) -> NormRecommendation:
     """Eps for the set, each class and each sample in one norm."""
     found, labels = limits_of(facts, samples, norm), samples["labels"]
     whole, allow = norm == "l0", float(facts["allow"])
     own, reasons = conditions.own(found)
-    overall = _advice(None, found, allow, whole)
+    overall = _recommendation(None, found, allow, whole)
     classes = np.unique(labels).tolist()
     strict = conditions.common(found, 0.0, whole)
-    return NormAdvice(
+    return NormRecommendation(
         norm=norm,
         overall=overall,
         strict=_known(strict.eps),
         why=_why(norm, overall.eps, overall.reason, facts),
         why_seen=_why(norm, overall.seen, overall.seen_reason, facts) if PERCEPTION in found and len(found) > 1 else None,
-        per_class=[_advice(c, {name: limit[labels == c] for name, limit in found.items()}, allow, whole) for c in classes],
+        per_class=[
+            _recommendation(c, {name: limit[labels == c] for name, limit in found.items()}, allow, whole) for c in classes
+        ],
         per_sample=[_known(float(q)) for q in np.quantile(own, [0, 0.25, 0.5, 0.75, 1], method="nearest")],
         reasons=dict(Counter(str(reason) for reason in reasons)),
         separation=[_separation(None, samples, norm, np.ones(len(labels), bool))]
@@ -226,11 +228,11 @@ def advise(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) ->
     )
 
 
-def _advice(label: int | None, found: Mapping[str, Array], allow: float, whole: bool) -> Advice:
+def _recommendation(label: int | None, found: Mapping[str, Array], allow: float, whole: bool) -> Recommendation:
     best = conditions.common(found, allow, whole)
     visible = {name: limit for name, limit in found.items() if name != PERCEPTION}
     seen = conditions.common(visible, allow, whole) if visible else Budget(math.inf, "")
-    return Advice(class_=label, eps=_known(best.eps), reason=best.reason, seen=_known(seen.eps), seen_reason=seen.reason)
+    return Recommendation(class_=label, eps=_known(best.eps), reason=best.reason, seen=_known(seen.eps), seen_reason=seen.reason)
 
 
 def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
@@ -238,7 +240,7 @@ def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) ->
     name, share = UNITS[norm], f"{100 * facts['allow']:g} % of the samples"
     texts = {
         LABEL: f"above it, more than {share} could be changed by {100 * facts['fraction']:g} % of the way to one "
-        "of another class, so that the label may no longer hold",
+        "of another class, so that the label may no longer be right",
         INTERPOLATION: f"above it, more than {share} could be turned into another of their class, so that "
         "an error may be one of generalisation",
         PERCEPTION: f"above it, the change shows on more than {share} (SSIM below {facts['ssim']:g} or PSNR below "
@@ -251,10 +253,10 @@ def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) ->
     return f"{name} eps {eps:g}: {texts[reason]}."
 
 
-def _fares(facts: Mapping[str, Any], found: Mapping[str, Array], norm: str, advice: Advice) -> list[Fares]:
+def _fares(facts: Mapping[str, Any], found: Mapping[str, Array], norm: str, best: Recommendation) -> list[Fares]:
     looked = {one["text"]: one for one in facts["usual"].get(norm, [])}
     budgets = {text: one["eps"] for text, one in looked.items()}
-    for eps, text in ((advice.eps, "recommended"), (advice.seen, "may be seen")):
+    for eps, text in ((best.eps, "recommended"), (best.seen, "may be seen")):
         if eps and all(not math.isclose(eps, other) for other in budgets.values()):
             budgets[f"{eps:g} ({text})"] = eps
     rows = []

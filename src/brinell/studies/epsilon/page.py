@@ -9,7 +9,7 @@ from brinell.report import format as words
 from brinell.report.gallery import picture
 from brinell.report.html import fill
 from brinell.store.files import write_text
-from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormAdvice, summarise
+from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
 from brinell.studies.epsilon.records import load_folder
 
@@ -150,7 +150,7 @@ def eps_text(value: float | None) -> str:
     return "no limit" if value is None else f"{value:.3g}"
 
 
-def quartiles(one: NormAdvice) -> str:
+def quartiles(one: NormRecommendation) -> str:
     """The samples' own budgets in a sentence."""
     least, first, middle, third, most = (eps_text(value) for value in one.per_sample)
     return f"from {least} to {most}; half of them between {first} and {third}, median {middle}"

@@ -53,7 +53,7 @@ class Tally(Result):
     searched_accuracy: Share
     """Clear attempts that the model got right on the plain sample and to the end of the search."""
     success: Share
-    """Finds among the searches: adversarial failure with generalisation failure taken out."""
+    """Adversarial examples among the searches: adversarial failure with generalisation failure taken out."""
     success_by_auxiliary: Share
     """The same with the auxiliary classifier's word alone, as the paper's search has it."""
 
@@ -141,7 +141,7 @@ class VariantResult(Result):
     plain: list[Conditions]
     """Clear plain samples."""
     found: list[Conditions]
-    """Finds."""
+    """Adversarial examples."""
     cost: Cost
     """Queries and sizes."""
 
@@ -160,7 +160,7 @@ class UnrestrictedResult(Result):
     towards: str | None
     """The class that the models were to see; null where any wrong one would do."""
     judges: list[str]
-    """Names of the judges; without any, the auxiliary classifier's word alone stands for the class."""
+    """Names of the judges; without any, the auxiliary classifier's word alone counts."""
     warnings: list[str]
     """What a reader should know."""
     results: list[VariantResult]

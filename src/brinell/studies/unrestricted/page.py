@@ -94,7 +94,7 @@ def _context(
 
 
 def sheets_of(run: UnrestrictedRun, manifest: dict[str, Any], rows: list[dict[str, Any]], one: VariantResult) -> list[Sheet]:
-    """A contact sheet for each class in which a search ended with an error of the model: finds first, then contested ones."""
+    """A contact sheet for each class in which a search ended with an error of the model: adversarial examples first, then contested ones."""
     classes = list(manifest["data"]["classes"])
     own = [row for row in rows if (row["model"], row["variant"]) == (one.model, one.variant)]
     sheets = []
