@@ -139,6 +139,7 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
     states = {check["code"]: check["passed"] for check in answer["checks"]}
     assert len(states) == 13 and states["zero-gradients"] is True and states["incomplete-optimisation"] is None
     assert ask("gate", out, "--robust", "0")[0] == 0
+    assert cli(["gate", str(out), "--robust", "0", "--vouched"]) == 2 and "--need-all" in capsys.readouterr().err
     code, verdict = ask("gate", out, "--robust", "0", "--need-all")
     failed = [check["name"] for check in verdict["checks"] if not check["passed"]]
     assert code == 1 and failed == ["no warning black-box-better", "no warning incomplete-optimisation"]
