@@ -21,8 +21,9 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from brinell.core.errors import RENAMED, RequestError
+from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
+from brinell.core.renamed import renamed
 
 FOLDERS = {
     "attack": "brinell.attacks",
@@ -214,8 +215,9 @@ def _source(plugin: type[Any]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`, did you mean 'x'?` for the closest of `known`, or what an old name is called now; nothing where none is close."""
-    if (known := list(known)) and RENAMED.get(name) in known:
-        return f": it is called {RENAMED[name]!r} now"
+    """What to write in place of `name`: its new word where it was renamed, else the closest of `known`; nothing where none is close."""
+    known = list(known)
+    if new := renamed(name, known):
+        return f", which is now called {new!r}"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""

@@ -78,7 +78,6 @@ BAD = {
     "unknown norm": ({"more": ["--norm", "linff"]}, "there is no distance 'linff', did you mean 'linf'"),
     "negative eps": ({"more": ["--eps", "-0.1"]}, "eps '-0.1' is negative: a budget is 0 or more"),
     "eps that is no number": ({"more": ["--eps", "eight"]}, "eps 'eight' is no number: write 0.3, 8/255"),
-    "eps by its old name": ({"more": ["--eps", "advised:folder"]}, "eps 'advised:folder' is called 'recommended:folder' now"),
     "eps of zero over zero": ({"more": ["--eps", "0/0"]}, "eps '0/0' is no number"),
     "more samples than there are": ({"more": ["--samples", "99"]}, "samples is 99, and data has 24: ask for that many at most"),
     "no samples": ({"more": ["--samples", "0"]}, "samples is 0"),
@@ -136,7 +135,6 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
         (["plugins", "attacks"], "there is no kind 'attacks', did you mean 'attack'"),
         (["adit"], "No such command 'adit'"),
         (["report"], "Missing argument 'RUN'"),
-        (["benchmark", "--filters", "fog"], "--filters is called --distortions now"),
         (["verify", "{good}", "--jsn"], "No such option.*--jsn"),
     ],
 )

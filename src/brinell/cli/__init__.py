@@ -25,7 +25,8 @@ from brinell.cli import (
 from brinell.cli import malloc as heap
 from brinell.cli.options import say, show
 from brinell.cli.verb import Verb
-from brinell.core.errors import RENAMED, BrinellError
+from brinell.core.errors import BrinellError
+from brinell.core.renamed import renamed
 from brinell.core.version import VERSION
 
 VERBS: dict[str, Any] = {
@@ -107,14 +108,19 @@ def run(arguments: list[str]) -> int:
         return 130
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
-            option = getattr(error, "option_name", "").lstrip("-")
-            renamed = f"--{option} is called --{RENAMED[option]} now" if option in RENAMED else ""
-            say(f"error: {renamed or error.format_message()}")
+            say(f"error: {_new_name(error) or error.format_message()}")
             return 2
         if os.environ.get("BRINELL_DEBUG"):
             raise
         say(f"error: {type(error).__name__}: {error}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
         return 3
+
+
+def _new_name(error: Any) -> str:
+    """What an unknown option is called now, where it was renamed."""
+    option = str(getattr(error, "option_name", ""))
+    new = renamed(option.strip("-").replace("-", "_")).replace("_", "-")
+    return f"there is no option {option}, which is now called --{new}" if new else ""
 
 
 __all__ = ["command_line", "main", "run"]

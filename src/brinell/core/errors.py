@@ -1,8 +1,5 @@
 """What goes wrong, in one line: what happened, why, and what to do about it. The command line turns each into its exit code."""
 
-RENAMED = {"filters": "distortions", "vouched": "need-all"}
-"""Settings and options by the names that they once had, with those that they have now."""
-
 
 class BrinellError(Exception):
     """Base of every error that a user can mend. Its text is one line: what, why, what to do."""

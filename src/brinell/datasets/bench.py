@@ -21,12 +21,13 @@ from torch import Tensor
 from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError
+from brinell.core.renamed import renamed
 from brinell.datasets._arrays import Labels, little
 from brinell.datasets._files import existing_folder
 
 __all__ = ["Bench"]
 
-NAMES = {"clean": 0.0, "flip": 1.0}
+NAMES = {"clean": 0.0, "adversarial": 1.0}
 FORMAT = 1
 """Version of the folder's layout that is read."""
 
@@ -37,8 +38,8 @@ class Bench:
 
     path: str = ""
     """The folder that `brinell benchmark` wrote."""
-    level: str = "flip"
-    """flip, clean, or a multiple of the L2 at the flip that the set holds, such as 4."""
+    level: str = "adversarial"
+    """adversarial, clean, or a multiple of the adversarial example's L2 that the set holds, such as 4."""
     form: Literal["exact", "stored"] = "exact"
     """exact, or stored: rounded to 8 bits between the bounds of the data."""
 
@@ -76,7 +77,7 @@ class Level:
         self, manifest: dict[str, Any], level: float, samples: list[int], labels: Labels, files: list[Path], *, rounded: bool
     ) -> None:
         data = manifest["data"]
-        self.name = f"{data['name']}-{'flip' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}"
+        self.name = f"{data['name']}-{'adversarial' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}"
         self.classes: tuple[str, ...] = tuple(data["classes"])
         self.domain = Domain.of_facts(data["domain"] | {"levels": 256 if rounded else None})
         told = data.get("sampling")
@@ -142,7 +143,9 @@ def _level(text: str, levels: list[float]) -> float:
     except ValueError:
         level = -1.0
     if level not in (0.0, *levels):
-        raise RequestError(f"the set has no level {text!r}; it holds {', '.join(known)}")
+        new = renamed(text, NAMES)
+        now = f", which is now called {new!r}" if new else ""
+        raise RequestError(f"the set has no level {text!r}{now}; it holds {', '.join(known)}")
     return level
 
 

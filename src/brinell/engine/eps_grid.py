@@ -1,6 +1,7 @@
 """Budgets as people write them: `8/255`, `0.3`, `1/255,2/255`, `0:8/255:9` (from, to, number of points)."""
 
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brinell.core.errors import RequestError
+from brinell.core.renamed import renamed
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ def parse_eps(text: str) -> Budgets:
     Raises:
         RequestError: no number, negative, not finite, or a range that does not rise.
     """
+    word = re.split("[:?]", text)[0]
+    if new := renamed(word):
+        raise RequestError(f"eps {word!r} is now called {new!r}: write {text.replace(word, new, 1)}")
     fractions: dict[Fraction, str] = {}
     for item in text.split(","):
         for value in _expand(item.strip()):

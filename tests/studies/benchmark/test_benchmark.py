@@ -301,7 +301,7 @@ def test_croissant(made):
     assert len(list(described.records("samples"))) == 12
 
 
-@pytest.mark.parametrize(("level", "count"), [("flip", 11), ("clean", 11), ("2", 11)])
+@pytest.mark.parametrize(("level", "count"), [("adversarial", 11), ("clean", 11), ("2", 11)])
 def test_an_audit_reads_it(made, work, tmp_path, capsys, level, count):
     model = f"torch:{work / 'model.py'}:model"
     data = f"bench:{made}?level={level}"
@@ -310,12 +310,12 @@ def test_an_audit_reads_it(made, work, tmp_path, capsys, level, count):
     assert answer["n"] == count and answer["clean_accuracy"]["k"] == (11 if level == "clean" else 0)
 
 
-@pytest.mark.parametrize("level", ["flip", "clean", "2"])
+@pytest.mark.parametrize("level", ["adversarial", "clean", "2"])
 @pytest.mark.parametrize("form", ["exact", "stored"])
 def test_as_a_data_set(made, level, form):
     data = plugins.build("dataset", "bench", {"path": str(made), "level": level, "form": form})()
     check_dataset(data)
-    arrays, number = arrays_of(made), {"flip": "1", "clean": "0"}.get(level, level)
+    arrays, number = arrays_of(made), {"adversarial": "1", "clean": "0"}.get(level, level)
     expected = torch.from_numpy(np.stack([arrays[f"{sample}/{number}/input"] for sample in (0, 4)]))
     expected = torch.round(expected * 255) / 255 if form == "stored" else expected
     assert torch.allclose(data.load([0, 3]), expected, atol=0 if form == "exact" else 1e-6)
@@ -325,7 +325,8 @@ def test_as_a_data_set(made, level, form):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"level": "3"}, "the set has no level '3'; it holds clean, flip, 2, 40"),
+        ({"level": "3"}, "the set has no level '3'; it holds clean, adversarial, 2, 40"),
+        ({"level": "flip"}, "the set has no level 'flip', which is now called 'adversarial'; it holds"),
         ({"level": "most"}, "the set has no level 'most'"),
         ({"level": "40"}, "holds no input at level 40"),
     ],

@@ -43,8 +43,6 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, 
         RequestError: an unknown attack or option, a folder of other data, or samples without any limit.
     """
     text = request.eps or ""
-    if text.startswith("advised"):
-        raise RequestError(f"eps {text!r} is called {text.replace('advised', 'recommended', 1)!r} now")
     name, path, options = plugins.parse(text) if text.startswith("recommended") else ("", "", {})
     if name != "recommended":
         return dataset, None
