@@ -1,6 +1,11 @@
 """What goes wrong, in one line: what happened, why, and what to do about it. The command line turns each into its exit code."""
 
 
+def one_line(error: BaseException, most: int = 300) -> str:
+    """What an error says, without line breaks and cut to `most` characters; the name of its class where it says nothing."""
+    return " ".join(str(error).split())[:most] or type(error).__name__
+
+
 class BrinellError(Exception):
     """Base of every error that a user can mend. Its text is one line: what, why, what to do."""
 

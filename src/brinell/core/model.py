@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.domain import Domain
-from brinell.core.errors import BrinellError, ModelError
+from brinell.core.errors import BrinellError, ModelError, one_line
 
 
 class Access(IntEnum):
@@ -109,7 +109,7 @@ def ask(model: Model, x: Tensor) -> Tensor:
     except BrinellError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
+        reason = one_line(error)
         raise ModelError(
             f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {reason}): mend it, or try a "
             "smaller --batch-size where memory is short; what was computed is kept"

@@ -238,7 +238,7 @@ class StoredArrays:
         arrangement: how a stored input becomes one with channels first.
         domain: where the inputs live, after the division.
         classes: names of the classes.
-        divisor: what stored values are divided by.
+        divisor: what stored values are divided by; None where they are the inputs themselves, and the digest names no divisor.
         info: what else the data set tells.
         groups: (n,) whose each input is, where that is known.
         beside: (n, k) float32: the last k channels of signals, whose values are the same throughout, in the domain's units.
@@ -253,7 +253,7 @@ class StoredArrays:
         arrangement: Arrangement,
         domain: Domain,
         classes: tuple[str, ...],
-        divisor: float = 1.0,
+        divisor: float | None = 1.0,
         info: DataInfo | None = None,
         groups: Array | None = None,
         beside: Array | None = None,
@@ -276,13 +276,14 @@ class StoredArrays:
         rows = self._arrangement(self._x[at])
         release(self._x)
         x = torch.from_numpy(rows.astype(np.float32, order="C"))
-        x = x.div_(self._divisor) if self._divisor != 1 else x
+        x = x.div_(self._divisor) if self._divisor not in (None, 1) else x
         return self.domain.clamp(x if self._beside is None else with_channels(x, self._beside[at]))
 
     def digest(self) -> str:
         """Hash of domain, inputs (channels first) and labels; the same for the same content in any layout or file format."""
         if not self._digest:
-            hashed = hashlib.blake2b(f"{self.domain.text()} {self._divisor!r}".encode(), digest_size=16)
+            how = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
+            hashed = hashlib.blake2b(how.encode(), digest_size=16)
             for rows in blocks(self._x):
                 hashed.update(little(self._arrangement(rows)))
             hashed.update(little(self._y))

@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -22,12 +23,7 @@ def existing_file(path: str, spec: str) -> Path:
     Raises:
         RequestError: no path, or no such file. `spec` shows how to write it (`npz:FILE`).
     """
-    if not path:
-        raise RequestError(f"no file was named: write {spec}")
-    found = Path(path).expanduser()
-    if not found.is_file():
-        raise RequestError(f"there is no file {found}: check the path in {spec}")
-    return found
+    return _existing(path, spec, "file", Path.is_file)
 
 
 def existing_folder(path: str, spec: str) -> Path:
@@ -36,11 +32,15 @@ def existing_folder(path: str, spec: str) -> Path:
     Raises:
         RequestError: no path, or no such folder. `spec` shows how to write it (`mnist:DIR`).
     """
+    return _existing(path, spec, "folder", Path.is_dir)
+
+
+def _existing(path: str, spec: str, what: str, is_there: Callable[[Path], bool]) -> Path:
     if not path:
-        raise RequestError(f"no folder was named: write {spec}")
+        raise RequestError(f"no {what} was named: write {spec}")
     found = Path(path).expanduser()
-    if not found.is_dir():
-        raise RequestError(f"there is no folder {found}: check the path in {spec}")
+    if not is_there(found):
+        raise RequestError(f"there is no {what} {found}: check the path in {spec}")
     return found
 
 

@@ -1,6 +1,7 @@
 """Files in a folder with their labels, one subfolder per class or a list, and their crop: what the data sets of folders share."""
 
 import csv
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Labels, class_names
+from brinell.datasets._arrays import Labels, class_names, little
 from brinell.datasets._files import unread
 
 COLUMNS = ("label", "imagenet_index", "class_index", "index")
@@ -22,6 +23,22 @@ class Listing(NamedTuple):
     files: list[Path]
     labels: Labels
     classes: tuple[str, ...]
+
+    def digest(self, how: str) -> str:
+        """Hash of the labels, of the files' bytes, and of `how` they become inputs. File names do not count.
+
+        Raises:
+            RequestError: a file that cannot be read.
+        """
+        hashed = hashlib.blake2b(how.encode(), digest_size=16)
+        hashed.update(little(self.labels))
+        for file in self.files:
+            try:
+                with file.open("rb") as content:
+                    hashed.update(hashlib.file_digest(content, "blake2b").digest())
+            except OSError as error:
+                raise unread(file, error) from None
+        return hashed.hexdigest()
 
 
 def listing_of(folder: Path, suffixes: frozenset[str], what: str, below: str) -> Listing:

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 
 VALUES = frozenset(
     "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
@@ -99,7 +99,7 @@ def read_values(file: IO[bytes], what: object) -> Any:
             f"{what} asks for {error}, which no published batch holds; pickles are never run: fetch it again"
         ) from None
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error)
         raise RequestError(f"{what} is damaged or no pickled batch ({reason}): fetch it again") from None
 
 

@@ -5,7 +5,6 @@ imagenet_index, class_index, index, the pictures beside it or in images/. A file
 {"index", "name"}, gives the whole list of classes; subfolders are then looked up in it by name or wnid.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor
 from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, Labels, little
+from brinell.datasets._arrays import Array, Labels
 from brinell.datasets._files import existing_folder, unread
 from brinell.datasets._listing import Listing, centre, listing_of
 
@@ -106,15 +105,7 @@ class Pictures:
     def digest(self) -> str:
         """Hash of the files' bytes, the labels, and how pictures become inputs. File names do not count."""
         if not self._digest:
-            hashed = hashlib.blake2b(f"{self.domain.text()} {self._mode} {self._resize}".encode(), digest_size=16)
-            hashed.update(little(self._listing.labels))
-            for file in self._listing.files:
-                try:
-                    with file.open("rb") as content:
-                        hashed.update(hashlib.file_digest(content, "blake2b").digest())
-                except OSError as error:
-                    raise unread(file, error) from None
-            self._digest = hashed.hexdigest()
+            self._digest = self._listing.digest(f"{self.domain.text()} {self._mode} {self._resize}")
         return self._digest
 
 

@@ -9,7 +9,6 @@ A video that does not decode, or is shorter than a clip, is a sample that cannot
 Needs PyAV: pip install 'brinell[video]'.
 """
 
-import hashlib
 import importlib
 import tempfile
 import weakref
@@ -27,7 +26,7 @@ from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.streams import Streams
-from brinell.datasets._arrays import Array, Labels, little
+from brinell.datasets._arrays import Array, Labels
 from brinell.datasets._files import existing_folder, unread
 from brinell.datasets._listing import Listing, centre, listing_of
 
@@ -210,15 +209,7 @@ class Clips:
         if not self._digest:
             own = self._settings
             how = f"{self.domain.text()} {own.frames} {own.stride} {own.clips} {own.sampling} {own.seed} {own.size}"
-            hashed = hashlib.blake2b(how.encode(), digest_size=16)
-            hashed.update(little(self._listing.labels))
-            for file in self._listing.files:
-                try:
-                    with file.open("rb") as content:
-                        hashed.update(hashlib.file_digest(content, "blake2b").digest())
-                except OSError as error:
-                    raise unread(file, error) from None
-            self._digest = hashed.hexdigest()
+            self._digest = self._listing.digest(how)
         return self._digest
 
 

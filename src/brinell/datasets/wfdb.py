@@ -17,7 +17,6 @@ A record that cannot be used (no annotations, no such lead, another rate where n
 """
 
 import csv
-import hashlib
 import math
 import warnings
 from collections.abc import Sequence
@@ -27,14 +26,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from brinell.core.contracts import DataInfo, Dataset, Remark
 from brinell.core.domain import Domain, Sampling
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.core.splits import turns
-from brinell.datasets._arrays import Array, Labels, little, with_channels
+from brinell.datasets._arrays import Arrangement, Array, Labels, StoredArrays
 from brinell.datasets._files import existing_file, existing_folder, unread
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
@@ -141,7 +138,7 @@ class Wfdb:
         if not any(len(beats.y) for beats in found.values()):
             reason = f": {remarks[0].text}" if remarks else ": no annotation marks a beat"
             raise RequestError(f"{folder} has no record with beats that can be used{reason}")
-        return HeartBeats(folder.resolve().name, found, next(iter(rates.values())), self, tuple(remarks))
+        return _beats_of(folder.resolve().name, found, next(iter(rates.values())), self, tuple(remarks))
 
     def _chosen(self, folder: Path) -> list[str]:
         """The records to read, in order."""
@@ -213,7 +210,7 @@ class _Record:
         except _Unfit:
             raise
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
+            reason = one_line(error)
             raise _Unfit(f"record {name} cannot be read ({reason[:200]}): left out") from None
 
     def _channels(self) -> list[int]:
@@ -299,45 +296,25 @@ class _Record:
         return found
 
 
-class HeartBeats:
-    """The beats of some records as a data set, in memory."""
-
-    def __init__(self, name: str, found: dict[str, Beats], rate: float, settings: Wfdb, remarks: tuple[Remark, ...]) -> None:
-        self.name, self.classes = name, CLASSES
-        x, y, intervals = (np.concatenate(parts) for parts in zip(*found.values(), strict=True))
-        record = np.repeat(np.arange(len(found)), [len(beats.y) for beats in found.values()])
-        order = turns(record)
-        if settings.most:
-            order = order[np.sort(np.concatenate([np.flatnonzero(y[order] == label)[: settings.most] for label in np.unique(y)]))]
-        self._x, self._y, self._rhythm = x[order], y[order], intervals[order] if settings.rhythm else None
-        self.groups = np.array(list(found))[record[order]]
-        low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
-        domain = Domain(kind="signal", shape=self._x.shape[1:], low=low, high=high)
-        self.domain = with_rhythm(domain, settings.leads) if settings.rhythm else domain
-        start = -math.floor(settings.before * rate) / rate
-        self.info = DataInfo(sampling=Sampling(rate=rate, unit="mV", start=start, leads=settings.leads), remarks=remarks)
-        self._digest = ""
-
-    def __len__(self) -> int:
-        return len(self._y)
-
-    def labels(self) -> Labels:
-        """(n,) int64: all labels."""
-        return self._y.copy()
-
-    def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), leads, T) float32, mV within the bounds; with a rhythm three channels more, in seconds."""
-        at = np.asarray(indices, dtype=np.int64)
-        x = torch.from_numpy(self._x[at])
-        return self.domain.clamp(x if self._rhythm is None else with_channels(x, self._rhythm[at]))
-
-    def digest(self) -> str:
-        """Hash of domain, inputs and labels; names of records do not count."""
-        if not self._digest:
-            hashed = hashlib.blake2b(self.domain.text().encode(), digest_size=16)
-            hashed.update(little(self._x))
-            hashed.update(little(self._y))
-            if self._rhythm is not None:
-                hashed.update(little(self._rhythm))
-            self._digest = hashed.hexdigest()
-        return self._digest
+def _beats_of(name: str, found: dict[str, Beats], rate: float, settings: Wfdb, remarks: tuple[Remark, ...]) -> StoredArrays:
+    """The beats of some records as a data set, in memory; names of records do not count in its digest."""
+    x, y, intervals = (np.concatenate(parts) for parts in zip(*found.values(), strict=True))
+    record = np.repeat(np.arange(len(found)), [len(beats.y) for beats in found.values()])
+    order = turns(record)
+    if settings.most:
+        order = order[np.sort(np.concatenate([np.flatnonzero(y[order] == label)[: settings.most] for label in np.unique(y)]))]
+    low, high = (bound[0] if len(bound) == 1 else bound for bound in settings.bounds)
+    domain = Domain(kind="signal", shape=x.shape[1:], low=low, high=high)
+    start = -math.floor(settings.before * rate) / rate
+    return StoredArrays(
+        name=name,
+        x=x[order],
+        y=y[order],
+        arrangement=Arrangement(kind="signal", shape=x.shape[1:], axes=(0, 1, 2)),
+        domain=with_rhythm(domain, settings.leads) if settings.rhythm else domain,
+        classes=CLASSES,
+        divisor=None,
+        info=DataInfo(sampling=Sampling(rate=rate, unit="mV", start=start, leads=settings.leads), remarks=remarks),
+        groups=np.array(list(found))[record[order]],
+        beside=intervals[order] if settings.rhythm else None,
+    )

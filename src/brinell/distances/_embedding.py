@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.domain import Domain
+from brinell.core.errors import one_line
 
 Layers = Sequence[Sequence[Any]]
 """Each layer as its name and its numbers: ["centre", mean, spread], ["conv2d", in, out, kernel, stride], ["linear", in, out],
@@ -77,7 +78,7 @@ def build(layers: Layers) -> nn.Sequential:
             try:
                 made.append(_MAKE[name](*numbers))
             except (TypeError, RuntimeError) as error:
-                raise ValueError(f"layer {name} cannot be made of {numbers}: {' '.join(str(error).split())}") from None
+                raise ValueError(f"layer {name} cannot be made of {numbers}: {one_line(error)}") from None
     return nn.Sequential(*made)
 
 

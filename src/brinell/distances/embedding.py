@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from brinell.core import norms
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.distances import _embedding as embedding
@@ -201,7 +201,7 @@ def _load(file: Path) -> _Loaded:
         head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {}).get("brinell")
         facts = json.loads(head) if head else {}
     except (SafetensorError, ValueError, OSError) as error:
-        raise RequestError(f"{file} is damaged or no safetensors file ({' '.join(str(error).split())}): make it anew") from None
+        raise RequestError(f"{file} is damaged or no safetensors file ({one_line(error)}): make it anew") from None
     if facts.get("format") != FORMAT or facts.get("kind") != "embedding":
         raise RequestError(f"{file} holds no embedding of this version: make it with brinell train-metric")
     try:
@@ -213,6 +213,6 @@ def _load(file: Path) -> _Loaded:
         with torch.no_grad():
             network(torch.zeros(1, *shape))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise RequestError(f"{file} holds another network than it says ({' '.join(str(error).split())}): make it anew") from None
+        raise RequestError(f"{file} holds another network than it says ({one_line(error)}): make it anew") from None
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
     return _Loaded(network.eval().requires_grad_(False), scale, shape, digest)

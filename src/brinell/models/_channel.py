@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from brinell.core.errors import RequestError, UnreachableError
+from brinell.core.errors import RequestError, UnreachableError, one_line
 from brinell.core.version import VERSION
 from brinell.models._protocol import AnswerError
 
@@ -281,7 +281,7 @@ class Channel:
 
 
 def _line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = one_line(error)
     return text.partition("] ")[2] if text.startswith("[Errno") else text
 
 

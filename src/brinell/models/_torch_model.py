@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Access, ModelInfo
 from brinell.models import _first_conv as first_conv
 
@@ -135,9 +135,8 @@ class TorchModel:
             with self.session(), torch.no_grad(), _Calls() as calls:
                 answer: object = self._answer(x)
         except Exception as error:
-            reason = " ".join(str(error).split())
             raise RequestError(
-                f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {reason}): give it data of its shape"
+                f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): give it data of its shape"
             ) from error
         if x._version != untouched:
             raise RequestError(

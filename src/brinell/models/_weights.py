@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 
 NESTED = ("state_dict", "model_state_dict", "model", "net")
 """Keys under which checkpoints keep the state dict."""
@@ -100,8 +100,3 @@ def fit(module: nn.Module, state: Mapping[str, Tensor], what: str) -> None:
 
 def _some(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
-
-
-def one_line(error: Exception) -> str:
-    """The text of an error without line breaks."""
-    return " ".join(str(error).split())

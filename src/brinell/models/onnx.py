@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Access, ModelInfo
 from brinell.core.streams import Streams
 from brinell.models import _answers as answers
@@ -145,7 +145,7 @@ class OnnxModel:
         except Exception as error:
             raise RequestError(
                 f"{self.name} cannot take the data, {PROBES} {self.domain.kind}s of shape {self.domain.shape} "
-                f"({_line(error)}): give it data of its shape, or export it with the first axis dynamic"
+                f"({one_line(error)}): give it data of its shape, or export it with the first axis dynamic"
             ) from None
         shapes = {name: getattr(one, "shape", None) for name, one in zip(names, found, strict=True)}
         rows = [
@@ -178,7 +178,7 @@ def _open(file: Path, threads: int) -> Any:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise RequestError(
-            f"{file} is damaged or no ONNX file that ONNX Runtime can run ({_line(error)}): export it again"
+            f"{file} is damaged or no ONNX file that ONNX Runtime can run ({one_line(error)}): export it again"
         ) from None
 
 
@@ -231,7 +231,3 @@ def _channels_last(shape: list[Any], domain: Domain, layout: Layout | None, name
 
 def _per_channel(values: tuple[float, ...], domain: Domain) -> Tensor | None:
     return torch.tensor(values).reshape(-1, *[1] * (len(domain.shape) - 1)) if values else None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.models._mixture import Mixture, adaptive_smoothing
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, one_line, read_torch, read_weights, state_dict
+from brinell.models._weights import fit, read_torch, read_weights, state_dict
 from brinell.models._wide_resnet import ra_wide_resnet, wide_resnet
 
 __all__ = ["RobustBench"]
@@ -99,7 +99,7 @@ class RobustBench:
             from robustbench.utils import load_model
         except Exception as error:
             raise RequestError(
-                f"{what}, and the package robustbench cannot be imported ({type(error).__name__}: {one_line(error)[:120]}): "
+                f"{what}, and the package robustbench cannot be imported ({type(error).__name__}: {one_line(error, 120)}): "
                 f"install it, or take one of {', '.join(BUILT)}"
             ) from error
         try:
@@ -109,7 +109,7 @@ class RobustBench:
         except Exception as error:
             raise RequestError(
                 f"the package robustbench cannot load {self.path} on {self.dataset} and {self.threat} ({type(error).__name__}: "
-                f"{one_line(error)[:200]}): check the name, or put the checkpoint into {self.folder}"
+                f"{one_line(error, 200)}): check the name, or put the checkpoint into {self.folder}"
             ) from error
         return network
 

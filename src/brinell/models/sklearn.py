@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Access, ModelInfo
 from brinell.models import _answers as answers
 
@@ -112,10 +112,9 @@ class SklearnModel:
         try:
             shape = self.predict(x).shape
         except Exception as error:
-            reason = " ".join(str(error).split())[:300]
             raise RequestError(
                 f"{self.name} cannot take the data, {self.domain.kind}s of shape {self.domain.shape} as rows of {x[0].numel()} "
-                f"numbers ({type(error).__name__}: {reason}): give it the data that it was fitted for"
+                f"numbers ({type(error).__name__}: {one_line(error)}): give it the data that it was fitted for"
             ) from error
         if shape != (1, self.classes):
             raise RequestError(
@@ -136,7 +135,7 @@ def _load(file: Path, trusted: tuple[str, ...]) -> Any:
     try:
         wanted = sorted(skops.get_untrusted_types(file=file))
     except Exception as error:
-        raise RequestError(f"{file} is damaged or no skops file ({_line(error)}): save it by skops.io.dump") from None
+        raise RequestError(f"{file} is damaged or no skops file ({one_line(error)}): save it by skops.io.dump") from None
     if others := [one for one in wanted if one not in trusted]:
         raise RequestError(
             f"{file} holds types that skops does not trust by default ({', '.join(others)}): where you know where the file comes "
@@ -145,7 +144,7 @@ def _load(file: Path, trusted: tuple[str, ...]) -> Any:
     try:
         return skops.load(file, trusted=wanted)
     except Exception as error:
-        raise RequestError(f"{file} cannot be loaded ({_line(error)}): save it by the skops and scikit-learn in use") from None
+        raise RequestError(f"{file} cannot be loaded ({one_line(error)}): save it by the skops and scikit-learn in use") from None
 
 
 def _own(estimator: Any, asked: Answers | None, file: Path) -> Answers:
@@ -197,7 +196,3 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
 def _text(name: Any) -> str:
     """A class as text, whole numbers without a point."""
     return f"{name:.12g}" if isinstance(name, float | np.floating) else str(name)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.models._prepared import Resize, Scaling, View, prepared
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, one_line, read_weights
+from brinell.models._weights import fit, read_weights
 
 __all__ = ["Timm"]
 
@@ -69,7 +69,7 @@ class Timm:
                 network: nn.Module = timm.create_model(self.path, pretrained=not self.weights, **options)
         except Exception as error:
             doing = "made" if self.weights else "made with timm's own weights"
-            reason = f"{type(error).__name__}: {one_line(error)[:200]}"
+            reason = f"{type(error).__name__}: {one_line(error, 200)}"
             raise RequestError(f"timm:{self.path} cannot be {doing} ({reason}): {_advice(timm, self.path)}") from error
         if self.weights:
             file = Path(self.weights).expanduser()

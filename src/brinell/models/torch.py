@@ -13,10 +13,10 @@ from pathlib import Path
 from torch import nn
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.core.imports import import_file
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, one_line, read_weights
+from brinell.models._weights import fit, read_weights
 
 __all__ = ["TorchModule"]
 

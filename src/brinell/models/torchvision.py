@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.models._prepared import Resize, View, prepared
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, one_line, read_weights
+from brinell.models._weights import fit, read_weights
 
 __all__ = ["Torchvision"]
 
@@ -94,7 +94,7 @@ class Torchvision:
         try:
             return published.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except Exception as error:
-            reason = f"{type(error).__name__}: {one_line(error)[:200]}"
+            reason = f"{type(error).__name__}: {one_line(error, 200)}"
             raise RequestError(
                 f"the weights of torchvision:{self.path} cannot be fetched ({reason}): fetch {published.url} and name it, "
                 f"torchvision:{self.path}?weights=FILE"
