@@ -1,5 +1,7 @@
 """What several test files share: small models with known answers, and audits in a temporary folder."""
 
+import multiprocessing
+import os
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.api import Silent, plan_audit
+from brinell.cli import run as cli
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
@@ -152,9 +155,7 @@ def opened(root: Any, shared: Any, data: str, factory: str, weights: str, n: int
     return model, x[right], y[right]
 
 
-MODEL = '''
-"""A parabola between two classes, and ways to die at a given call of the model."""
-
+COUNT = '''
 import os
 import signal
 
@@ -170,7 +171,11 @@ def count():
         os.kill(os.getpid(), signal.SIGKILL)
     if calls == int(os.environ.get("TEST_INTERRUPT_AT", 0)):
         raise KeyboardInterrupt
-
+'''
+"""The beginning of a model's file: `count()` ends the process at a given call."""
+MODEL = (
+    COUNT
+    + '''
 
 class Parabola(nn.Module):
     def __init__(self, at=0.5, classes=2):
@@ -219,6 +224,7 @@ def breaks():
 def no_module():
     return 7
 '''
+)
 
 
 def workspace(folder: Any, n: int = 16, **arrays: Any) -> Any:
@@ -228,3 +234,16 @@ def workspace(folder: Any, n: int = 16, **arrays: Any) -> Any:
     np.savez(folder / "data.npz", **({"x": x, "y": np.zeros(n, dtype=np.int64)} | arrays))
     (folder / "model.py").write_text(MODEL)
     return folder
+
+
+def in_a_process_of_its_own(arguments, **environment):
+    """Exit code of the command line in a forked process: negative where a signal ended it."""
+
+    def body():
+        os.environ.update(environment)
+        os._exit(cli(arguments))
+
+    process = multiprocessing.get_context("fork").Process(target=body)
+    process.start()
+    process.join(120)
+    return process.exitcode

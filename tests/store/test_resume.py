@@ -1,7 +1,6 @@
 """A run that was stopped at any moment goes on and ends as one that never was."""
 
 import json
-import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited, carry_out, cells_of, plan_of, same_rows, workspace
+from _helpers import Recorder, audited, carry_out, cells_of, in_a_process_of_its_own, plan_of, same_rows, workspace
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
@@ -210,19 +209,6 @@ def reference(work):
 @pytest.fixture(autouse=True)
 def _no_calls_yet(monkeypatch):
     monkeypatch.setenv("TEST_CALLS", "0")
-
-
-def in_a_process_of_its_own(arguments, **environment):
-    """Exit code of the command line in a forked process: negative where a signal ended it."""
-
-    def body():
-        os.environ.update(environment)
-        os._exit(cli(arguments))
-
-    process = multiprocessing.get_context("fork").Process(target=body)
-    process.start()
-    process.join(120)
-    return process.exitcode
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

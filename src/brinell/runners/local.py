@@ -33,18 +33,16 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         RequestError: the folder holds another run, or one that nobody asked to go on with.
         StoppedError: the disk is full.
     """
-    about = _about(plan)
     job = Job(
         LAYOUT,
         out,
         plan.request,
-        about=about,
-        kept={key: {} for key in KEPT},
-        same=lambda before: _cells(before) == _cells(about),
+        about=_about(plan),
         inputs="the data, the weights, the recommended budgets",
-        ignored=("batch_size", "device"),
         device=plan.device,
         command=command,
+        kept={key: {} for key in KEPT},
+        identity=_cells,
     )
     with carry_out(job, resume=resume) as manifest:
         folder = Run(out, manifest)

@@ -1,9 +1,10 @@
 """How a folder is filled, by the audit and by every study: begin or resume, part after part, finish."""
 
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,17 +29,17 @@ class Job:
     _: KW_ONLY
     about: dict[str, Any]
     """What the manifest says besides the request and where it ran."""
-    kept: Mapping[str, Any]
-    """Keys of the manifest that add up over resumes, with what they begin as."""
-    same: Callable[[Mapping[str, Any]], bool]
-    """Whether a manifest is that of the same work, so that its folder may be resumed."""
     inputs: str
     """What the work depends on besides its settings, for the line that says why a folder cannot be resumed."""
-    ignored: tuple[str, ...]
-    """Settings that change nothing in the rows: a run may be resumed with others."""
     device: torch.device
     command: str
     """The command line that repeats it."""
+    ignored: tuple[str, ...] = ("batch_size", "device")
+    """Settings that change nothing in the rows: a run may be resumed with others."""
+    kept: Mapping[str, Any] = field(default_factory=lambda: {"seconds": 0.0})
+    """Keys of the manifest that add up over resumes, with what they begin as."""
+    identity: Callable[[Mapping[str, Any]], Any] = operator.itemgetter("cell")
+    """What of a manifest must be equal for its folder to be resumed; by default the hash of all that the work depends on."""
 
 
 @contextmanager
@@ -57,7 +58,8 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
     layout, path = job.layout, job.path
     before = layout.begin(path, resume=resume)
     with layout.lock(path):
-        _check(job, before)
+        if before and job.identity(before) != job.identity(job.about):
+            refuse(layout, path, before["request"], job.request, job.ignored, job.inputs)
         manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
         write_text(path / layout.request, toml.dump(job.request, f"{layout.verb} {layout.request}"))
@@ -65,11 +67,6 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
         yield manifest
         manifest |= {"state": "finished", "finished": provenance.now()}
         layout.save(path, manifest)
-
-
-def _check(job: Job, before: Mapping[str, Any]) -> None:
-    if before and not job.same(before):
-        refuse(job.layout, job.path, before["request"], job.request, job.ignored, job.inputs)
 
 
 def refuse(

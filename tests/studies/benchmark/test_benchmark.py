@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -17,7 +16,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 import brinell
-from _helpers import Recorder
+from _helpers import COUNT, Recorder, in_a_process_of_its_own
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -73,13 +72,9 @@ class Out(Lift):
     def __call__(self, x, severity, rng, draw):
         return x + 1
 '''
-MODEL = '''
-import os
-import signal
-
-import torch
-from torch import nn
-
+MODEL = (
+    COUNT
+    + '''
 
 class Sum(nn.Module):
     """Class 1 where the mean is above a half; a third class is never near."""
@@ -89,12 +84,7 @@ class Sum(nn.Module):
         self.at = nn.Parameter(torch.tensor(0.5))
 
     def forward(self, x):
-        calls = int(os.environ.get("TEST_CALLS", 0)) + 1
-        os.environ["TEST_CALLS"] = str(calls)
-        if calls == int(os.environ.get("TEST_KILL_AT", 0)):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if calls == int(os.environ.get("TEST_INTERRUPT_AT", 0)):
-            raise KeyboardInterrupt
+        count()
         z = 20 * (x.flatten(1).mean(1) - self.at)
         return torch.stack([-z, z, 0 * z - 30], 1)
 
@@ -102,6 +92,7 @@ class Sum(nn.Module):
 def model():
     return Sum()
 '''
+)
 
 
 def logits(x):
@@ -414,17 +405,6 @@ def test_another_batch_size(work, made, tmp_path):
     same_set(made, tmp_path / "set")
 
 
-def in_a_process_of_its_own(arguments, **environment):
-    def body():
-        os.environ.update(environment)
-        os._exit(cli(arguments))
-
-    process = multiprocessing.get_context("fork").Process(target=body)
-    process.start()
-    process.join(120)
-    return process.exitcode
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("at", [2, 70])
 def test_sigkill(work, made, tmp_path, at):
@@ -560,7 +540,7 @@ def test_other_folders_are_left_alone(work, made, tmp_path, capsys):
     assert cli(words(work, tmp_path / "full")) == 2
     assert "is not empty" in capsys.readouterr().err
     assert cli(["benchmark", "--resume", "--out", str(tmp_path / "nothing")]) == 2
-    assert "there is no benchmark set in" in capsys.readouterr().err
+    assert "there is no run in" in capsys.readouterr().err
 
 
 def test_a_damaged_part(work, made, tmp_path, capsys):

@@ -12,33 +12,17 @@ from brinell.studies.benchmark.part import Part
 from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.records import LAYOUT, BenchmarkSet, Outcome
 
+IGNORED = ("batch_size", "device", "licence")
+"""Settings that change nothing in the rows."""
+
 
 def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> BenchmarkSet:
-    """Make the set in the folder `out`, or what is missing of it.
+    """Make the set in the folder `out`, or with `resume` what is missing of it.
 
-    Args:
-        plan: what to make.
-        out: the folder; with `resume` it may hold some of it.
-        progress: told what goes on.
-        command: the command line that repeats it.
-        resume: whether to go on with a folder that exists.
-
-    Raises:
-        RequestError: the folder holds another set, or one that nobody asked to go on with.
-        StoppedError: the disk is full.
+    Args and errors are those of `runners.local.run`.
     """
-    job = Job(
-        LAYOUT,
-        out,
-        plan.request,
-        about=_about(plan),
-        kept={"seconds": 0.0},
-        same=lambda before: bool(before["cell"] == plan.cell),
-        inputs="the data, the weights, the policy, a distortion",
-        ignored=("batch_size", "device", "licence"),
-        device=plan.device,
-        command=command,
-    )
+    inputs = "the data, the weights, the policy, a distortion"
+    job = Job(LAYOUT, out, plan.request, about=_about(plan), inputs=inputs, device=plan.device, command=command, ignored=IGNORED)
     with carry_out(job, resume=resume) as manifest:
         folder = BenchmarkSet(out, plan.parts, plan.form, manifest)
 

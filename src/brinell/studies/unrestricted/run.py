@@ -335,31 +335,12 @@ def _ended(trial: Trial, y: Tensor, n: int) -> dict[str, list[Any]]:
 
 
 def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> UnrestrictedRun:
-    """Carry out a plan in the folder `out`, or what is missing of it.
+    """Carry out a plan in the folder `out`, or with `resume` what is missing of it.
 
-    Args:
-        plan: what to do.
-        out: the folder; with `resume` it may hold some of it.
-        progress: told what goes on.
-        command: the command line that repeats it.
-        resume: whether to go on with a folder that exists.
-
-    Raises:
-        RequestError: the folder holds another attack, or one that nobody asked to go on with.
-        StoppedError: the disk is full.
+    Args and errors are those of `runners.local.run`.
     """
-    job = Job(
-        LAYOUT,
-        out,
-        plan.request,
-        about=_about(plan),
-        kept={"seconds": 0.0},
-        same=lambda before: bool(before["cell"] == plan.cell),
-        inputs="the data, the generator, the weights of a model",
-        ignored=("batch_size", "device"),
-        device=plan.device,
-        command=command,
-    )
+    inputs = "the data, the generator, the weights of a model"
+    job = Job(LAYOUT, out, plan.request, about=_about(plan), inputs=inputs, device=plan.device, command=command)
     with carry_out(job, resume=resume) as manifest:
         folder = UnrestrictedRun(out, manifest)
         missing = [number for number in range(plan.parts) if not folder.has_part(number)]
