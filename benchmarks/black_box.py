@@ -7,7 +7,7 @@ All get the same network, which answers nothing but scores, and the first test i
 shown to the network, the first check included; a hook on the module counts them too, and the two counts must agree. A rate is
 that over all samples, the median that of the queries with failures as infinity; each is the mean over the seeds, with the
 smallest and the largest in brackets. `over` is processor time of the whole attack over that inside the network. Attacks are named
-as on the command line, settings included (`square?steps=999`), so one of your own can stand beside them.
+as on the command line, settings included (`square?steps=999`), so one of your own can be compared with them.
 
 With --labels, HopSkipJump beside that of foolbox and of ART, where they are installed: the median over all samples of the
 distance of the closest misclassified input that was shown to the network within the budget, infinite where there was none. Theirs

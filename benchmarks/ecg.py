@@ -1,10 +1,10 @@
-"""A network over real heartbeats: what it reaches, and what breaks it.
+"""A network over real heartbeats: its accuracy, and what breaks it.
 
-    python benchmarks/ecg.py --study network     train it (where no weights are there) and say what it reaches on new patients
+    python benchmarks/ecg.py --study network     train it (where there are no weights) and print its accuracy on new patients
     python benchmarks/ecg.py --study free        RLAB on beats that it may distort without a limit, distortion by distortion
     python benchmarks/ecg.py --study curves      success within so many queries at an L2 cap, beside Square and random placement
 
-The network sees each beat with the rhythm that it stands in; what is attacked is the trace alone. Beats are those of the 18 test
+The network sees each beat with the intervals around it; only the trace is attacked. Beats are those of the 18 test
 patients, in turn, that the network gets right. A query is one beat shown to the network, the first check included. The cap of
 1 mV in L2 over the 187 values of a beat is a root mean square of 73 uV, less than the 0.1 mV of a small square on ECG paper.
 Weights are trained once and kept in --weights.

@@ -1,10 +1,10 @@
-"""RLAB on ImageNet photographs at 224 x 224 without a cap on the distance, and the memory that it takes.
+"""RLAB on ImageNet photographs at 224 x 224 without a limit on the distance, and the memory that it takes.
 
     python benchmarks/imagenet.py [--networks mcunet_144 ...] [--patches 8 32] [--photographs 8] [--queries 300]
     python benchmarks/imagenet.py --memory 1 [--photographs 8 32] [--networks mcunet_144] [--queries 40]
 
 Each line is a process of its own, on the first photographs that the network gets right; its peak is the largest resident set as
-the kernel counts it. Queries count as everywhere: one photograph shown to the network, the first look included, failures as
+the kernel counts it. Queries count as everywhere: one photograph shown to the network, the first check included, failures as
 infinity. L2 is the median over the fooled after clean-up. Seconds are the processor's. With --memory nothing can be fooled (the
 budget is next to nothing), so that every slot stays in use until the end, and a first line shows the same photographs once, in
 batches as large, and takes nothing else.

@@ -5,7 +5,7 @@ ends by itself. Its records must then equal those of the undisturbed run in ever
 twice. So must the stored adversarial inputs, byte for byte. Half-written files that stay behind are counted apart. A kill while
 the interpreter starts proves little, so the table also says how many kills found work in the folder (`with work
 done`), and how many of those found a stage half done (`mid-stage`), which is where regrouping could change a result. The batches
-are small so that a stage is many units: with one unit for all samples a resumed run could not group them differently.
+are small so that a stage has many shards: with one shard for all samples a resumed run could not group them differently.
 """
 
 import os
@@ -73,7 +73,7 @@ def killed_and_resumed(options, out: Path, seconds: float, rng: random.Random) -
             process.communicate()
             kills += 1
             with_work += any((out / "records").glob("*.parquet"))
-            mid_stage += any((out / "records").glob("unit-*.parquet"))
+            mid_stage += any((out / "records").glob("shard-*.parquet"))
             continue
         if process.returncode:
             raise SystemExit(f"resuming ended with {process.returncode}:\n{output}")
@@ -100,7 +100,7 @@ def compare(clean: Path, resumed: Path) -> list[str]:
 
 def is_leftover(path: Path) -> bool:
     """Whether a finished run should not hold this file."""
-    return path.is_file() and (path.name.startswith("unit-") or ".tmp" in path.name or path.suffix in (".tmp", ".part"))
+    return path.is_file() and (path.name.startswith("shard-") or ".tmp" in path.name or path.suffix in (".tmp", ".part"))
 
 
 def differing(rows: Records, others: Records) -> list[str]:

@@ -82,7 +82,7 @@ def default_audit(options) -> None:
     """The run of `make audit`, once to train and cache the model, then timed."""
     columns = ["run", "model", "s", "peak MiB", "repetitions"]
     told = measure.command(options, "repetitions")
-    table = measure.Table("The embedded default (`brinell audit`; targets: 60 s, 2048 MiB)", told, columns)
+    table = measure.Table("The embedded default (`brinell audit`; limits: 60 s, 2048 MiB)", told, columns)
     with tempfile.TemporaryDirectory(prefix="brinell-default-") as out:
         os.environ["BRINELL_CACHE"] = f"{out}/cache"
         first = run(audit("--out", f"{out}/first"), options.default_threads)

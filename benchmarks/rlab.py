@@ -4,17 +4,17 @@
 
     patch    patch size and overlap
     dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
-    agents   random, greedy, the prior, and what DQN, PPO and A2C learn by which reward
-    distortions  policies that learned on one distortion, used with another
+    agents   random, greedy, the prior, and agents trained by DQN, PPO and A2C with each reward
+    distortions  policies trained on one distortion, used with another
     map      the sensitivity map beside every single-patch distortion there is
     probes   beside the published loop, which probes every patch, one image at a time
     fill     how full the batches are that the network is shown
     free     each distortion alone without a limit on the distance
     equal    the same patches and distorted values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
     spend    the same, all queries spent: after a success each goes on within a smaller distance
-    reach    what a distortion on patches can do at all, found with gradients, beside what RLAB finds without
+    reach    what a distortion on patches can reach at all, searched with gradients, beside RLAB without
 
-All play on test images that the network gets right, by the greedy policy where nothing else is said. A query is one image
+All attack test images that the network gets right, with the greedy policy where nothing else is said. A query is one image
 shown to the network, the first check and clean-up included; an image that was not fooled counts as infinitely many for a
 median, and as the whole budget for a mean. L2 is the median over the fooled images, after clean-up unless said otherwise.
 Where there are several seeds, a figure is the mean over them with the smallest and the largest in brackets. Seconds are the

@@ -1,17 +1,16 @@
-"""Searches that probe what they consider before they act: what an agent that foretells it is measured against.
+"""Searches that probe what they consider before they act, to compare with an agent that predicts it.
 
 Two of them, the same loop with other settings. `published()` is the loop that the authors of arXiv 2310.18626 released: each
-step probes every patch and keeps the best two, judged by the probability dilution of the true class. `TreeSearch(depth=d)` looks
-at all sets of up to d moves, makes the first of the best set and looks again: the O(N**d) search whose cost look-ahead by a
+step probes every patch and keeps the best two, judged by the probability dilution of the true class. `TreeSearch(depth=d)` tries all sets of up to d moves, makes the first of the best set and tries again: the O(N**d) search whose cost look-ahead by a
 sensitivity map is said to avoid.
 
-Every probe is a query, and one that reaches the goal ends the search; nothing is ever taken away.
+Every probe is a query, and one that succeeds ends the search; nothing is ever taken away.
 
 Deviations from the release:
 - A patch gets one variant, made once, so that what was probed is what is applied; there masks are drawn anew for both.
-- Patches that bear something are not probed again; there noise is added to them once more.
+- Patches with a distortion are not probed again; there noise is added to them once more.
 - Distortions are scaled as a whole to the budget, as the agent's are; there is no budget there.
-- The search ends with the first probe that reaches the goal; there the best patches are applied first.
+- The search ends with the first probe that succeeds; there the best patches are applied first.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Any Gymnasium vector environment with a choice of actions, as slots in lockstep: one branch, one pick."""
+"""Any Gymnasium vector environment with a choice of actions, as slots in lockstep: one branch, one choice."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""RLAB on videos: how far it comes, and beside random placement and Square restricted to the same distortions' values.
+"""RLAB on videos: what it reaches, alone and beside random placement and Square restricted to the same distortions' values.
 
     python examples/train_video.py $BRINELL_SHARED/video/asl_gesture_clips.npz --out runs/gestures
     python examples/train_video.py $BRINELL_SHARED/video/davis_clips.npz --out runs/davis --hold-out 1 --mirror
