@@ -140,3 +140,16 @@ def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path, ac
     run = audited(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
     records = run.records()
     assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs
+
+
+def test_stages_have_names_for_people():
+    titles = [stage.title for stage in build_stages(("apgd-t?steps=30", "square?last=0.6", "apgd-ce?eot=20&when=masked"))]
+    assert titles == [
+        "APGD-T, 9 targets, 30 steps",
+        "Square, 5000 steps, if the stage before left ≤ 60 %",
+        "APGD-CE, 100 steps, if gradients are masked, EOT over 20 answers",
+    ]
+    same = [stage.title for stage in build_stages(("apgd-ce", "apgd-ce?steps=100"))]
+    assert same == ["APGD-CE, 100 steps (apgd-ce)", "APGD-CE, 100 steps (apgd-ce?steps=100)"], "never two alike"
+    for name in CASCADES:
+        assert len({stage.title for stage in build_stages((name,))}) == len(CASCADES[name])

@@ -57,7 +57,9 @@ class StageResult(Result):
     """One attack of the cascade: accuracy once it and all attacks before it have run, and what it cost."""
 
     attack: str
-    """Name of the stage."""
+    """Name of the stage: the attack with its exact settings."""
+    title: str
+    """Its name for people."""
     eps: float
     """The largest eps: that of `accuracy` and `drop`."""
     accuracy: float | None

@@ -246,6 +246,7 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
     done, counted = finished(cells), judging(cells)
     why = {s["stage"]: str(s["why"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
     before = np.repeat(np.where(cells.clean == RIGHT, RIGHT, cells.clean)[:, None], len(cells.eps), axis=1)
+    titles = {str(one["name"]): str(one.get("title", one["name"])) for one in manifest["stages"]}
     results = []
     for i, stage in enumerate(cells.stages):
         rows = (records.model == cells.model) & (records.attack == stage)
@@ -257,6 +258,7 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
         results.append(
             StageResult(
                 attack=stage,
+                title=titles[stage],
                 eps=float(cells.eps[-1]),
                 accuracy=accuracy,
                 drop=minus(accuracy, last),

@@ -42,7 +42,7 @@ def audit(
 def _show_result(result: Any, report: Path) -> None:
     for model in result.models:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
-        stages = ", ".join(stage.attack for stage in model.stages)
+        stages = "; ".join(stage.title for stage in model.stages)
         show(f"{model.model}: {model.n} samples, {model.distance}{aimed}, worst case over {stages}")
         show(f"  {'eps':>9}   accuracy   95 % interval   robust    weakest class")
         names = {one.class_: one.name for one in model.per_class}
@@ -78,6 +78,7 @@ def _show_plan(plan: Any, asked: Asked) -> int:
             PlannedCell(
                 model=model.name,
                 stage=stage.name,
+                title=stage.title,
                 forwards_at_most=forwards,
                 backwards_at_most=backwards,
                 skipped=model.skipped.get(stage.name),
@@ -92,5 +93,5 @@ def _show_cells(answer: Any) -> None:
     show(f"{answer.data}: {answer.n} of {answer.total} samples, {answer.norm}, eps {', '.join(answer.eps)}")
     for cell in answer.cells:
         cost = f"at most {cell.forwards_at_most:,} forwards and {cell.backwards_at_most:,} backwards"
-        show(f"  {cell.model}  {cell.stage}  " + (f"skipped: {cell.skipped}" if cell.skipped else cost))
+        show(f"  {cell.model}  {cell.title}  " + (f"skipped: {cell.skipped}" if cell.skipped else cost))
     show("nothing was computed; leave out --dry-run to run it")

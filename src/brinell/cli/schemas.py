@@ -25,7 +25,9 @@ class PlannedCell(Answer):
     model: str
     """Name of the model."""
     stage: str
-    """Name of the attack."""
+    """The attack with its exact settings, as it was asked for."""
+    title: str
+    """Its name for people."""
     forwards_at_most: int
     """Forward evaluations if every budget is fought to the end on every sample."""
     backwards_at_most: int

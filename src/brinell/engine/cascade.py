@@ -1,6 +1,6 @@
 """Stages: attacks with their settings, and the orders in which they run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,17 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "fab-t": ("fab", {"targets": 9}),
 }
 """Names that the field uses for one attack with certain settings."""
+
+SPELLED = {
+    "bandits": "Bandits",
+    "hop-skip-jump": "HopSkipJump",
+    "simba": "SimBA",
+    "sparse-rs": "Sparse-RS",
+    "square": "Square",
+}
+"""Attacks whose names are not written in capitals."""
+COUNTED = {"targets": 1, "steps": 1, "restarts": 2}
+"""Settings that a title counts, from which number on."""
 
 CASCADES: dict[str, tuple[str, ...]] = {
     "fast": (
@@ -102,6 +113,9 @@ class Stage:
     eot: int = 1
     """Looks at each input by whose mean the model is judged, and its gradient taken, because it draws random numbers."""
 
+    title: str = ""
+    """A short name for people, such as "APGD-T, 9 targets, 30 steps"; no two stages of a run share one."""
+
     def settings(self) -> dict[str, Any]:
         """All settings of the attack, defaults included, and what the files hold that they name."""
         return plugins.written(self.attack)
@@ -120,7 +134,10 @@ def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"attack {name} is named twice: a stage runs once; change its settings or leave one out")
-    return stages
+    titles = [stage.title for stage in stages]
+    return tuple(
+        stage if titles.count(stage.title) == 1 else replace(stage, title=f"{stage.title} ({stage.name})") for stage in stages
+    )
 
 
 def _build(spec: str) -> Stage:
@@ -140,7 +157,31 @@ def _build(spec: str) -> Stage:
     if plugin not in known and "." not in plugin and "/" not in plugin:
         near = plugins.nearest(name, [*known, *PRESETS])
         raise RequestError(f"there is no attack {name!r}{near}; `brinell plugins` lists them")
-    return Stage(spec, plugin, plugins.build("attack", plugin, preset | options), turn, eot)
+    attack = plugins.build("attack", plugin, preset | options)
+    return Stage(spec, plugin, attack, turn, eot, _title(name, attack, options, turn, eot))
+
+
+def _title(name: str, attack: Attack, options: dict[str, str], turn: Turn, eot: int) -> str:
+    """What people call the attack, how often it does what, settings that were chosen, and the samples it is kept to."""
+    short = name in PRESETS or (len(name) <= 4 and name.isalpha())
+    parts = [SPELLED.get(name) or (name.upper() if short else name.rpartition(":")[2])]
+    for field, least in COUNTED.items():
+        if isinstance(count := getattr(attack, field, None), int) and count >= least:
+            parts.append(f"{count} {field if count != 1 else field[:-1]}")
+    for key, value in options.items():
+        if key == "loss":
+            parts.append(f"{value} loss")
+        elif key not in COUNTED:
+            words = key.replace("_", " ")
+            parts.append({"true": words, "false": f"no {words}"}.get(value, f"{words} {value}"))
+    if turn.within is not None:
+        parts.append(f"if ≤ {100 * turn.within:g} % of the margin is left")
+    if turn.last is not None:
+        parts.append(f"if the stage before left ≤ {100 * turn.last:g} %")
+    if turn.share < 1:
+        parts.append(f"on {100 * turn.share:g} % of the samples")
+    told = {"on every sample": turn.alone, "if gradients are masked": turn.masked, f"EOT over {eot} answers": eot > 1}
+    return ", ".join(parts + [text for text, said in told.items() if said])
 
 
 def _share(spec: str, name: str, options: dict[str, str]) -> float | None:

@@ -322,7 +322,7 @@ class ModelAudit:
         known = self._known(shards)
         setting, spared = self._setting(stage), self._spared(stage, state)
         queue = deque(np.flatnonzero(state.correct & ~spared & (broken > 0)).tolist())
-        self.progress.stage(self.source.name, stage.name, len(queue), self._worst_case(stage, len(queue)))
+        self.progress.stage(self.source.name, stage.title or stage.name, len(queue), self._worst_case(stage, len(queue)))
         while queue:
             at = np.array([queue.popleft() for _ in range(min(plan.group_size, len(queue)))])
             level = broken[at] - 1

@@ -130,7 +130,7 @@ def quantised_notes(models: Sequence[ModelResult]) -> list[str]:
 def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
     """What must be read before the figures: (level, text), the gravest first."""
     found = []
-    going = [f"{m.model}: {', '.join(names)}" for m in result.models if (names := _going(m))]
+    going = [f"{m.model}: {'; '.join(names)}" for m in result.models if (names := _going(m))]
     if run.manifest["state"] != "finished" or going:
         left = f" ({'; '.join(going)})" if going else ""
         found.append(
@@ -143,7 +143,7 @@ def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
     found += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in others]
     found += [("note", text) for text in _own_budgets(run)]
     for m in result.models:
-        found += [("note", f"{m.model}: {s.attack} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
+        found += [("note", f"{m.model}: {s.title} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
     return found + [("note", text) for text in _small_classes(result)]
 
 
@@ -182,7 +182,7 @@ def probes(run: Run, models: Sequence[ModelResult]) -> str:
 
 def _going(model: ModelResult) -> list[str]:
     """Stages that have work left."""
-    return [s.attack for s in model.stages if not s.finished and not s.skipped]
+    return [s.title for s in model.stages if not s.finished and not s.skipped]
 
 
 def _missing(model: ModelResult) -> list[str]:

@@ -52,6 +52,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "models": result.models,
         "many": shows > 1,
         "title": _title(run, result),
+        "stage": titles(run),
         "statements": [
             (m, {"robust": words.what_is_robust(m), "breaks": words.where_it_breaks(m), "classes": words.which_classes(m)})
             for m in result.models
@@ -75,6 +76,11 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "success_figures": success_figures(result),
         "galleries": [(m.model, gallery(run, records, m.model, models=shows)) for m in result.models],
     }
+
+
+def titles(run: Run) -> dict[str, str]:
+    """The names for people of the run's stages, by their exact names."""
+    return {str(one["name"]): str(one.get("title", one["name"])) for one in run.manifest["stages"]}
 
 
 def heat(rate: Rate) -> str:
@@ -158,9 +164,10 @@ def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple
             sample = queries_to_success(records, cells, stage)
             bars = histogram_of_counts(sample.values) if active else None
             if bars is not None:
-                title = f"{m.model}, {stage}: queries to success of {len(sample.values)} samples"
+                name = titles(run)[stage]
+                title = f"{m.model}, {name}: queries to success of {len(sample.values)} samples"
                 picture = figures.histogram(bars, title=title, label="queries to first success", style=i)
-                found.append((f"{m.model} · {stage}" if len(result.models) > 1 else stage, picture))
+                found.append((f"{m.model} · {name}" if len(result.models) > 1 else name, picture))
     return found
 
 

@@ -16,7 +16,7 @@ def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[st
         "per_class.csv": csv_text(("model", "class", "name", "eps", "eps_text", *_RATE, "drop"), _per_class(result)),
         "total_drop.csv": csv_text(("model", "class", "name", "n", "clean", "total_drop"), _totals(result)),
         "stages.csv": csv_text(
-            ("model", "attack", "eps", "accuracy", "low", "high", "k", "n", "newly_broken", "forwards", "backwards")
+            ("model", "attack", "title", "eps", "accuracy", "low", "high", "k", "n", "newly_broken", "forwards", "backwards")
             + ("judge_forwards", "seconds", "finished", "skipped"),
             _stages(result),
         ),
@@ -74,9 +74,9 @@ def _stages(result: AuditResult) -> Iterable[Sequence[object]]:
         for s in m.stages:
             cost = (s.forwards, s.backwards, s.judge_forwards, s.seconds, s.finished, s.skipped)
             if not s.curve:
-                yield (m.model, s.attack, s.eps, None, None, None, None, None, None, *cost)
+                yield (m.model, s.attack, s.title, s.eps, None, None, None, None, None, None, *cost)
             for rate, broken in zip(s.curve, s.broken, strict=False):
-                yield (m.model, s.attack, rate.eps, rate.value, rate.low, rate.high, rate.k, rate.n, broken, *cost)
+                yield (m.model, s.attack, s.title, rate.eps, rate.value, rate.low, rate.high, rate.k, rate.n, broken, *cost)
 
 
 def _distributions(result: AuditResult) -> Iterable[Sequence[object]]:

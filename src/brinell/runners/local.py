@@ -70,6 +70,7 @@ def _about(plan: Plan) -> dict[str, Any]:
     stages = [
         {
             "name": stage.name,
+            "title": stage.title or stage.name,
             "attack": stage.plugin,
             "settings": stage.settings(),
             "turn": asdict(stage.turn),
