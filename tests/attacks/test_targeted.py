@@ -85,7 +85,7 @@ def test_the_strongest_input_of_a_robust_sample_is_kept():
     problem = linear_problem("vector", "l2", n=4)
     batch, eps = problem.batch, 0.5 * problem.margin
     threat = Threat(distance=distance("l2"), eps=eps, domain=problem.model.domain)
-    ledger = Ledger(problem.model, batch, threat, access=Access.SCORES)
+    ledger = Ledger(problem.model, batch, threat, access=Access.SCORES, strongest=True)
     oracle = ledger.oracle()
     way = problem.model.weight[1] - problem.model.weight[0]
     way = way / way.norm() * torch.where(batch.y == 0, 1.0, -1.0)[:, None]

@@ -40,8 +40,11 @@ class Criterion(Protocol):
             x: (n, *shape) the inputs that were answered.
         """
 
-    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
-        """(n,) bool: which margins make a success; one that float32 rounding may account for does not."""
+    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
+        """(n,) bool: which margins (n,) make a success; one that float32 rounding may account for does not.
+
+        `largest` (n,) is the largest absolute logit of each answer.
+        """
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): a loss of `core.losses` turned so that raising it leads to adversarial inputs."""
@@ -70,9 +73,9 @@ class Misclassified:
         """(n,): the best other logit minus the true one."""
         return losses.margin(logits, y)
 
-    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
         """(n,) bool: which margins are larger than rounding may make them."""
-        return margin > ROUNDING * logits.abs().amax(1)
+        return margin > ROUNDING * largest
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class, which rises."""
@@ -102,9 +105,9 @@ class Targeted:
         """(n,): the logit of the target class minus the best other one."""
         return -losses.margin(logits, self.classes)
 
-    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
         """(n,) bool: which margins are larger than rounding may make them."""
-        return margin > ROUNDING * logits.abs().amax(1)
+        return margin > ROUNDING * largest
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): minus the loss of the target class, which rises as that class becomes likely."""
@@ -162,9 +165,9 @@ class Probability:
         assert self.true_below is not None
         return torch.minimum(losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y))
 
-    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
         """(n,) bool: which margins are larger than rounding may make them."""
-        return margin > ROUNDING * logits.abs().amax(1)
+        return margin > ROUNDING * largest
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class, or minus that of the wrong class which is to be seen."""
@@ -213,7 +216,7 @@ class Undetected:
         lead, rounding = losses.margin(logits, y), ROUNDING * logits.detach().abs().amax(1)
         return torch.where(lead > rounding, self.threshold - self.suspicion(x), lead - 2 * rounding - TINY)
 
-    def met(self, margin: Tensor, logits: Tensor) -> Tensor:
+    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
         """(n,) bool: a score of exactly the threshold raises no alarm."""
         return margin >= 0
 

@@ -64,6 +64,7 @@ class Ledger:
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
         eot: evaluations by whose mean a question is answered, for a model that draws random numbers.
         precision: that of `gradient` away from the boundary; bf16 needs a model that torch's autocast reaches.
+        strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what improves.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
 
@@ -79,6 +80,7 @@ class Ledger:
         minimal: bool = False,
         eot: int = 1,
         precision: Precision = "float32",
+        strongest: bool = False,
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
         n, device = len(batch), batch.x.device
@@ -99,6 +101,7 @@ class Ledger:
         self._climb = self._looks if precision == "float32" else EOT(model, eot, batch_size, precision)
         self._price = question_cost(eot, precision)
         self._view: _View | None = None
+        self._keeps_strongest = strongest
         self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): forward evaluations spent on each sample."""
         self.backwards = torch.zeros(n, dtype=torch.int64, device=device)
@@ -111,7 +114,8 @@ class Ledger:
         """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
         An answer in bf16 stands here only where it was so far below zero that nobody asked again."""
         self.strongest = batch.x
-        """(n, *shape): the input within eps of the largest margin, kept while no success is; the clean one before the first."""
+        """(n, *shape): of samples without a success, the input within eps of the largest margin, where `strongest` asks for it;
+        the clean one before the first query."""
         self.closest = batch.x
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
         self.answer = torch.zeros(n, model.classes, device=device)
@@ -299,7 +303,7 @@ class Ledger:
         legal = size <= view.limit[part]
         margin = self._margin(view, part, x, logits) if margin is None else margin
         largest = logits.abs().amax(1)  # NaN and infinity come through
-        success = legal & view.criterion.met(margin, logits)
+        success = legal & view.criterion.met(margin, largest)
         finite, all_legal, any_success = torch.stack([(largest < torch.inf).all(), legal.all(), success.any()]).tolist()
         if not finite:
             raise ModelError(
@@ -310,7 +314,8 @@ class Ledger:
             raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")
         spent = self._count(view, part, backwards, again)
         seen = margin if all_legal else torch.where(legal, margin, -torch.inf)
-        self._strengthen(ids, x, seen)
+        if self._keeps_strongest:
+            self._strengthen(view, ids, x, seen)
         if view.repeats:
             self.best_margin.scatter_reduce_(0, ids, seen, "amax")
         else:
@@ -323,15 +328,16 @@ class Ledger:
         with torch.no_grad():
             return view.criterion.select(part).margin(logits, view.y[part], x)
 
-    def _strengthen(self, ids: Tensor, x: Tensor, margin: Tensor) -> None:
+    def _strengthen(self, view: _View, ids: Tensor, x: Tensor, margin: Tensor) -> None:
         """Remember the input of the largest margin of each sample without a success; before `best_margin` is brought up."""
         rows = ((margin > self.best_margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]
         if not len(rows):
             return
         if self.strongest is self._batch.x:
             self.strongest = self._batch.x.clone()
-        rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
-        rows = rows[_occurrence(ids[rows]) == 0]
+        if view.repeats:
+            rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
+            rows = rows[_occurrence(ids[rows]) == 0]
         self.strongest[ids[rows]] = x[rows]
 
     def _count(self, view: _View, part: slice, backwards: int, again: Tensor | None) -> Tensor:

@@ -147,7 +147,7 @@ def search(
 
 def errs(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
     """(n,) bool: whether the answers to inputs `x` meet the criterion."""
-    return criterion.met(criterion.margin(logits, y, x), logits)
+    return criterion.met(criterion.margin(logits, y, x), logits.abs().amax(1))
 
 
 def sees(logits: Tensor, y: Tensor, sure: float = 0.0) -> Tensor:
