@@ -7,6 +7,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TOOLS_READY := $(VENV)/.ready-tools
 BENCH_VENV := .venv-bench
 BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_READY := $(BENCH_VENV)/.ready
@@ -19,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test check docs format bench server clean distclean environment
+.PHONY: help audit test check docs format bench server smoke environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,10 +28,10 @@ help: ## List the targets
 audit: $(READY) ## Audit the built-in model on real handwritten digits and write a report
 	$(ONE_THREAD) $(BIN)/brinell audit
 
-test: $(READY) ## Run the tests
+test: $(TOOLS_READY) ## Run the tests
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-check: $(READY) ## Formatting, lint, strict types, import contracts, spelling, generated docs
+check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, generated docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -38,19 +39,22 @@ check: $(READY) ## Formatting, lint, strict types, import contracts, spelling, g
 	$(BIN)/codespell
 	$(BIN)/python scripts/generate_docs.py --check
 
-docs: $(READY) ## Write the generated parts of the documentation anew
+docs: $(TOOLS_READY) ## Write the generated parts of the documentation anew
 	$(BIN)/python scripts/generate_docs.py
 
-format: $(READY) ## Format the code and mend what the linter can mend
+format: $(TOOLS_READY) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BENCH_READY) ## Compare with bare passes, separate runs and other libraries (ARGS="--only passes", see benchmarks/run.py)
+bench: $(BENCH_READY) $(SERVER_READY) ## Compare with bare passes, separate runs and other libraries (ARGS="--only passes", see benchmarks/run.py)
 	$(BENCH_BIN)/python benchmarks/run.py $(ARGS)
 
 server: $(SERVER_READY) ## Make the environment of the inference server that a test and a benchmark start
 
-environment: $(READY) ## Make the environment alone
+smoke: ## Build the wheel and try it in an environment of its own that holds only what it needs
+	PYTHON=$(PYTHON) $(ONE_THREAD) scripts/check_wheel.sh
+
+environment: $(TOOLS_READY) ## Make the environment of the tests and checks alone
 
 clean: ## Remove caches and build products
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
@@ -59,29 +63,38 @@ clean: ## Remove caches and build products
 distclean: clean ## Remove the environments too
 	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV)
 
-# hatchling comes first and builds without isolation, so that the build itself uses the versions of constraints.txt.
+# One pip for all, whichever came with the interpreter. Only wheels are taken, so that a missing one shows; what builds the
+# exceptions and ourselves comes in the versions of constraints.txt, too, and does not stay in the environment.
 define make-environment
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Brinell needs Python 3.11 or newer; name one with PYTHON=...")'
 	$(PYTHON) -m venv $(1)
-	$(1)/bin/python -m pip install --quiet --constraint constraints.txt hatchling editables
+	$(1)/bin/python -m pip install --quiet --constraint constraints.txt --only-binary :all: pip
 endef
+INSTALL := -m pip install --quiet --only-binary :all:
+OURS := --constraint constraints.txt --build-constraint constraints.txt
 
+# What `brinell audit` needs, and nothing else.
 $(READY): pyproject.toml constraints.txt
 	$(call make-environment,$(VENV))
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/python $(INSTALL) $(OURS) --editable .
+	touch $@
+
+# The rest, for tests and checks. jsonpath-rw, which mlcroissant needs, exists as source only: setuptools and wheel build it.
+$(TOOLS_READY): $(READY)
+	$(BIN)/python $(INSTALL) $(OURS) --no-binary jsonpath-rw --editable '.[dev]'
 	touch $@
 
 # torchattacks pins old versions of requests and its kin that break the rest; it runs well without them.
 $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(call make-environment,$(BENCH_VENV))
-	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[all]' onnxscript
-	$(BENCH_BIN)/python -m pip install --quiet --constraint constraints.txt --constraint benchmarks/constraints.txt \
+	$(BENCH_BIN)/python $(INSTALL) $(OURS) --editable '.[all]' onnxscript
+	$(BENCH_BIN)/python $(INSTALL) --constraint constraints.txt --constraint benchmarks/constraints.txt \
 		foolbox adversarial-robustness-toolbox stable-baselines3
-	$(BENCH_BIN)/python -m pip install --quiet --constraint benchmarks/constraints.txt --no-deps torchattacks
+	$(BENCH_BIN)/python $(INSTALL) --constraint benchmarks/constraints.txt --no-deps torchattacks
 	touch $@
 
-# It shares nothing with ours: it pins a web framework of its own.
+# It shares nothing with ours but pip: it pins a web framework of its own.
 $(SERVER_READY): benchmarks/server-constraints.txt
-	$(PYTHON) -m venv $(SERVER_VENV)
-	$(SERVER_VENV)/bin/python -m pip install --quiet --constraint benchmarks/server-constraints.txt mlserver
+	$(call make-environment,$(SERVER_VENV))
+	$(SERVER_VENV)/bin/python $(INSTALL) --constraint benchmarks/server-constraints.txt mlserver
 	touch $@

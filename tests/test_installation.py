@@ -1,0 +1,63 @@
+"""What is installed: little for an audit, known versions for everything, and nothing that only one machine can reach."""
+
+import re
+import tomllib
+from importlib.metadata import requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+LIMIT = 60
+"""Packages in the environment of `make audit`."""
+
+
+def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
+    """The packages that this one needs on this machine, their needs included, and itself."""
+    found: dict[str, set[str]] = {}
+    waiting = [(name, extras)]
+    while waiting:
+        name, extras = waiting.pop()
+        key = canonicalize_name(name)
+        if key in found and extras <= found[key]:
+            continue
+        found.setdefault(key, set()).update(extras)
+        for requirement in map(Requirement, requires(name) or ()):
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+                waiting.append((requirement.name, frozenset(requirement.extras)))
+    return set(found)
+
+
+def pinned(file: Path) -> set[str]:
+    """The names of a file of constraints."""
+    return {canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", file.read_text(encoding="utf-8"), re.MULTILINE)}
+
+
+def test_an_audit_needs_few_packages() -> None:
+    packages = needed("brinell") | {"pip"}
+    assert {"torch", "scikit-learn", "scipy"} < packages
+    assert len(packages) <= LIMIT, sorted(packages)
+
+
+def test_every_package_has_a_known_version(root: Path) -> None:
+    packages = needed("brinell", frozenset({"dev"})) - {"brinell"}
+    assert {"pytest", "gymnasium", "jsonpath-rw"} < packages
+    assert not packages - pinned(root / "constraints.txt")
+
+
+def test_what_builds_has_a_known_version(root: Path) -> None:
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    builders = {canonicalize_name(Requirement(line).name) for line in settings["build-system"]["requires"]}
+    assert builders | {"editables", "setuptools", "wheel", "pip"} <= pinned(root / "constraints.txt")
+
+
+def test_constraints_of_the_server_are_exact_and_name_no_address(root: Path) -> None:
+    comment, *lines = (root / "benchmarks" / "server-constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert comment.startswith("# ")
+    assert not [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)]
+
+
+def test_all_is_every_extra_that_is_not_for_developers(root: Path) -> None:
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    (everything,) = map(Requirement, extras["all"])
+    assert everything.extras == extras.keys() - {"all", "dev"}
