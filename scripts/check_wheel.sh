@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Build the wheel, install it alone in a fresh environment and use it there: what is missing from it, or from the dependencies that
+# it names, shows here and not at somebody's first try. Another interpreter: PYTHON=python3.13 scripts/check_wheel.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source=$PWD/src
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+"${PYTHON:-python3}" -m venv "$work/venv"
+python=$work/venv/bin/python
+install=("$python" -m pip install --quiet --only-binary :all: --constraint constraints.txt)
+"${install[@]}" pip
+"$python" -m pip wheel --quiet --no-deps --build-constraint constraints.txt --wheel-dir "$work" .
+"${install[@]}" "$work"/brinell-*.whl
+"$python" -m pip check
+echo "$("$python" -m pip list --format freeze | wc -l) packages"
+
+# Away from the sources, so that nothing is imported from them.
+cd "$work"
+unset PYTHONPATH
+export BRINELL_CACHE=$work/cache PATH=$work/venv/bin:$PATH
+installed=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+files() { (cd "$1" && find brinell -type f -not -path '*/__pycache__/*' | sort); }
+diff <(files "$source") <(files "$installed") || { echo "the wheel lacks files (<) or has others (>)"; exit 1; }
+
+brinell --version
+brinell plugins
+brinell audit --samples 20 --eps 0,0.1 --attack fgsm --out run
+test -s run/report.html
