@@ -43,7 +43,7 @@ class Restricted:
         self.radius = threat.eps.clone()
         self.grid: PatchGrid = attack.grid(threat.domain)
         self.variants = attack.variants(threat.domain)
-        self.state = Assignment(self.grid, DistortionCache(batch.x, threat.domain, self.variants, rng.fold("cache")))
+        self.state = Assignment(self.grid, DistortionCache(batch.x, threat.domain, self.variants, rng.fold("bank")))
         # One generator for each clip, so that clips do not depend on their company.
         self.chance = [torch.Generator().manual_seed(int(key) & (2**62 - 1)) for key in rng.fold("control").keys]
         self.squares = torch.zeros(len(batch), len(self.grid))

@@ -57,7 +57,7 @@ def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
     ("text", "options", "words"),
     [
         ("a,b,label\n1,x,N\n", {}, "holds 'x' in column b, among the values"),
-        ("a,b\n1,1\n", {}, "no column called label or class or model or y: name the label's by label="),
+        ("a,b\n1,1\n", {}, "no column called label or class or target or y: name the label's by label="),
         ("a,b,y\n1,1,1\n", {"label": "z"}, "no column 'z'"),
         ("a,a,y\n1,1,1\n", {}, "two columns of one name .'a'."),
         ("1,1,1\n1,1\n", {}, "cannot be read as a table: .*Expected 3 columns, got 2"),

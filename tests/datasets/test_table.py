@@ -136,7 +136,7 @@ def test_a_column_of_one_value_does_not_change(tmp_path):
         (TEXT.replace("60,", "inf,"), {}, "column age of .* holds NaN or infinity"),
         (TEXT.replace("true,7,yes", "true,7,"), {}, "column answer of .* has no value in row 1"),
         (TEXT, {"label": "verdict"}, "has no column 'verdict'; it has age, job"),
-        (TEXT, {"label": ""}, "has no column label or model or class or y"),
+        (TEXT, {"label": ""}, "has no column label or target or class or y"),
         (TEXT, {"fixed": ("agee",)}, "has no column 'agee', which fixed= names"),
         (TEXT, {"drop": ("answers",)}, "has no column 'answers', which drop= names"),
         (TEXT, {"bounds": ("age:0",)}, "bounds=age:0: write COLUMN:LOW:HIGH"),

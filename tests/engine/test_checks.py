@@ -50,7 +50,7 @@ def digits():
 
 
 def oracle_of(function, x, *, classes=2):
-    """A oracle, its ledger, the batch, and logits and gradients of the margin, all inputs of class 0."""
+    """An oracle, its ledger, the batch, and logits and gradients of the margin, all inputs of class 0."""
     model = Recorder(function, VECTOR, classes)
     batch = batch_of(x, [0] * len(x))
     ledger = Ledger(model, batch, Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=VECTOR))

@@ -1,7 +1,7 @@
 """`ecg-csv:FILE`: a table of heartbeats, one in each row.
 
 Without a header, or with column numbers for one, the last column holds the label, as in the widely used tables made of MIT-BIH
-and PTB (187 values at 125 Hz between 0 and 1, then 0 to 4). With names, the label's column is called label, class, model or y,
+and PTB (187 values at 125 Hz between 0 and 1, then 0 to 4). With names, the label's column is called label, class, target or y,
 unless label= names another; all other columns are values, in their order, but those of groups= and leave=. Labels are whole
 numbers, or names. Such tables are often sorted by class: classes (or groups) take turns, so that the first samples hold them all.
 """
@@ -25,7 +25,7 @@ from brinell.datasets._files import existing_file, unread
 
 __all__ = ["EcgCsv"]
 
-LABELS = ("label", "class", "model", "y")
+LABELS = ("label", "class", "target", "y")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class EcgCsv:
     path: str = ""
     """The file."""
     label: str = ""
-    """Column of the label; by default label, class, model or y, and without a header the last one."""
+    """Column of the label; by default label, class, target or y, and without a header the last one."""
     groups: str = ""
     """Column that says whose each beat is, such as the patient's; groups take turns in place of classes."""
     leave: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ from brinell.datasets._files import existing_file, unread
 
 __all__ = ["Table"]
 
-LABELS = ("label", "model", "class", "y")
+LABELS = ("label", "target", "class", "y")
 SPEC = "table:FILE?label=COLUMN"
 NAMED = 8
 """How many columns a note names at most."""
@@ -39,7 +39,7 @@ class Table:
     path: str = ""
     """The file: .csv, .tsv or .parquet, the names of the columns in the first line of text."""
     label: str = ""
-    """Column of the classes; by default label, model, class or y."""
+    """Column of the classes; by default label, target, class or y."""
     classes: tuple[str, ...] = ()
     """Classes in the order in which the model answers, joined by +; by default those of the file, sorted."""
     drop: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Feature squeezing: does the answer change when the input is squeezed?
 
 Xu, Evans & Qi 2018, Feature squeezing: detecting adversarial examples in deep neural networks (NDSS), sections 3 and 5: the
-largest L1 distance between the probabilities for the input and for its squeezed forms, fewer bits per value and a median distortion.
+largest L1 distance between the probabilities for the input and for its squeezed forms, fewer bits per value and a median filter.
 
 Deviations: the fewest bits that cost at most one point of accuracy on the clean inputs are found here (the paper gives 1 for
 MNIST and 5 for CIFAR-10); non-local means is left out; the median takes the upper left of a 2 x 2 window as in the paper, and an
@@ -29,12 +29,12 @@ CHUNK = 256
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSqueezing:
-    """Largest change of the probabilities when the input loses bits or goes through a median distortion."""
+    """Largest change of the probabilities when the input loses bits or goes through a median filter."""
 
     bits: int = 0
     """Bits per value after squeezing, 1 to 7; 0 takes the fewest that cost at most one point of clean accuracy."""
     window: int = 2
-    """Side of the median distortion; 1 for none."""
+    """Side of the median filter; 1 for none."""
 
     access: ClassVar[Access] = Access.SCORES
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
