@@ -50,7 +50,7 @@ BAD = {
         {"data": "outside.npz"},
         "values from 1.4 to 1.4, outside the bounds 0 to 1: give bounds",
     ),
-    "NaN inputs": ({"data": "nan.npz"}, "holds NaN or infinity: mend or drop"),
+    "NaN inputs": ({"data": "nan.npz"}, "holds NaN or infinity: correct or drop"),
     "negative labels": ({"data": "negative.npz"}, "labels are counted from 0"),
     "fewer labels than inputs": ({"data": "short.npz"}, "3 labels for 6 inputs"),
     "pickled arrays": ({"data": "pickled.npz"}, "Python objects .a pickle., which are never loaded"),

@@ -54,7 +54,7 @@ def test_channels_of_a_signal():
     assert stored.tolist() == [[[0.0, 2.0, -2.0], [1.25] * 3]] and x[0, 0, 1] == pytest.approx(1.6), (
         "what is fixed is not rounded"
     )
-    assert Domain.of_facts(json.loads(json.dumps(TRACE.facts()))) == TRACE
+    assert Domain.from_json(json.loads(json.dumps(TRACE.to_json()))) == TRACE
     # No change is as large as the width of a channel that cannot change.
     assert extent(distance("linf"), TRACE) == 10 and extent(distance("l2"), TRACE) == pytest.approx(10 * 3**0.5)
 
@@ -83,7 +83,7 @@ def test_a_domain_comes_back_from_json(width, data):
     )
     domain = Domain(kind="vector", shape=(width,), low=(-1.0,) * width, high=2.0, columns=columns)
     for one in (domain, domain.free, Domain(kind="image", shape=(3, 2, 2), levels=256)):
-        assert Domain.of_facts(json.loads(json.dumps(one.facts()))) == one
+        assert Domain.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
 @pytest.mark.parametrize(

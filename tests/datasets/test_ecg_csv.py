@@ -42,7 +42,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
 def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
     text = "a,b,label\n0.1,0.2,N\n0.3,,V\nnan,1,V\n1,1,V\n"
     with pytest.raises(
-        RequestError, match=r"no value in column b of line 3: mend .* missing=skip \(2 rows have such\)"
+        RequestError, match=r"no value in column b of line 3: correct .* missing=skip \(2 rows have such\)"
     ) as caught:
         opened(tmp_path, text)
     assert "\n" not in str(caught.value)

@@ -29,7 +29,7 @@ def written(path, layers, state=None, *, domain=VECTOR, scale=1.0, **head):
     network = embedding.build(layers)
     embedding.initial(network, torch.Generator().manual_seed(3))
     state = network.state_dict() if state is None else state
-    facts = {"format": 1, "kind": "embedding", "layers": layers, "domain": domain.facts(), "scale": scale} | head
+    facts = {"format": 1, "kind": "embedding", "layers": layers, "domain": domain.to_json(), "scale": scale} | head
     save_file(state or {"none": torch.zeros(1)}, path, {"brinell": json.dumps(facts)})
     return Embedding(path=str(path))
 
@@ -182,7 +182,7 @@ def test_bad_files_are_named(tmp_path, norm, what):
     written(
         tmp_path / "nan.safetensors", [["linear", 2, 2]], {name: one + float("nan") for name, one in state.items()}, domain=domain
     )
-    facts = {"format": 1, "kind": "embedding", "layers": [["exec", "1"]], "domain": domain.facts(), "scale": 1.0}
+    facts = {"format": 1, "kind": "embedding", "layers": [["exec", "1"]], "domain": domain.to_json(), "scale": 1.0}
     save_file(state, tmp_path / "odd.safetensors", {"brinell": json.dumps(facts)})
     written(tmp_path / "misfit.safetensors", [["linear", 2, 3]], state, domain=domain)
     assert good.embed(torch.zeros(1, 6)).shape == (1, 2)

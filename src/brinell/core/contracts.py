@@ -16,7 +16,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 
 Family = Literal["minimal", "budgeted"]
-"""minimal: one run finds how close the nearest adversarial input is. budgeted: a run looks within one budget."""
+"""minimal: one run finds how close the nearest adversarial input is. budgeted: a run searches within one budget."""
 
 
 class Extras(NamedTuple):
@@ -27,12 +27,12 @@ class Extras(NamedTuple):
     arrays: Mapping[str, Tensor] = {}
     """By name, one row for each sample of the batch, those included that stood."""
     legend: Mapping[str, Any] = {}
-    """What the numbers in these arrays stand for, as JSON; the same for every batch of a run."""
+    """What the numbers in these arrays mean, as JSON; the same for every batch of a run."""
 
 
 @runtime_checkable
 class Attack(Protocol):
-    """Proposes inputs to the ledger's oracle until nothing stands or its own patience ends. It never grades itself."""
+    """Proposes inputs to the oracle until no sample is active or its own steps are spent. It never judges itself."""
 
     access: ClassVar[Access]
     distances: ClassVar[frozenset[str]]
@@ -96,7 +96,7 @@ class Distortion(Protocol):
                 (n, C, T, H, W) apart. Never write into it.
             severity: (n,) int64, 1 to 5. More is stronger.
             rng: a stream for each input and draw: whatever is random comes from here.
-            draw: (n,) int64, which version, counted from 0. A distortion whose versions are random need not look at it, since
+            draw: (n,) int64, which version, counted from 0. A distortion whose versions are random need not use it, since
                 `rng` differs already.
 
         Returns:
@@ -105,7 +105,7 @@ class Distortion(Protocol):
 
 
 class GradientDistortion(Protocol):
-    """A distortion that looks into the model: one argument more."""
+    """A distortion that uses the gradient of the model: it takes one argument more."""
 
     domains: ClassVar[frozenset[Kind]]
     access: ClassVar[Access]

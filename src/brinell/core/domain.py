@@ -22,12 +22,12 @@ class Column(NamedTuple):
     fixed: bool = False
     """Whether no attack may change it."""
     values: tuple[str, ...] = ()
-    """Of a category coded as a whole number, the text that each number from 0 on stands for."""
+    """Of a category coded as a whole number, the text that each number, counted from 0, represents."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How signals were recorded: what a reader needs for axes in seconds and millivolts. No distance or attack looks at it.
+    """How signals were recorded: what a reader needs for axes in seconds and millivolts. No distance or attack uses it.
 
     Raises:
         ValueError: a rate that is not above 0.
@@ -38,7 +38,7 @@ class Sampling:
     unit: str = ""
     """Unit of the values, such as mV."""
     start: float = 0.0
-    """Second at which the first value stands; below 0 where second 0 is an event within the signal, such as the R peak."""
+    """Second of the first value; below 0 where second 0 is an event within the signal, such as the R peak."""
     leads: tuple[str, ...] = ()
     """Names of the channels, where they have any."""
 
@@ -121,18 +121,20 @@ class Domain:
         zero, one = (value.reshape(-1, *[1] * (len(self.shape) - 1)) for value in (zero, one))
         return zero + (one - zero) * x
 
-    def facts(self) -> dict[str, Any]:
-        """The domain as JSON has it; `of_facts` makes it again."""
-        facts: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape), "low": self.low, "high": self.high}
-        return facts | {"levels": self.levels} | ({"columns": [list(column) for column in self.columns]} if self.columns else {})
+    def to_json(self) -> dict[str, Any]:
+        """The domain as JSON has it; `from_json` makes it again."""
+        fields: dict[str, Any] = {"kind": self.kind, "shape": list(self.shape), "low": self.low, "high": self.high}
+        return fields | {"levels": self.levels} | ({"columns": [list(column) for column in self.columns]} if self.columns else {})
 
     @classmethod
-    def of_facts(cls, facts: Mapping[str, Any]) -> "Domain":
-        """The domain that `facts` describe, also as they come back from JSON."""
-        low, high = (tuple(bound) if isinstance(bound, list) else bound for bound in (facts["low"], facts["high"]))
-        told = facts.get("columns", ())
-        columns = tuple(Column(name, zero, one, fixed, tuple(values)) for name, zero, one, fixed, values in told)
-        return cls(kind=facts["kind"], shape=tuple(facts["shape"]), low=low, high=high, levels=facts["levels"], columns=columns)
+    def from_json(cls, fields: Mapping[str, Any]) -> "Domain":
+        """The domain that these fields describe, also as they come back from JSON."""
+        low, high = (tuple(bound) if isinstance(bound, list) else bound for bound in (fields["low"], fields["high"]))
+        given = fields.get("columns", ())
+        columns = tuple(Column(name, zero, one, fixed, tuple(values)) for name, zero, one, fixed, values in given)
+        return cls(
+            kind=fields["kind"], shape=tuple(fields["shape"]), low=low, high=high, levels=fields["levels"], columns=columns
+        )
 
     def text(self) -> str:
         """The domain as text for a digest: what it says, not how the class prints it."""

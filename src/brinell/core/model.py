@@ -81,7 +81,7 @@ class Model(Protocol):
 
     @property
     def classes(self) -> int:
-        """How many classes it tells apart."""
+        """How many classes it distinguishes."""
 
     @property
     def access(self) -> Access:
@@ -102,7 +102,7 @@ def ask(model: Model, x: Tensor) -> Tensor:
     """The model's answer to a batch.
 
     Raises:
-        ModelError: the model failed; its own error is told in one line.
+        ModelError: the model failed; its own error is quoted in one line.
     """
     try:
         return model.predict(x)
@@ -111,6 +111,6 @@ def ask(model: Model, x: Tensor) -> Tensor:
     except Exception as error:
         reason = one_line(error)
         raise ModelError(
-            f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {reason}): mend it, or try a "
+            f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {reason}): correct it, or try a "
             "smaller --batch-size where memory is short; what was computed is kept"
         ) from error

@@ -1,7 +1,7 @@
 """Distances between all samples of a data set, reduced on the way to class means and nearest neighbours; nothing n x n is kept.
 
 Samples are flattened and sorted by class, so that the blocks of a class lie together: for blocks of two different classes every
-pair is a pair of different labels, and only the few blocks on the diagonal have to look at labels.
+pair is a pair of different labels, and only the few blocks on the diagonal compare labels.
 """
 
 from collections.abc import Callable, Iterator
@@ -121,7 +121,7 @@ class _Nearest:
         self.at = torch.full((n,), -1, dtype=torch.int64)
 
     def update(self, where: slice, block: Tensor, start: int) -> None:
-        """Look at a block (rows, columns) whose first column is number `start`."""
+        """Take a block (rows, columns) whose first column is number `start`."""
         least = block.amin(1)
         self._take(where, least, lambda rows: block[rows].argmin(1), start)
 
@@ -131,7 +131,7 @@ class _Nearest:
         self._take(where, least, lambda columns: block[:, columns].argmin(0), start)
 
     def _take(self, where: slice, least: Tensor, place: Callable[[Tensor], Tensor], start: int) -> None:
-        # The place is looked for where the value is a new best alone: in the k-th block that is one row in k.
+        # The position is searched only where the value is a new best: in the k-th block that is one row in k.
         better = (least < self.value[where]).nonzero()[:, 0]
         if len(better):
             self.value[where][better] = least[better]
@@ -149,7 +149,7 @@ def _note(
     both: bool,
     z: Array | None = None,
 ) -> None:
-    """Take notice of a block of squared distances, from the side of its rows and, of `both`, of its columns."""
+    """Update the nearest with a block of squared distances, for its rows and, with `both`, for its columns too."""
     z = y if z is None else z
     apart = y[rows.stop - 1] < z[columns.start] or z[columns.stop - 1] < y[rows.start]
     diagonal = both and rows == columns
@@ -195,7 +195,7 @@ def _neighbours(x: Tensor, reference: Tensor, same: _Nearest, other: _Nearest, o
 
 
 def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: bool) -> None:
-    """Add a block of distances to the sums of its classes. On the diagonal each pair stands twice, and a sample with itself."""
+    """Add a block of distances to the sums of its classes. On the diagonal each pair occurs twice, and each sample with itself."""
     (a, i), (b, j) = _segments(rows), _segments(columns)
     if len(i) * len(j) <= 16:
         sums = np.array([[float(size[p:q, r:s].sum()) for r, s in j] for p, q in i])

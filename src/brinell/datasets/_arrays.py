@@ -108,7 +108,7 @@ def span(x: Array, what: str = "the array of inputs") -> Span:
     for rows in blocks(x):
         low, high = float(rows.min()), float(rows.max())
         if not np.isfinite(low) or not np.isfinite(high):
-            raise RequestError(f"{what} holds NaN or infinity: mend or drop those samples")
+            raise RequestError(f"{what} holds NaN or infinity: correct or drop those samples")
         least, most = min(least, low), max(most, high)
         if bytes8:
             grid = rows * np.float32(255)

@@ -146,6 +146,6 @@ def _classes(folder: Path) -> _Classes | None:
         classes = _Classes(tuple(_fill(named, max(named) + 1)), lookup)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RequestError(
-            f"{found[0]} is no list of names or of {{index, name}} ({error!r}): mend it, or take it away"
+            f"{found[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
         ) from None
     return classes

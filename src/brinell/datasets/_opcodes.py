@@ -37,7 +37,7 @@ GLOBALS = {
     "numpy dtype": "dtype",
     "_codecs encode": "encode",
 }
-"""Every global that may be named, and the one of our own functions that it stands for."""
+"""Every global that may be named, and the one of our own functions that replaces it."""
 BUILDERS = ("_reconstruct", "_frombuffer", "dtype", "encode")
 
 

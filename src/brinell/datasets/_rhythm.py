@@ -26,7 +26,7 @@ def rhythm(before: Array, after: Array, groups: Array, what: str = "the array of
     """(n, 3) float32, seconds: each beat's own two intervals, and the median of all of its recording.
 
     Args:
-        before: (n,) seconds since the beat before; NaN where there is none, for which the median stands.
+        before: (n,) seconds since the beat before; NaN where there is none, which the median replaces.
         after: (n,) seconds until the beat after, likewise.
         groups: (n,) which recording each beat is of.
         what: how errors call the intervals.

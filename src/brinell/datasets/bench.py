@@ -79,7 +79,7 @@ class Level:
         data = manifest["data"]
         self.name = f"{data['name']}-{'adversarial' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}"
         self.classes: tuple[str, ...] = tuple(data["classes"])
-        self.domain = Domain.of_facts(data["domain"] | {"levels": 256 if rounded else None})
+        self.domain = Domain.from_json(data["domain"] | {"levels": 256 if rounded else None})
         told = data.get("sampling")
         self.info = DataInfo(sampling=Sampling(**told | {"leads": tuple(told["leads"])}) if told else None)
         self._level, self._samples, self._labels, self._files, self._digest = level, samples, labels, files, ""

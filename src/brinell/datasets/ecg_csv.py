@@ -43,7 +43,7 @@ class EcgCsv:
     classes: tuple[str, ...] = ()
     """Names of the classes in the order of their numbers, joined by +: N+S+V+F+Q."""
     rate: float = 125.0
-    """Values per second; 0 where nobody knows."""
+    """Values per second; 0 where it is unknown."""
     unit: str = ""
     """Unit of the values, such as mV."""
     low: float = 0.0
@@ -57,7 +57,7 @@ class EcgCsv:
         for name in ("leave", "classes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # JSON makes lists of them
         if self.rate < 0:
-            raise ValueError(f"rate is {self.rate:g}; it must be above 0, or 0 where nobody knows")
+            raise ValueError(f"rate is {self.rate:g}; it must be above 0, or 0 where it is unknown")
 
     def __call__(self) -> Dataset:
         """Read the file.
@@ -116,7 +116,7 @@ class EcgCsv:
         row, name = first
         where = f"{file} has no value in column {name} of line {row + 1 + table.header}"
         if self.missing == "refuse":
-            raise RequestError(f"{where}: mend the row, or add the option missing=skip ({int(holes.sum())} rows have such)")
+            raise RequestError(f"{where}: correct the row, or add the option missing=skip ({int(holes.sum())} rows have such)")
         if holes.all():
             raise RequestError(f"{where}, and no row is complete: there is nothing to audit")
         text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line "
@@ -199,6 +199,6 @@ def _values(table: _Table, name: str, file: Path) -> Array:
         cells = [str(cell) for cell in column.to_pylist() if cell is not None]
         text = next((cell for cell in cells if not _number(cell)), cells[0])
         raise RequestError(
-            f"{file} holds {text!r} in column {name}, among the values: mend it, or name the column in label=, groups= or leave="
+            f"{file} holds {text!r} in column {name}, among the values: correct it, or name the column in label=, groups= or leave="
         )
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float32)

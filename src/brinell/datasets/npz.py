@@ -170,4 +170,4 @@ def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
         with archive.open(name + ".npy") as member:
             return float(np.lib.format.read_array(member, allow_pickle=False).item())
     except (ValueError, TypeError, EOFError) as error:
-        raise RequestError(f"array {name} of {file} is no single number ({error}): mend it, or take it out") from None
+        raise RequestError(f"array {name} of {file} is no single number ({error}): correct it, or remove it") from None

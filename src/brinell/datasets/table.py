@@ -4,7 +4,7 @@ Numbers are moved from their bounds to [0, 1], so that a budget is a share of wh
 every column; a model of the columns is asked in their own units (`Domain.in_units`). Bounds are given, or else the least and the
 largest value in the file. Columns of text or of true and false are categories: ordinal coding counts the values from 0 on in
 sorted order, one-hot makes a column of 0 and 1 for each. No attack changes a category, a column named by `fixed`, or one whose
-values are all the same; such columns keep their own units. Numbers that stand for categories (`categorical`) stay what they are
+values are all the same; such columns keep their own units. Numbers that code categories (`categorical`) stay what they are
 under ordinal coding.
 """
 
@@ -47,7 +47,7 @@ class Table:
     fixed: tuple[str, ...] = ()
     """Columns that no attack may change, beside the categories."""
     categorical: tuple[str, ...] = ()
-    """Columns of numbers that stand for categories."""
+    """Columns of numbers that code categories."""
     free: tuple[str, ...] = ()
     """Categories that an attack may change all the same, as numbers between the codes."""
     encode: Literal["ordinal", "one-hot"] = "ordinal"
@@ -235,7 +235,7 @@ def _some(names: list[str]) -> str:
 
 
 def _notes(parts: list[_Part], encode: str) -> tuple[str, ...]:
-    """What was decided where nobody said, in a line each."""
+    """What was decided where the user said nothing, in a line each."""
     lines = {
         "data": "bounds are the least and the largest value in the file for {}",
         "given": "bounds are given for {}",

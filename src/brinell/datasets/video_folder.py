@@ -110,7 +110,7 @@ class Clips:
         return np.repeat(self._listing.labels, self._settings.clips)
 
     def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
-        """Which of these samples cannot be read, and why in one line. Decodes those that nobody asked for before.
+        """Which of these samples cannot be read, and why in one line. Decodes those that were not decoded before.
 
         Raises:
             RequestError: what concerns all: videos of several sizes without `size`, no space for the clips.

@@ -1,6 +1,6 @@
 """Changed background pixels: how many values lie near the background without being it.
 
-Pictures of digits stand on a background of one exact value, so any change there betrays itself. A value counts as changed
+Pictures of digits have a background of one exact value, so any change there is visible. A value counts as changed
 background where it differs from the background by more than rounding and by less than `near` of the range; strokes are farther
 away, and their soft edges are what clean inputs have too. The score is the share of such values.
 

@@ -472,7 +472,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
         name=source.name,
         data=plan.data_digest,
         samples=len(plan.ids),
-        domain=list(domain.facts().values()),
+        domain=list(domain.to_json().values()),
         targeted=plan.request.targeted,
         **more,
     )

@@ -1,14 +1,14 @@
 """Answers that are no logits, as logits: of probabilities the logarithm, of a class alone a certainty.
 
 The logarithm of a probability is a logit: the softmax of it is the probability again, so losses, confidences and margins mean
-what they mean for networks. Only a common summand is lost, which no loss looks at.
+what they mean for networks. Only a common summand is lost, on which no loss depends.
 """
 
 import torch
 from torch import Tensor
 
 FLOOR = 2.0**-126
-"""The smallest probability that is told from none: the smallest normal float32, whose logarithm is -87.3."""
+"""The smallest probability that differs from 0: the smallest normal float32, whose logarithm is -87.3."""
 SUM = 1e-3
 """By how much the sum of probabilities may be off: some models answer in half precision."""
 

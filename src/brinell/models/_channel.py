@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 NOT_NOW = frozenset({408, 425, 429, 502, 503, 504})
-"""Statuses by which a server, or what stands before it, says that the same request may work later."""
+"""Statuses by which a server or its proxy says that the same request may work later."""
 BARRED = frozenset({401, 403, 407})
 LONGEST_WAIT = 30.0
 """Seconds; no wait before another attempt is longer."""
@@ -62,12 +62,12 @@ class Patience:
 
 
 class Channel:
-    """A server's door.
+    """The connection to one server.
 
     Args:
         who: the model and its address, as messages name it.
         patience: timeout, attempts and concurrency.
-        token_env: name of the environment variable that may hold a bearer token; the token stands nowhere else.
+        token_env: name of the environment variable that may hold a bearer token; the token is kept nowhere else.
     """
 
     def __init__(self, who: str, patience: Patience, token_env: str) -> None:

@@ -51,7 +51,7 @@ def _pair(value: int | tuple[int, ...]) -> tuple[int, int]:
 
 
 def called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Call | None:
-    """The call of `conv2d` that a `__torch_function__` is told of, if it is one that pays."""
+    """The call of `conv2d` that a `__torch_function__` receives, if a faster gradient pays for it."""
     if getattr(func, "__name__", "") != "conv2d":
         return None
     named = {{"input": "x"}.get(name, name): value for name, value in (kwargs or {}).items()}

@@ -72,7 +72,7 @@ class WideResNet(nn.Module):
     """Three groups of blocks over pictures of 32 x 32.
 
     Args:
-        stem: channels of the first convolution.
+        first: channels of the first convolution.
         blocks: in each of the three groups.
         widths: channels of each group.
         squeeze: width of the gate of squeeze and excitation as a share of a block's; 0 for none.
@@ -83,14 +83,14 @@ class WideResNet(nn.Module):
     std: Tensor
 
     def __init__(
-        self, stem: int, blocks: Sequence[int], widths: Sequence[int], *, squeeze: float = 0.0, classes: int = 10
+        self, first: int, blocks: Sequence[int], widths: Sequence[int], *, squeeze: float = 0.0, classes: int = 10
     ) -> None:
         super().__init__()
         # On the CPU even where the weights are not yet anywhere, since no checkpoint holds them.
         self.register_buffer("mean", torch.tensor(MEAN, device="cpu").view(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(STD, device="cpu").view(-1, 1, 1), persistent=False)
-        self.init_conv = nn.Conv2d(3, stem, 3, padding=1, bias=False)
-        sizes = zip(blocks, (stem, *widths), widths, (1, 2, 2), strict=False)
+        self.init_conv = nn.Conv2d(3, first, 3, padding=1, bias=False)
+        sizes = zip(blocks, (first, *widths), widths, (1, 2, 2), strict=False)
         self.layer = nn.Sequential(*(Group(*size, squeeze) for size in sizes))
         self.batchnorm = nn.BatchNorm2d(widths[-1])
         self.logits = nn.Linear(widths[-1], classes)

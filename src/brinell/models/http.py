@@ -2,7 +2,7 @@
 
 KServe, Triton, OpenVINO Model Server and MLServer speak it. The server's metadata say what the model takes; options say what they
 leave open. Numbers travel as binary tensors where the server takes them, and as JSON where it says no. A bearer token is read
-from an environment variable and written nowhere. One row of a request is one query; what had to be asked again is told apart.
+from an environment variable and written nowhere. One row of a request is one query; repeated requests are counted apart.
 """
 
 import hashlib
@@ -99,7 +99,7 @@ class Http:
         Raises:
             RequestError: a URL of another form, no such model, options that are needed or do not fit, httpx2 not installed.
             ModelError: answers that no classifier of this protocol gives.
-            UnreachableError: nobody answers, or only with another token.
+            UnreachableError: the server does not answer, or only with another token.
         """
         url, name = _address(self.path)
         name = self.name or name
@@ -164,7 +164,7 @@ class RemoteModel:
 
     @property
     def classes(self) -> int:
-        """How many classes the server tells apart."""
+        """How many classes the server distinguishes."""
         return self.form.classes
 
     def predict(self, x: Tensor) -> Tensor:
@@ -368,7 +368,7 @@ def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> Remot
         what = f"model {model.name} answers {_some(given)} of shape {given.shape}, not one number per class"
         raise ModelError(f"{what}: if these are labels, give the options answers=labels&classes=")
     if kind != "labels" and options.classes not in (None, classes):
-        raise ModelError(f"model {model.name} answers {classes} classes, and classes={options.classes} was said: mend either")
+        raise ModelError(f"model {model.name} answers {classes} classes, and classes={options.classes} was given: correct either")
     model.form = model.form._replace(answers=kind, classes=classes)
     try:
         for part in torch.split(model.probes, model.form.rows):
@@ -386,7 +386,7 @@ def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> Remot
         "concurrency": options.concurrency,
     }
     model.notes = _notes(model, refusal)
-    model.traffic()  # what was asked here is nobody's query
+    model.traffic()  # what was asked here is not a query of any attack
     return model
 
 

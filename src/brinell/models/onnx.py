@@ -24,7 +24,7 @@ __all__ = ["Onnx"]
 
 TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 PROBES = 8
-"""Random inputs by which logits and probabilities are told apart."""
+"""Random inputs by whose answers logits are distinguished from probabilities."""
 
 Answers = Literal["logits", "probabilities"]
 Layout = Literal["first", "last"]

@@ -51,7 +51,7 @@ def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
         "digest": digest,
         "n": n,
         "total": len(dataset),
-        "domain": dataset.domain.facts(),
+        "domain": dataset.domain.to_json(),
         "sampling": None if info.sampling is None else asdict(info.sampling),
         "classes": list(dataset.classes),
         "notes": list(info.notes),

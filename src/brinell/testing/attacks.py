@@ -49,7 +49,7 @@ class _Run:
 
 
 def check_attack(plugin: type[Any], **settings: Any) -> None:
-    """Run every rule over an attack, on linear targets in each of its domains and distances.
+    """Run every rule over an attack, on linear models in each of its domains and distances.
 
     Args:
         plugin: the attack's class.

@@ -21,11 +21,11 @@ SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {
     "video": ((3, 4, 12, 12), (1, 1, 9, 5)),
     "vector": ((40,), (1,)),
 }
-"""Inputs that a distortion is tried on; how strong it is, is looked at on the first of each kind."""
+"""Inputs that a distortion is tried on; its strength is measured on the first of each kind."""
 ROWS, MANY = 6, 24
-"""Inputs in a batch; more where their mean is looked at."""
+"""Inputs in a batch; more where their mean is measured."""
 FEW = 16
-"""Draws that are looked at, where not endless."""
+"""Draws that are compared, where they are finite."""
 SYNONYMS = {
     "seed": "the streams",
     "severity": "the argument severity",
@@ -160,7 +160,7 @@ def _is_stronger_where_severer(distortion: Distortion | GradientDistortion, doma
     change = [float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions]
     if not change[0] > 0:
         raise _broken(distortion, domain, "changed nothing at severity 1")
-    # A parameter that is rounded may stand still, and blocks may fit the picture by luck; on the whole it must rise.
+    # A parameter that is rounded may stay the same, and blocks may fit the picture by chance; on the whole it must rise.
     if any(later < 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False)) or change[-1] < 1.2 * change[0]:
         told = ", ".join(f"{size:.3g}" for size in change)
         raise _broken(distortion, domain, f"is not stronger at higher severities: mean L2 {told}")

@@ -1,4 +1,4 @@
-"""The rules of distances, data sets and targets."""
+"""The rules of distances, data sets and models."""
 
 import numpy as np
 import torch

@@ -96,7 +96,7 @@ class BenchmarkPlan:
             model=self.facts["digest"],
             data=self.data_digest,
             samples=len(self.ids),
-            domain=list(domain.facts().values()),
+            domain=list(domain.to_json().values()),
             attack=plugins.written(self.attack),
             goal=self.goal,
             levels=self.levels,

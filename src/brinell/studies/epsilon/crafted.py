@@ -38,7 +38,7 @@ def craft(
         samples: its arrays by sample.
         model: spec of a model that is asked, or None.
         given: a model already in memory.
-        progress: told what goes on.
+        progress: receives messages.
     """
     labels, low = points.labels, float(points.domain.bounds()[0].min())
     present = np.unique(labels)[:ROWS]
@@ -95,7 +95,7 @@ def _ask(
         return None
     model = given if given is not None else opener_of(str(spec), points.dataset)()
     device = choose_device("cpu")
-    progress.message(f"{model.name} looks at {len(told)} crafted inputs")
+    progress.message(f"{model.name} classifies {len(told)} crafted inputs")
     with session(model, device):
         says = predict(model, torch.from_numpy(arrays["pictures"]), 128).argmax(1).tolist() if told else []
         clean = predict(model, torch.from_numpy(arrays["clean"]), 128).argmax(1).tolist() if told else []

@@ -106,7 +106,7 @@ def unnoticed_up_to(
     low, high = domain.bounds(x0)
     span = float((high - low).max())
     values = x0[0].numel()
-    # PSNR bounds the mean square, and so where to look; what the bounds cut off allows for some more.
+    # PSNR bounds the mean square, and so the range to search; what the bounds cut off allows for some more.
     mean_square = span * span * 10 ** (-least_psnr / 10)
     most = {"linf": mean_square**0.5, "l2": (mean_square * values) ** 0.5, "l1": mean_square * values / span * 2}
     top = {name: min(2 * value, span * values) for name, value in most.items()} | {"l0": 4 * mean_square * values / span**2}

@@ -37,14 +37,14 @@ USUAL = {
 
 
 class Watching(Protocol):
-    """What is told of how the work goes on."""
+    """Receives messages on the progress."""
 
     def message(self, text: str) -> None:
         """One line."""
 
 
 class Points:
-    """A data set in memory, flattened: distances do not mind the shape."""
+    """A data set in memory, flattened, since distances do not depend on the shape."""
 
     def __init__(self, dataset: Dataset, ids: Array, labels: Array) -> None:
         self.dataset, self.domain, self.ids, self.labels = dataset, dataset.domain, ids, labels
@@ -77,7 +77,7 @@ def _check(x: Tensor, domain: Domain, name: str) -> None:
     bad = (~torch.isfinite(x)).any(1).nonzero()
     if len(bad):
         raise RequestError(
-            f"{name} holds NaN or infinity in {len(bad)} samples, the first at position {int(bad[0])}: mend or drop them"
+            f"{name} holds NaN or infinity in {len(bad)} samples, the first at position {int(bad[0])}: correct or drop them"
         )
     shaped = x.reshape(-1, *domain.shape)
     excess = domain.excess(shaped)
@@ -93,7 +93,7 @@ def measure(
     train: Dataset | None = None,
     model: Model | None = None,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
-    """Everything that the advice is made from: facts for epsilon.json, and arrays.
+    """Everything that the recommendation is made from: facts for epsilon.json, and arrays.
 
     Raises:
         RequestError: data that cannot be measured.
@@ -192,7 +192,7 @@ def _remarks(points: Points, distinct: Array, back: Array) -> list[dict[str, str
             notes,
             "conflict",
             f"{int(clash.sum())} samples are equal to one of another label: they make every eps unsound, and no "
-            f"classifier can be right on all of them; mend their labels first (such as positions {shown})",
+            f"classifier can be right on all of them; correct their labels first (such as positions {shown})",
         )
     fixed = sum(column.fixed for column in points.domain.columns)
     if fixed:
@@ -259,7 +259,7 @@ def _search(
 def _train(
     points: Points, train: Dataset, norms: tuple[str, ...], progress: Watching, notes: list[dict[str, str]]
 ) -> dict[str, Array]:
-    """Nearest neighbours in the training data; what stands in both is no neighbour of itself."""
+    """Nearest neighbours in the training data; what is in both is no neighbour of itself."""
     if train.domain != points.domain:
         raise RequestError(f"{train.name} and {points.dataset.name} have different shapes or bounds: --train needs the same")
     progress.message(f"nearest neighbours among {len(train)} training samples")
@@ -272,7 +272,7 @@ def _train(
     )
     if not keep.all():
         _note(
-            notes, "leak", f"{int((~keep).sum())} training samples stand in {points.dataset.name} too: accuracy on them is memory"
+            notes, "leak", f"{int((~keep).sum())} training samples are in {points.dataset.name} too: accuracy on them is memory"
         )
     if not keep.any():
         return {}
@@ -306,13 +306,13 @@ def _perception(
         _note(
             notes,
             "no-perception",
-            f"perceptibility was not looked at: {points.domain.kind} data of this shape has no visual meaning here",
+            f"perceptibility was not measured: {points.domain.kind} data of this shape has no visual meaning here",
         )
         return {}, notes
     _note(
         notes,
         "no-lpips",
-        "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR stand for perceptibility",
+        "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR measure perceptibility instead",
     )
     found: dict[str, Array] = {}
     for norm in norms:

@@ -110,7 +110,7 @@ def train_metric(request: MetricRequest, out: Path, tell: Callable[[str], None])
     """Train, write the file, and measure.
 
     Raises:
-        RequestError: data that cannot teach or be judged, or a missing library.
+        RequestError: data that hold nothing to learn or to judge by, or a missing library.
     """
     named_safetensors(out, "an embedding")
     tools = _tools(request.margin)
@@ -129,7 +129,7 @@ def train_metric(request: MetricRequest, out: Path, tell: Callable[[str], None])
     begun = time.process_time()
     triplets = _train(network, x, y, request, tools, tell)
     seconds = time.process_time() - begun
-    facts = {"domain": dataset.domain.facts(), "layers": layers, "scale": _scale(network, x, request.seed)}
+    facts = {"domain": dataset.domain.to_json(), "layers": layers, "scale": _scale(network, x, request.seed)}
     about = request.model_dump() | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets}
     _save(network, out, facts | {"about": about})
     kept = Embedding(path=str(out))
@@ -182,7 +182,7 @@ def _look(y: Array, held: Array, neighbours: int) -> tuple[str, ...]:
     """Notes on the labels.
 
     Raises:
-        RequestError: they can teach nothing, or nothing can be judged by them.
+        RequestError: nothing can be learned from them, or judged by them.
     """
     classes, count = np.unique(y, return_counts=True)
     if len(classes) < 2 or not (count > 1).any():

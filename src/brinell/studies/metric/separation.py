@@ -1,4 +1,4 @@
-"""How well a distance tells pairs of one class from pairs of two: AUC, the interval of a gain, votes of nearest neighbours."""
+"""How well a distance separates pairs of one class from pairs of two: AUC, the interval of a gain, votes of nearest neighbours."""
 
 from typing import Any, NamedTuple
 
