@@ -93,7 +93,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path, value, text):
 def test_training_data_counts_as_neighbours_but_not_what_stands_in_both(tmp_path):
     data, train = vectors(0.1, 0.5, 0.6, labels=[0, 1, 1]), vectors(0.1, 0.2, 0.45, labels=[0, 1, 0])
     result = epsilon(data, train=train, out=tmp_path / "a", norm="linf", allow=0.0)
-    assert "1 training samples stand in" in notes(result)["leak"]
+    assert "1 training samples are in" in notes(result)["leak"]
     assert result.norms[0].separation[0].train_least == pytest.approx(0.05, abs=1e-6)
     assert result.norms[0].strict == pytest.approx(0.025, rel=0.01)
 
