@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
-    from brinell.api import audit, benchmark, detect, review, verify
+    from brinell.api import audit, benchmark, detect, epsilon, review, unrestricted, verify
 
-__all__ = ["__version__", "audit", "benchmark", "detect", "review", "verify"]
+__all__ = ["__version__", "audit", "benchmark", "detect", "epsilon", "review", "unrestricted", "verify"]
 __version__ = VERSION
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("audit", "benchmark", "detect", "review", "verify"):
+    if name in __all__:
         from brinell import api
 
         return getattr(api, name)

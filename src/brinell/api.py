@@ -1,23 +1,24 @@
 """The Python call: the whole audit of a model that is already in memory."""
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
 from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.contracts import Dataset
-from brinell.core.eot import Precision
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.engine import Progress
 from brinell.engine.plan import Plan, make_plan, open_data
-from brinell.engine.request import Request
-from brinell.engine.toml import checked, make_request
+from brinell.engine.request import BaseRequest, Request
+from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.verify import VerifyResult, verify_run
 from brinell.models._torch_model import TorchModel
 from brinell.report import html
@@ -50,8 +51,12 @@ from brinell.studies.unrestricted import page as unrestricted_page
 from brinell.studies.unrestricted import run as unrestricted_run
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.unrestricted.analysis import summarise as summarise_unrestricted
+from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.run import UnrestrictedPlan
+from brinell.studies.unrestricted.run import make_plan as make_unrestricted_plan
 
+Answer = TypeVar("Answer")
+Data = Dataset | tuple[Any, Any] | str
 IN_MEMORY = "in-memory"
 """What a request says in place of a spec for what was given in Python."""
 
@@ -73,28 +78,45 @@ class Silent:
 
 
 def default_out(data: str, what: str) -> Path:
-    """A fresh folder under runs/, named after the data, what was done (a norm, or benchmark) and the time."""
+    """A fresh folder under runs/, named after the data, what was done (a norm, or a verb) and the time."""
     return Path("runs") / f"{data.partition(':')[0]}-{what}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
+def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Makes the fields of a request keywords of a call: its signature and its docstring name them, and it refuses others."""
+
+    def change(call: Callable[..., Answer]) -> Callable[..., Answer]:
+        own = inspect.signature(call).parameters
+        fields = {name: field for name, field in request.model_fields.items() if name not in own}
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation)
+            for name, field in fields.items()
+        ]
+        first = [one for one in own.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+
+        @functools.wraps(call)
+        def checked_call(*given: Any, **keywords: Any) -> Answer:
+            check_known([name for name in keywords if name not in own], fields)
+            return call(*given, **{name: value for name, value in keywords.items() if value is not None})
+
+        told = "\n".join(f"    {name}: {' '.join(str(field.description).split())}" for name, field in fields.items())
+        checked_call.__doc__ = f"{inspect.getdoc(call)}\n\nSettings:\n{told}\n"
+        checked_call.__signature__ = inspect.Signature([*first, *added])  # type: ignore[attr-defined]
+        return checked_call
+
+    return change
+
+
+@takes(Request)
 def audit(
     model: nn.Module | Model | str | list[str],
-    data: Dataset | tuple[Any, Any] | str,
+    data: Data,
     *,
-    norm: str = "linf",
-    eps: str | None = None,
-    attack: tuple[str, ...] | str | None = None,
-    targeted: str | None = None,
-    samples: int | None = None,
-    seed: int = 0,
-    batch_size: int = 128,
-    queries: int | None = None,
-    precision: Precision = "float32",
-    device: str = "auto",
     preprocessing: Mapping[str, Any] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    **settings: Any,
 ) -> AuditResult:
     """Audit a classifier: robust accuracy per class over all budgets, records and a report.
 
@@ -103,21 +125,11 @@ def audit(
             the time of the audit), a `Model`, or one or more specs such as `digits-cnn`.
         data: `(x, y)`: inputs (n, *shape) in [0, 1] and labels (n,), arrays or tensors; a `Dataset`; a torch
             dataset of such pairs; or a spec.
-        norm: distance in which eps is measured, `linf` or `l2`.
-        eps: budgets as text: `8/255`, a list, or a range `from:to:points`; none means the field's usual ones for images.
-        attack: attacks in order; none means APGD on cross-entropy, then on the difference of logits ratio.
-        targeted: the class that attacks aim at: a class by name or number, `least-likely` or `random`; samples of that class are
-            left out. None: any wrong class counts.
-        samples: how many samples, from the first; none means 1000, or all where there are fewer.
-        seed: seed of every random number.
-        batch_size: the most inputs shown to the model at once.
-        queries: forwards that each attack may spend on a sample at each eps.
-        precision: of the gradients, `float32` or `bf16` (which needs an `nn.Module`); verdicts are float32.
-        device: cpu, cuda, or auto.
         preprocessing: `{"mean": ..., "std": ..., "axis": -3}`, applied inside the model (for an `nn.Module` only).
         out: the run folder; none makes a fresh one under runs/.
         resume: go on with a folder that holds part of this run.
         progress: told what goes on.
+        settings: the other options of `brinell audit`; none stands for the default.
 
     Returns:
         What `brinell audit --json` prints; `result.run` is the folder with records, inputs and report.html.
@@ -127,22 +139,9 @@ def audit(
     """
     dataset, models = open_dataset(data), in_memory(model, data, preprocessing)
     specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else (IN_MEMORY,)
-    request = Request(
-        data=data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}",
-        model=specs,
-        norm=norm,
-        eps=eps,
-        attack=(attack,) if isinstance(attack, str) else attack or ("fast",),
-        targeted=targeted,
-        samples=samples,
-        seed=seed,
-        batch_size=batch_size,
-        queries=queries,
-        precision=precision,
-        device=device,
-    )
+    request = checked(Request, settings | {"data": spec_of(data, dataset), "model": specs})
     plan = plan_audit(request, dataset=dataset, models=models)
-    folder = Path(out) if out is not None else default_out(request.data, norm)
+    folder = Path(out or default_out(request.data, request.norm))
     return carry_out(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
 
 
@@ -159,40 +158,26 @@ def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tupl
     return make_plan(request, dataset=dataset, models=models, recommended=recommended)
 
 
+@takes(BenchmarkRequest)
 def benchmark(
     model: nn.Module | Model | str,
-    data: Dataset | tuple[Any, Any] | str,
+    data: Data,
     *,
+    preprocessing: Mapping[str, Any] | None = None,
     out: Path | str | None = None,
     resume: bool = False,
-    preprocessing: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> BenchmarkResult:
-    """Make the adversarial benchmark set of a classifier, as `brinell benchmark` does.
-
-    Args:
-        model: an `nn.Module` that takes inputs within the bounds of the data and answers logits, a `Model`, or a spec.
-        data: as for `audit`.
-        out: the folder; none makes a fresh one under runs/.
-        resume: go on with a folder that holds part of this set.
-        preprocessing: as for `audit`.
-        progress: told what goes on.
-        settings: the other fields of `studies.benchmark.request.BenchmarkRequest`, such as distortions, policy, levels, samples, seed.
+    """Make the adversarial benchmark set of a classifier, as `brinell benchmark` does; arguments as of `audit`.
 
     Returns:
         What `brinell benchmark --json` prints; `result.folder` holds the set.
-
-    Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
     """
     dataset, models = open_dataset(data), in_memory(model, data, preprocessing)
-    named = {
-        "data": data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}",
-        "model": model if isinstance(model, str) else IN_MEMORY,
-    }
+    named = {"data": spec_of(data, dataset), "model": model if isinstance(model, str) else IN_MEMORY}
     plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=models[0] if models else None)
-    folder = Path(out) if out is not None else default_out(plan.request.data, "benchmark")
+    folder = Path(out or default_out(plan.request.data, "benchmark"))
     command = "brinell.benchmark(...) from Python"
     return make_benchmark(plan, folder, progress or Silent(), command=command, resume=resume)
 
@@ -201,6 +186,21 @@ def make_benchmark(plan: BenchmarkPlan, folder: Path, progress: Progress, *, com
     """Make a benchmark set that is planned; arguments as of `carry_out`."""
     made = benchmark_run.make(plan, folder, progress, command=command, resume=resume)
     return BenchmarkResult(folder=str(folder), **figures(made, made.manifest))
+
+
+@takes(UnrestrictedRequest)
+def unrestricted(
+    *, out: Path | str | None = None, resume: bool = False, progress: Progress | None = None, **settings: Any
+) -> UnrestrictedResult:
+    """Search for examples made from scratch on which models err, as `brinell unrestricted` does; arguments as of `audit`.
+
+    Returns:
+        What `brinell unrestricted --json` prints.
+    """
+    plan = make_unrestricted_plan(checked(UnrestrictedRequest, settings))
+    folder = Path(out or default_out(plan.request.data, "unrestricted"))
+    command = "brinell.unrestricted(...) from Python"
+    return make_unrestricted(plan, folder, progress or Silent(), command=command, resume=resume)[0]
 
 
 def make_unrestricted(
@@ -212,6 +212,7 @@ def make_unrestricted(
     return summarise_unrestricted(run.manifest, run.rows(), str(folder)), report
 
 
+@takes(DetectRequest)
 def detect(
     run: Path | str,
     train: str,
@@ -220,14 +221,14 @@ def detect(
     tell: Callable[[str], None] = lambda text: None,
     **settings: Any,
 ) -> DetectionResult:
-    """Put detectors before the models of a run, and attack with knowledge of them, as `brinell detect` does.
+    """Put detectors in front of the models of a run, and attack with knowledge of them, as `brinell detect` does.
 
     Args:
         run: a finished run folder.
-        train: spec of clean data that detectors learn from.
+        train: spec of clean data that the detectors are fitted to.
         out: the folder; none makes a fresh one under runs/.
         tell: told what goes on.
-        settings: the other fields of `studies.detection.run.DetectRequest`, such as detector, fpr, samples, eps, steps.
+        settings: the other options of `brinell detect`; none stands for the default.
 
     Returns:
         What `brinell detect --json` prints; `result.folder` holds a row per input and detection.html.
@@ -236,14 +237,15 @@ def detect(
         BrinellError: one line that says what is wrong, why, and what to do.
     """
     request = checked(DetectRequest, settings | {"run": str(run), "train": train})
-    folder = Path(out) if out is not None else default_out(train, "detect")
+    folder = Path(out or default_out(train, "detect"))
     made = run_detection(request, folder, tell)
     detection_page.write(folder)
     return summarise_detection(made)
 
 
+@takes(ReviewRequest)
 def review(
-    data: Dataset | tuple[Any, Any] | str,
+    data: Data,
     *,
     out: Path | str | None = None,
     resume: bool = False,
@@ -263,7 +265,7 @@ def review(
         reviewer: whose answers these are; each person has all pairs to judge.
         port: port on loopback; 0 takes a free one.
         tell: told where the page is.
-        settings: the other fields of `studies.review.run.ReviewRequest`: norm, eps, change, trials, catch, seed.
+        settings: the other options of the review; none stands for the default.
 
     Returns:
         What people noticed, per class; `result.folder` holds answers and review.html.
@@ -272,11 +274,10 @@ def review(
         BrinellError: one line that says what is wrong, why, and what to do.
     """
     given = open_dataset(data)
-    name = data if isinstance(data, str) else f"{IN_MEMORY}:{given.name if given else ''}"
-    folder = Path(out) if out is not None else default_out(name, "review")
-    request = checked(ReviewRequest, settings | {"data": name})
+    request = checked(ReviewRequest, settings | {"data": spec_of(data, given)})
+    folder = Path(out or default_out(request.data, "review"))
     held = resume_review(request, folder) if resume else None
-    held = held or make_review(request, given or open_data(name), folder)
+    held = held or make_review(request, given or open_data(request.data), folder)
     try:
         ReviewServer(held, review_page.trial_page(held), reviewer, port).serve(tell)
     finally:
@@ -284,16 +285,17 @@ def review(
     return summarise_review(held)
 
 
+@takes(EpsilonRequest)
 def epsilon(
-    data: Dataset | tuple[Any, Any] | str,
+    data: Data,
     *,
-    train: Dataset | tuple[Any, Any] | str | None = None,
+    train: Data | None = None,
     model: nn.Module | Model | str | None = None,
     out: Path | str | None = None,
     progress: Watching | None = None,
     **settings: Any,
 ) -> EpsilonResult:
-    """Advise an eps for a data set, each class and each sample, as `brinell epsilon` does.
+    """Recommend an eps for a data set, each class and each sample, as `brinell epsilon` does.
 
     Args:
         data: as for `audit`.
@@ -301,8 +303,7 @@ def epsilon(
         model: asked about the crafted counter-examples.
         out: the folder; none makes a fresh one under runs/.
         progress: told what goes on.
-        settings: the other fields of `studies.epsilon.run.EpsilonRequest`: norm, samples, pairs, fraction, allow, conditions, ssim,
-            psnr, seed.
+        settings: the other options of `brinell epsilon`; none stands for the default.
 
     Returns:
         What `brinell epsilon --json` prints; `result.folder` holds distances and report.html.
@@ -311,14 +312,9 @@ def epsilon(
         BrinellError: one line that says what is wrong, why, and what to do.
     """
     given, known = open_dataset(data), None if train is None else open_dataset(train)
-    name = data if isinstance(data, str) else f"{IN_MEMORY}:{given.name if given else ''}"
-    named = {
-        "data": name,
-        "train": train if isinstance(train, str) else None,
-        "model": model if isinstance(model, str) else None,
-    }
-    request = checked(EpsilonRequest, settings | named)
-    folder = Path(out) if out is not None else default_out(name, "epsilon")
+    named = {"train": train if isinstance(train, str) else None, "model": model if isinstance(model, str) else None}
+    request = checked(EpsilonRequest, settings | named | {"data": spec_of(data, given)})
+    folder = Path(out or default_out(request.data, "epsilon"))
     check_free(folder)
     models = () if model is None else in_memory(model, data, None)
     facts, arrays = measure(request, progress or Silent(), dataset=given, train=known, model=models[0] if models else None)
@@ -363,13 +359,18 @@ def in_memory(model: Any, data: Any, preprocessing: Mapping[str, Any] | None) ->
     return (as_model(model, open_dataset(data) or open_data(data), preprocessing),)
 
 
-def open_dataset(data: Dataset | tuple[Any, Any] | str) -> Dataset | None:
+def open_dataset(data: Data) -> Dataset | None:
     """Data given in Python as a data set; None for a spec, which the plan opens."""
     if isinstance(data, str):
         return None
     if isinstance(data, tuple):
         return ArrayDataset(*data)
     return data if isinstance(data, Dataset) else ArrayDataset(data)
+
+
+def spec_of(data: Data, dataset: Dataset | None) -> str:
+    """What a request says of data: its spec, or that it was given in memory and under which name."""
+    return data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
 
 
 def as_model(model: nn.Module | Model, dataset: Dataset, preprocessing: Mapping[str, Any] | None) -> Model:

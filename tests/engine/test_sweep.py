@@ -368,7 +368,9 @@ def test_success_of_quantised_examples(tmp_path):
         run = audited(tmp_path / eps, model, x, [0], eps=eps, attack=("fgsm",), domain=domain)
         records = run.records()
         row = records.outcome == F
-        found[eps] = records.adv_pred[row].tolist() + records.quantised_pred[row].tolist() + records.quantised_within[row].tolist()
+        found[eps] = (
+            records.adv_pred[row].tolist() + records.quantised_pred[row].tolist() + records.quantised_within[row].tolist()
+        )
         assert records.judge_forwards[row].tolist() == [1]
     assert found == {"0.03": [1, 0, True], "0.06": [1, 1, False], "0.1": [1, 1, True]}
 

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,12 +53,22 @@ def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
     Raises:
         RequestError: an unknown key (with the nearest one) or a value out of range.
     """
-    for key in values:
-        if key not in kind.model_fields:
-            raise RequestError(f"there is no setting {key!r}{plugins.nearest(key, kind.model_fields)}")
+    check_known(values, kind.model_fields)
     try:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
         where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]
         raise RequestError(f"{where.replace('_', '-')} is {first['input']!r}: {problem[0].lower()}{problem[1:]}") from None
+
+
+def check_known(keys: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse the first key that is not known, with the nearest one that is.
+
+    Raises:
+        RequestError: an unknown key.
+    """
+    known = list(known)
+    for key in keys:
+        if key not in known:
+            raise RequestError(f"there is no setting {key!r}{plugins.nearest(key, known)}")
