@@ -344,17 +344,17 @@ class LevelResult(Result):
     """The inputs of a benchmark set at one level."""
 
     level: float
-    """Multiple of the L2 distance at the flip; 0 is the clean input, 1 the flip."""
+    """Multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input."""
     inputs: int
     """How many are in the set."""
     unreached: int
     """Samples whose bounds do not allow this multiple."""
     accuracy: float | None
     """Share of the inputs that the model gets right; null where there are none."""
-    accuracy_stored: float | None
+    accuracy_quantised: float | None
     """The same of the pictures in 8 bits; null where nothing is rounded."""
-    at_goal: float | None
-    """Share at which the goal holds."""
+    adversarial: float | None
+    """Share that meets the criterion."""
     median_l2: float | None
     """Median L2 distance from the clean input."""
 
@@ -372,13 +372,13 @@ class BenchmarkResult(Result):
     """Every forward of the model."""
     training_queries: int | None
     """Forwards that the policy was trained with; null where its file does not say."""
-    median_queries_to_goal: float | None
-    """Of the samples with a flip: forwards until the goal was first reached."""
-    median_queries_to_flip: float | None
-    """The same until the flip was settled, refinement and clean-up included."""
+    median_queries_to_success: float | None
+    """Of the samples with an adversarial example: forwards until the first one."""
+    median_queries_to_refined: float | None
+    """The same until it was settled, refinement and clean-up included."""
     median_l2: float | None
-    """Median L2 distance of the flips."""
+    """Median L2 distance of the adversarial examples."""
     median_patches: float | None
-    """Median number of patches that have something on them at the flip."""
+    """Median number of patches that have something on them in the adversarial example."""
     levels: tuple[LevelResult, ...]
     """Every level, the clean inputs first."""

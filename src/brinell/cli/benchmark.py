@@ -39,11 +39,11 @@ def _show(answer: Any) -> None:
     show(f"{answer.samples} samples: {outcomes}; {answer.queries:,} queries")
     if answer.median_l2 is not None:
         show(
-            f"  flips, medians: L2 {answer.median_l2:.3g}, {answer.median_patches:g} patches, "
-            f"{answer.median_queries_to_goal:g} queries, {answer.median_queries_to_flip:g} with clean-up"
+            f"  adversarial examples, medians: L2 {answer.median_l2:.3g}, {answer.median_patches:g} patches, "
+            f"{answer.median_queries_to_success:g} queries, {answer.median_queries_to_refined:g} with clean-up"
         )
         show(f"  {'level':>5}   inputs   accuracy   in 8 bits   not reachable")
     for one in answer.levels if answer.median_l2 is not None else ():
-        stored = percent(one.accuracy_stored)
+        stored = percent(one.accuracy_quantised)
         show(f"  {one.level:>5g}   {one.inputs:>6}   {percent(one.accuracy):>8}   {stored:>9}   {one.unreached:>13}")
     show(f"benchmark set: {answer.folder}")

@@ -28,8 +28,8 @@ from brinell.datasets._files import existing_folder
 __all__ = ["Bench"]
 
 NAMES = {"clean": 0.0, "adversarial": 1.0}
-FORMAT = 1
-"""Version of the folder's layout that is read."""
+FORMATS = (1, 2)
+"""Versions of the folder that are read: what the second one renamed is not read here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise RequestError(f"{folder} is no benchmark set: it has no benchmark.json; brinell benchmark makes one") from None
     except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
         raise RequestError(f"{file} is damaged: {error}") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(found, dict) or found.get("format") not in FORMATS:
         raise RequestError(f"{file} is damaged or of another version of brinell")
     if found.get("state") != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell benchmark --resume --out {folder}")

@@ -171,20 +171,20 @@ def same_set(one, other):
 
 
 def test_known_answers(made):
-    """A linear model: a flip lies just beyond its threshold, and every level is its own input at its exact multiple."""
+    """A linear model: an adversarial example lies just beyond its threshold, and every level is its own input at its exact multiple."""
     rows, arrays = rows_of(made), arrays_of(made)
     samples = {row["sample_id"]: row for row in rows_of(made, "samples")}
     assert [row["outcome"] for row in samples.values()] == ["reached"] * 3 + ["misclassified"] + ["reached"] * 8
     assert samples[3]["queries"] == 1 and samples[3]["l2"] is None and 3 not in {row["sample_id"] for row in rows}
     for sample in samples.keys() - {3}:
-        clean, flip, double, never = (row for row in rows if row["sample_id"] == sample)
-        assert [row["level"] for row in (clean, flip, double, never)] == [0, 1, 2, 40]
+        clean, example, double, never = (row for row in rows if row["sample_id"] == sample)
+        assert [row["level"] for row in (clean, example, double, never)] == [0, 1, 2, 40]
         x = {level: arrays[f"{sample}/{level}/input"].astype(np.float64) for level in (0, 1, 2)}
-        assert flip["prediction"] == flip["prediction_stored"] == 1 and flip["goal"] and clean["prediction"] == 0
+        assert example["prediction"] == example["prediction_quantised"] == 1 and example["adversarial"] and clean["prediction"] == 0
         assert 0.5 < x[1].mean() < 0.52, "clean-up leaves little more than is needed"
-        for level, row in ((1, flip), (2, double)):
+        for level, row in ((1, example), (2, double)):
             delta = x[level] - x[0]
-            assert row["l2"] == pytest.approx(np.sqrt((delta**2).sum())) == pytest.approx(level * flip["l2"], rel=1e-5)
+            assert row["l2"] == pytest.approx(np.sqrt((delta**2).sum())) == pytest.approx(level * example["l2"], rel=1e-5)
             assert row["linf"] == pytest.approx(np.abs(delta).max()) and row["l1"] == pytest.approx(np.abs(delta).sum())
             assert row["l0"] == (delta != 0).sum() == arrays[f"{sample}/{level}/mask"].sum()
             assert row["patch_count"] == len(row["patches"]) >= (delta != 0).sum()
@@ -195,7 +195,7 @@ def test_known_answers(made):
             p = torch.softmax(logits(torch.tensor(x[level], dtype=torch.float32)[None]), 1)[0]
             assert row["confidence"] == pytest.approx(p.max().item(), rel=1e-4)
             assert row["true_probability"] == pytest.approx(p[0].item(), rel=1e-3)
-        assert double["l0"] >= flip["l0"] and double["confidence"] > flip["confidence"]
+        assert double["l0"] >= example["l0"] and double["confidence"] > example["confidence"]
         assert not never["reached"] and never["input"] is None and never["l2"] is None and never["farthest"] < 40
         assert f"{sample}/40/input" not in arrays
 
@@ -208,15 +208,15 @@ def test_every_forward_is_counted(tmp_path):
     result = brinell.benchmark(model, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
     rows = rows_of(tmp_path / "set", "samples")
     assert sum(row["queries"] for row in rows) == result.queries == model.seen
-    assert all(row["queries"] == row["queries_to_flip"] + row["queries_levels"] for row in rows)
-    assert all(2 < row["queries_to_goal"] < row["queries_to_flip"] for row in rows)
+    assert all(row["queries"] == row["queries_to_refined"] + row["queries_levels"] for row in rows)
+    assert all(2 < row["queries_to_success"] < row["queries_to_refined"] for row in rows)
     assert result.training_queries == 0
     trained = brinell.benchmark(model, data, out=tmp_path / "trained", levels="1", policy="default")
     assert trained.training_queries == sum(named("default").about["training_queries"].values()) > 0
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_queries_to_the_goal(tmp_path, seed):
+def test_queries_to_success(tmp_path, seed):
     """A single sample: the number of the first input that the model gets wrong."""
     x = np.random.default_rng(seed).uniform(0.2, 0.4, (1, 1, 5, 5)).astype(np.float32)
     model = Recorder(logits, PIXELS, classes=3)
@@ -224,10 +224,10 @@ def test_queries_to_the_goal(tmp_path, seed):
     brinell.benchmark(model, data, out=tmp_path / "set", distortions="occlusion+brightness", refine=4, levels="1", seed=seed)
     (row,) = rows_of(tmp_path / "set", "samples")
     wrong = [number for number, x in enumerate(model.calls, 1) if logits(x).argmax(1).item() != 0]
-    assert row["queries_to_goal"] == wrong[0] < row["queries_to_flip"] <= row["queries"] == len(model.calls)
+    assert row["queries_to_success"] == wrong[0] < row["queries_to_refined"] <= row["queries"] == len(model.calls)
 
 
-def test_a_flip_holds_as_it_is_stored(tmp_path, monkeypatch):
+def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
     """So near the threshold that rounding to 8 bits undoes what clean-up leaves; a little further it does not."""
     noise = np.random.default_rng(0).integers(-9, 10, (12, 1, 5, 5))
     x = ((noise - noise.mean((1, 2, 3), keepdims=True).round() + 123) / 255).astype(np.float32)
@@ -237,13 +237,13 @@ def test_a_flip_holds_as_it_is_stored(tmp_path, monkeypatch):
         model = Recorder(logits, PIXELS, classes=3)
         data = ArrayDataset(x, np.zeros(len(x)), domain=PIXELS)
         brinell.benchmark(model, data, out=tmp_path / name, levels="1", refine=20)
-        flips = [row for row in rows_of(tmp_path / name) if row["level"] == 1]
-        assert len(flips) == len(x) and all(row["prediction"] == 1 for row in flips)
-        for row in flips:
+        examples = [row for row in rows_of(tmp_path / name) if row["level"] == 1]
+        assert len(examples) == len(x) and all(row["prediction"] == 1 for row in examples)
+        for row in examples:
             picture = np.asarray(Image.open(io.BytesIO(row["input"]["bytes"])), dtype=np.float32)[None, None] / 255
-            assert row["prediction_stored"] == logits(torch.from_numpy(picture)).argmax(1).item()
-        undone.append(sum(row["prediction_stored"] == 0 for row in flips))
-        sizes.append(np.array([row["l2"] for row in flips]))
+            assert row["prediction_quantised"] == logits(torch.from_numpy(picture)).argmax(1).item()
+        undone.append(sum(row["prediction_quantised"] == 0 for row in examples))
+        sizes.append(np.array([row["l2"] for row in examples]))
     assert undone[0] >= 2 and undone[1] == 0
     assert (sizes[1] >= sizes[0]).all() and (sizes[1] <= 1.5001 * sizes[0]).all()
 
@@ -361,7 +361,7 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
     for row in rows:
         exact = arrays[f"{row['sample_id']}/{row['level']:g}/input"]
         assert row["input"] == pytest.approx(exact.ravel().tolist()) and exact.min() >= -2 and exact.max() <= 3
-        assert row["mask"] == (exact != x[row["sample_id"]]).ravel().tolist() and row["prediction_stored"] is None
+        assert row["mask"] == (exact != x[row["sample_id"]]).ravel().tolist() and row["prediction_quantised"] is None
     check_dataset(plugins.build("dataset", "bench", {"path": str(tmp_path / "set"), "level": "1.5"})())
 
 
@@ -370,14 +370,14 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
 
 def test_the_true_class_below_a_probability(work, tmp_path):
     assert cli(words(work, tmp_path / "set", "--true-below", "0.2", levels="1")) == 0
-    flips = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
-    assert len(flips) == 11 and all(0.15 < row["true_probability"] < 0.2 and row["goal"] for row in flips)
+    examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
+    assert len(examples) == 11 and all(0.15 < row["true_probability"] < 0.2 and row["adversarial"] for row in examples)
 
 
 def test_a_false_positive(work, tmp_path):
     assert cli(words(work, tmp_path / "set", "--wrong-class", "bright", "--wrong-above", "0.9", levels="1")) == 0
-    flips = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
-    assert len(flips) == 11 and all(row["prediction"] == 1 and 0.9 < row["confidence"] < 0.95 for row in flips)
+    examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
+    assert len(examples) == 11 and all(row["prediction"] == 1 and 0.9 < row["confidence"] < 0.95 for row in examples)
 
 
 def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
@@ -390,7 +390,7 @@ def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
     assert result.outcomes["own_class"] == result.outcomes["already"] == 1
 
 
-def test_a_cap_that_no_flip_fits(work, tmp_path, capsys):
+def test_a_cap_that_no_example_fits(work, tmp_path, capsys):
     assert cli(words(work, tmp_path / "set", "--eps", "0.01", "--json")) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["outcomes"]["not_reached"] == 11 and answer["median_l2"] is None and answer["levels"][1]["inputs"] == 0

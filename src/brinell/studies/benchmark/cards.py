@@ -74,21 +74,21 @@ def title(manifest: Mapping[str, Any]) -> str:
     return f"{manifest['data']['name']} against {manifest['model']['name']}, distorted by RLAB"
 
 
-def goal_text(goal: Mapping[str, Any], classes: list[str]) -> str:
-    """The goal in words."""
-    if goal["wrong_class"] is not None:
-        at = goal["wrong_class"]
+def criterion_text(criterion: Mapping[str, Any], classes: list[str]) -> str:
+    """The criterion in words."""
+    if criterion["wrong_class"] is not None:
+        at = criterion["wrong_class"]
         name = classes[at] if at < len(classes) else str(at)
-        return f"class {name} is seen where it is not, with a probability above {goal['wrong_above']:g}"
-    if goal["true_below"] is not None:
-        return f"the model errs, and the probability of the true class falls below {goal['true_below']:g}"
-    return "the model errs"
+        return f"class {name} is predicted where it is not the true one, with a probability above {criterion['wrong_above']:g}"
+    if criterion["true_below"] is not None:
+        return f"the model is wrong, and the probability of the true class falls below {criterion['true_below']:g}"
+    return "the model is wrong"
 
 
 def figures(folder: BenchmarkSet, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures of a complete set: what became of the samples, the flips, and each level."""
+    """The figures of a complete set: what became of the samples, the adversarial examples, and each level."""
     samples = folder.samples()
-    columns = ("level", "reached", "label", "prediction", "prediction_stored", "goal", "l2", "linf", "l0", "confidence")
+    columns = ("level", "reached", "label", "prediction", "prediction_quantised", "adversarial", "l2", "linf", "l0", "confidence")
     rows = folder.rows(columns)
     levels = [_level(rows, level) for level in (0.0, *manifest["levels"])]
 
@@ -101,8 +101,8 @@ def figures(folder: BenchmarkSet, manifest: Mapping[str, Any]) -> dict[str, Any]
         "outcomes": manifest["counts"],
         "queries": sum(samples["queries"]),
         "training_queries": manifest["training_queries"],
-        "median_queries_to_goal": middle("queries_to_goal"),
-        "median_queries_to_flip": middle("queries_to_flip"),
+        "median_queries_to_success": middle("queries_to_success"),
+        "median_queries_to_refined": middle("queries_to_refined"),
         "median_l2": middle("l2"),
         "median_patches": middle("patch_count"),
         "levels": levels,
@@ -121,8 +121,8 @@ def _level(rows: Mapping[str, list[Any]], level: float) -> dict[str, Any]:
         "inputs": len(at),
         "unreached": rows["level"].count(level) - len(at),
         "accuracy": share("prediction"),
-        "accuracy_stored": share("prediction_stored"),
-        "at_goal": sum(bool(rows["goal"][k]) for k in at) / len(at) if at else None,
+        "accuracy_quantised": share("prediction_quantised"),
+        "adversarial": sum(bool(rows["adversarial"][k]) for k in at) / len(at) if at else None,
         "median_l2": float(statistics.median([rows["l2"][k] for k in at])) if at else None,
     }
 
@@ -155,7 +155,7 @@ def _head(manifest: Mapping[str, Any], form: Form, rows: int) -> list[str]:
 
 def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) -> list[str]:
     data, model, request = manifest["data"], manifest["model"], manifest["request"]
-    goal = goal_text(manifest["goal"], data["classes"])
+    criterion = criterion_text(manifest["criterion"], data["classes"])
     cap = "without a cap on the distance" if manifest["eps"] is None else f"at an L2 distance of at most {manifest['eps']:g}"
     outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["outcomes"].items() if count)
     trained = "unknown" if found["training_queries"] is None else f"{found['training_queries']:,}"
@@ -173,8 +173,8 @@ def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) ->
         "",
         f"RLAB ({PAPERS}), as brinell {manifest['brinell']} plays it, seeing class probabilities alone, placed",
         f"`{_without_folders(request['distortions'])}` on a grid of {lattice} patches of {patch} values",
-        f"with the policy `{_without_folders(request['policy'])}`, {cap}, until {goal};",
-        "then it took away what was not needed and scaled down the rest. That is the flip, level 1. A further level",
+        f"with the policy `{_without_folders(request['policy'])}`, {cap}, until {criterion};",
+        "then it took away what was not needed and scaled down the rest. That is the adversarial example, level 1. A further level",
         "continues past it to exactly that multiple of its L2 distance: what stands grows to its full strength, then",
         "further patches are added in the order of what they promise, then everything grows, within the bounds of the",
         "data. A multiple that the bounds do not allow is marked (`reached` is false) and holds no input. Level 0 is the",
@@ -190,15 +190,15 @@ def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) ->
         "",
         "## Figures",
         "",
-        f"Of the flips, medians: L2 {_text(found['median_l2'])}, patches {_text(found['median_patches'])}, queries until the",
-        f"goal was first reached {_text(found['median_queries_to_goal'])}, until the flip was settled "
-        f"{_text(found['median_queries_to_flip'])}.",
+        f"Of the adversarial examples, medians: L2 {_text(found['median_l2'])}, patches {_text(found['median_patches'])},",
+        f"queries until the first one {_text(found['median_queries_to_success'])}, until it was settled "
+        f"{_text(found['median_queries_to_refined'])}.",
         "",
-        "| level | inputs | not reachable | accuracy | accuracy in 8 bits | at the goal | median L2 |",
+        "| level | inputs | not reachable | accuracy | accuracy in 8 bits | adversarial | median L2 |",
         "|---|---|---|---|---|---|---|",
     ]
     for one in found["levels"]:
-        shares = " | ".join(_percent(one[name]) for name in ("accuracy", "accuracy_stored", "at_goal"))
+        shares = " | ".join(_percent(one[name]) for name in ("accuracy", "accuracy_quantised", "adversarial"))
         lines.append(f"| {one['level']:g} | {one['inputs']} | {one['unreached']} | {shares} | {_text(one['median_l2'])} |")
     if not form.pictures:
         lines += ["", f"`input` and `mask` are flat, in C order; their shape is {form.shape}."]
@@ -214,10 +214,10 @@ def _use(form: Form) -> list[str]:
         "from datasets import load_dataset",
         "",
         f'rows = load_dataset("PATH/TO/THIS/FOLDER", split="{SPLIT}")',
-        'flips = rows.filter(lambda row: row["level"] == 1)',
+        'adversarial = rows.filter(lambda row: row["level"] == 1)',
         "```",
         "",
-        "    brinell audit --data bench:PATH/TO/THIS/FOLDER --model MODEL --eps 0              # accuracy on the flips",
+        "    brinell audit --data bench:PATH/TO/THIS/FOLDER --model MODEL --eps 0              # accuracy on the adversarial examples",
         '    brinell audit --data "bench:PATH/TO/THIS/FOLDER?level=4" --model MODEL --eps 0    # at four times their distance',
         "",
         "`arrays/*.safetensors` holds the exact inputs (float32) and masks of what changed by the name",
@@ -236,7 +236,7 @@ def columns() -> list[str]:
     lines += _table(COLUMNS)
     lines += ["", "An entry of `patches`:", "", "| name | type | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in PATCH.items()]
-    lines += ["", "`samples/` (the configuration `samples`), a row per sample, those without a flip too:", ""]
+    lines += ["", "`samples/` (the configuration `samples`), a row per sample, those without an adversarial example too:", ""]
     return lines + _table(SAMPLES)
 
 
@@ -290,13 +290,13 @@ def croissant(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> 
         }
         for name in ("data", "samples")
     ]
-    goal = goal_text(manifest["goal"], manifest["data"]["classes"])
+    criterion = criterion_text(manifest["criterion"], manifest["data"]["classes"])
     return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": "".join(c if c.isalnum() else "-" for c in title(manifest)),
-        "description": f"{title(manifest)}: inputs at which {goal}, and graded severities beyond.",
+        "description": f"{title(manifest)}: inputs at which {criterion}, and graded severities beyond.",
         "license": manifest["request"]["licence"],
         "url": "README.md",
         "version": f"{manifest['format']}.0.0",

@@ -1,4 +1,4 @@
-"""One part of a benchmark set: its samples played, those that reached the goal graded, and each of them written down.
+"""One part of a benchmark set: its samples played, those with an adversarial example graded, and each of them written down.
 
 Every forward of the model goes through one ledger, so what a row says of its cost is what was counted: the first check, the
 search, the clean-up and the look at each level.
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 
 NUDGES = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
-"""Multiples of the distance that clean-up came to, tried in turn where the input in 8 bits is not at the goal any more."""
+"""Multiples of the distance that clean-up came to, tried in turn where the input in 8 bits is not adversarial any more."""
 
 
 class _Judged(NamedTuple):
@@ -70,7 +70,7 @@ class Part:
         batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=y)
         eps = torch.full((len(x),), cap, device=device)
         self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
-        # Levels lie beyond the cap on the flip: inputs beyond it may be asked about.
+        # Levels lie beyond the cap on the adversarial example: inputs beyond it may be asked about.
         self._ledger = Ledger(
             plan.model,
             batch,
@@ -90,7 +90,7 @@ class Part:
         outcome = self._first()
         played_at = np.flatnonzero(outcome == "")
         queries = {int(at): {} for at in range(len(self.ids))}  # type: dict[int, dict[str, int]]
-        flips: dict[int, dict[str, Any]] = {}
+        examples: dict[int, dict[str, Any]] = {}
         if len(played_at):
             rows = torch.as_tensor(played_at, device=self._batch.x.device)
             outcome[played_at] = Outcome.NOT_REACHED
@@ -100,19 +100,19 @@ class Part:
             won = played.reached.nonzero()[:, 0]
             if len(won):
                 paths = self._path(rows[won], played.select(won))
-                flip = self._settle(rows[won], paths)
+                example = self._settle(rows[won], paths)
                 settled = self._ledger.forwards.tolist()
-                flips = self._grade(rows[won], paths, flip, settled)
+                examples = self._grade(rows[won], paths, example, settled)
                 for at, steps in zip(rows[won].tolist(), played.steps[won].tolist(), strict=True):
-                    if at in flips:
+                    if at in examples:
                         outcome[at] = Outcome.REACHED
                         # The first check, the agent's own look at the clean input, and its steps.
-                        queries[at] = {"queries_to_goal": 2 + steps, "queries_to_flip": settled[at]}
-        self._write_samples(outcome, queries, flips)
+                        queries[at] = {"queries_to_success": 2 + steps, "queries_to_refined": settled[at]}
+        self._write_samples(outcome, queries, examples)
 
     def _first(self) -> Array:
         """(n,) what the clean inputs say of each sample already; empty where it is to be played."""
-        wrong_class, y = self._plan.goal["wrong_class"], self._batch.y
+        wrong_class, y = self._plan.criterion_settings["wrong_class"], self._batch.y
         outcome = np.full(len(self.ids), "", dtype=object)
         outcome[(margin_of(self._plan.criterion, self._clean, y, self._batch.x) > 0).cpu().numpy()] = Outcome.ALREADY
         outcome[(self._clean.argmax(1) != y).cpu().numpy()] = Outcome.MISCLASSIFIED
@@ -131,11 +131,11 @@ class Part:
         )
 
     def _settle(self, rows: Tensor, paths: Path) -> _Judged:
-        """The flips: what clean-up left, or a little further along the path where that does not stand as it is stored."""
+        """The adversarial examples: what clean-up left, or a little further along the path where that is none in 8 bits."""
         strength = paths.fraction()[:, None] * (paths.standing != CLEAN)
-        flip = Graded(paths.flip(), torch.ones_like(rows, dtype=torch.bool), paths.standing.clone(), strength)
-        logits, stored = self._ask(rows, flip.x)
-        size = norms.l2(flip.x - paths.clean)
+        example = Graded(paths.flip(), torch.ones_like(rows, dtype=torch.bool), paths.standing.clone(), strength)
+        logits, stored = self._ask(rows, example.x)
+        size = norms.l2(example.x - paths.clean)
         for factor in NUDGES:
             there = torch.minimum(self._margin(rows, logits), self._margin(rows, stored)) > 0
             further = paths.at(factor * size)
@@ -146,12 +146,12 @@ class Part:
             answers = self._ask(rows[open_], further.x[open_])
             better = torch.minimum(*(self._margin(rows[open_], one) for one in answers)) > 0
             at = open_[better]
-            for column, values in zip((*flip, logits, stored), (*further, None, None), strict=True):
+            for column, values in zip((*example, logits, stored), (*further, None, None), strict=True):
                 if values is not None:
                     column[at] = values[at].to(column.dtype)
             logits[at], stored[at] = (one[better] for one in answers)
-        sure = (self._margin(rows, logits) > 0) & (norms.l2(flip.x - paths.clean) > 0)
-        return _Judged(flip._replace(reached=sure), logits, stored)
+        sure = (self._margin(rows, logits) > 0) & (norms.l2(example.x - paths.clean) > 0)
+        return _Judged(example._replace(reached=sure), logits, stored)
 
     def _margin(self, rows: Tensor, logits: Tensor) -> Tensor:
         """(n,): margins of the criterion, which is one of the logits alone."""
@@ -169,14 +169,14 @@ class Part:
             stored[differs] = self._oracle.scores(self._batch.ids[rows[differs]], shown[differs])
         return stored
 
-    def _grade(self, rows: Tensor, paths: Path, flip: _Judged, settled: list[int]) -> dict[int, dict[str, Any]]:
-        """Rows of the clean input, the flip and every further level. Returns those of the flips by place in the part."""
-        sure = flip.inputs.reached
-        size = (flip.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
+    def _grade(self, rows: Tensor, paths: Path, example: _Judged, settled: list[int]) -> dict[int, dict[str, Any]]:
+        """Rows of the clean input, the adversarial example and every further level. Returns those of level 1 by place in the part."""
+        sure = example.inputs.reached
+        size = (example.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
         farthest = (paths.farthest().double() / size.clamp_min(1e-300)).tolist()
-        flips: dict[int, dict[str, Any]] = {}
+        examples: dict[int, dict[str, Any]] = {}
         for level in (0.0, *self._plan.levels):
-            judged = flip if level == 1 else self._judge(rows, paths, sure, level, size)
+            judged = example if level == 1 else self._judge(rows, paths, sure, level, size)
             answers = self._answers(rows, judged)
             for one in sure.nonzero()[:, 0].tolist():
                 at = int(rows[one])
@@ -192,9 +192,9 @@ class Part:
                 self.rows.append(row)
                 self._keep(row)
                 if level == 1:
-                    flips[at] = row
+                    examples[at] = row
         self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
-        return flips
+        return examples
 
     def _judge(self, rows: Tensor, paths: Path, sure: Tensor, level: float, size: Tensor) -> _Judged:
         """The inputs of a level, and what the model says of those that can be reached."""
@@ -216,7 +216,7 @@ class Part:
 
     def _answers(self, rows: Tensor, judged: _Judged) -> list[dict[str, Any]]:
         """What the model says of each input of a level, exact and as it is stored."""
-        probabilities, goal = judged.logits.softmax(1), (self._margin(rows, judged.logits) > 0).tolist()
+        probabilities, adversarial = judged.logits.softmax(1), (self._margin(rows, judged.logits) > 0).tolist()
         prediction, stored = (logits.argmax(1).tolist() for logits in (judged.logits, judged.stored))
         confidence = probabilities.amax(1).tolist()
         true = probabilities.gather(1, self._batch.y[rows, None])[:, 0].tolist()
@@ -226,8 +226,8 @@ class Part:
                 "prediction": prediction[one],
                 "confidence": confidence[one],
                 "true_probability": true[one],
-                "goal": goal[one],
-                "prediction_stored": stored[one] if pictures else None,
+                "adversarial": adversarial[one],
+                "prediction_quantised": stored[one] if pictures else None,
             }
             for one in range(len(rows))
         ]
@@ -272,11 +272,11 @@ class Part:
             name = f"{row['sample_id']}/{row['level']:g}"
             self.arrays |= {f"{name}/input": row["input"], f"{name}/mask": row["mask"]}
 
-    def _write_samples(self, outcome: Array, queries: dict[int, dict[str, int]], flips: dict[int, dict[str, Any]]) -> None:
+    def _write_samples(self, outcome: Array, queries: dict[int, dict[str, int]], examples: dict[int, dict[str, Any]]) -> None:
         confidence, prediction = (column.tolist() for column in self._clean.softmax(1).max(1))
         forwards = self._ledger.forwards.tolist()
         for at, sample in enumerate(self.ids.tolist()):
-            spent, flip = queries[at], flips.get(at, {})
+            spent, example = queries[at], examples.get(at, {})
             self.samples.append(
                 {
                     "sample_id": sample,
@@ -285,12 +285,12 @@ class Part:
                     "clean_prediction": prediction[at],
                     "clean_confidence": confidence[at],
                     "queries": forwards[at],
-                    "queries_to_goal": spent.get("queries_to_goal"),
-                    "queries_to_flip": spent.get("queries_to_flip"),
-                    "queries_levels": forwards[at] - spent["queries_to_flip"] if spent else None,
+                    "queries_to_success": spent.get("queries_to_success"),
+                    "queries_to_refined": spent.get("queries_to_refined"),
+                    "queries_levels": forwards[at] - spent["queries_to_refined"] if spent else None,
                     "training_queries": self._plan.training_queries,
-                    "l2": flip.get("l2"),
-                    "patch_count": flip.get("patch_count"),
+                    "l2": example.get("l2"),
+                    "patch_count": example.get("patch_count"),
                 }
             )
 
@@ -302,8 +302,8 @@ _UNREACHED: dict[str, Any] = {
     "prediction": None,
     "confidence": None,
     "true_probability": None,
-    "goal": None,
-    "prediction_stored": None,
+    "adversarial": None,
+    "prediction_quantised": None,
     "l2": None,
     "linf": None,
     "l1": None,

@@ -81,7 +81,7 @@ class BenchmarkPlan:
         }
 
     @property
-    def goal(self) -> dict[str, Any]:
+    def criterion_settings(self) -> dict[str, Any]:
         """The thresholds of the criterion, None for those that it does not have."""
         about = self.criterion.about()
         return {name: about.get(name) for name in ("true_below", "wrong_class", "wrong_above")}
@@ -98,7 +98,7 @@ class BenchmarkPlan:
             samples=len(self.ids),
             domain=list(domain.to_json().values()),
             attack=plugins.written(self.attack),
-            goal=self.goal,
+            criterion=self.criterion_settings,
             levels=self.levels,
             eps=self.eps,
             seed=self.request.seed,
@@ -168,7 +168,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
 
 
 def parse_levels(text: str) -> tuple[float, ...]:
-    """Multiples of the distance at the flip, ascending, 1 always among them.
+    """Multiples of the distance of the adversarial example, ascending, 1 always among them.
 
     Raises:
         RequestError: no number, below 1, or not finite.
@@ -178,9 +178,13 @@ def parse_levels(text: str) -> tuple[float, ...]:
         try:
             value = float(item)
         except ValueError:
-            raise RequestError(f"level {item.strip()!r} is no number: write multiples of the flip's L2, such as 1,2,4") from None
+            raise RequestError(
+                f"level {item.strip()!r} is no number: write multiples of the adversarial example's L2, such as 1,2,4"
+            ) from None
         if not 1 <= value < math.inf:
-            raise RequestError(f"level {item.strip()!r} is not possible: a level is a multiple of the flip's L2, at least 1")
+            raise RequestError(
+                f"level {item.strip()!r} is not possible: a level is a multiple of the adversarial example's L2, at least 1"
+            )
         found.add(value)
     return tuple(sorted(found))
 
@@ -190,7 +194,7 @@ def _cap(eps: str | None) -> float | None:
         return None
     values = parse_eps(eps).values
     if len(values) != 1 or not values[0] > 0:
-        raise RequestError(f"eps is {eps!r}: a benchmark set has one cap on the L2 distance of a flip, above 0; or leave it out")
+        raise RequestError(f"eps is {eps!r}: a benchmark set has one cap on the L2 distance, above 0; or leave it out")
     return values[0]
 
 

@@ -1,7 +1,7 @@
 """The folder of an adversarial benchmark set: one row and one exact input per sample and level, written part by part.
 
     data/test-00000-of-00005.parquet      a row per sample and level (COLUMNS), pictures in 8 bits
-    samples/test-00000-of-00005.parquet   a row per sample, those without a flip too (SAMPLES)
+    samples/test-00000-of-00005.parquet   a row per sample, those without an adversarial example too (SAMPLES)
     arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32 and "<sample_id>/<level>/mask" bool
     benchmark.toml  benchmark.json        the request; what was made, of what, with what
     README.md  croissant.json  SHA256SUMS
@@ -30,7 +30,7 @@ from brinell.store.folder import Layout
 LAYOUT = Layout(
     what="benchmark set",
     verb="brinell benchmark",
-    version=1,
+    version=2,
     version_key="format",
     manifest="benchmark.json",
     request="benchmark.toml",
@@ -47,13 +47,13 @@ class Outcome(StrEnum):
     """What became of a sample."""
 
     REACHED = "reached"
-    """The goal was reached: its levels stand in data/."""
+    """An adversarial example was found: its levels are in data/."""
     NOT_REACHED = "not_reached"
-    """The goal was not reached within the steps and the cap."""
+    """None was found within the steps and the cap."""
     MISCLASSIFIED = "misclassified"
-    """The model errs on the clean input, so nothing was tried."""
+    """The model is wrong on the clean input, so nothing was tried."""
     ALREADY = "already"
-    """The clean input is at the goal, so there is nothing to distort."""
+    """The clean input meets the criterion, so there is nothing to distort."""
     OWN_CLASS = "own_class"
     """The sample is of the class that is to be seen where it is not."""
 
@@ -69,7 +69,7 @@ PATCH = {
 
 COLUMNS = {
     "sample_id": Column("int64", "position in the source data"),
-    "level": Column("float64", "multiple of the L2 distance at the flip; 0 is the clean input, 1 the flip"),
+    "level": Column("float64", "multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input"),
     "reached": Column("bool", "whether the bounds of the data allow this multiple; where not, nothing is stored"),
     "input": Column("input", "the input; pictures in 8 bits, the exact floats are in arrays/", null=True),
     "mask": Column("mask", "the values that differ from the clean input; of a picture the pixels, white", null=True),
@@ -77,9 +77,11 @@ COLUMNS = {
     "prediction": Column("int64", "the model's answer to the exact input", null=True),
     "confidence": Column("float64", "its probability", null=True),
     "true_probability": Column("float64", "probability of the true class", null=True),
-    "goal": Column("bool", "whether the goal holds at this input", null=True),
-    "prediction_stored": Column(
-        "int64", "its answer to the picture in 8 bits, at which a flip holds too where one within 1.5 times was found", null=True
+    "adversarial": Column("bool", "whether this input meets the criterion", null=True),
+    "prediction_quantised": Column(
+        "int64",
+        "its answer to the picture in 8 bits; an adversarial example stays one there if one was found within 1.5 times its distance",
+        null=True,
     ),
     "l2": Column("float64", "L2 distance from the clean input, in the units of the data", null=True),
     "linf": Column("float64", "largest change of a value", null=True),
@@ -88,7 +90,7 @@ COLUMNS = {
     "farthest": Column("float64", "the largest multiple that the bounds allow to what the agent would place"),
     "patch_count": Column("int64", "patches that have something on them", null=True),
     "patches": Column("patches", "what stands on which patch"),
-    "queries": Column("int64", "forwards spent on the sample until its flip was settled, first check and clean-up included"),
+    "queries": Column("int64", "forwards until the adversarial example was settled, first check and clean-up included"),
 }
 """A row of data/."""
 
@@ -99,14 +101,14 @@ SAMPLES = {
     "clean_prediction": Column("int64", "the model's answer to the clean input"),
     "clean_confidence": Column("float64", "its probability"),
     "queries": Column("int64", "every forward of the model on this sample: first check, search, clean-up, levels"),
-    "queries_to_goal": Column("int64", "forwards until the goal was first reached", null=True),
-    "queries_to_flip": Column("int64", "forwards until the flip was settled, clean-up included", null=True),
+    "queries_to_success": Column("int64", "forwards until the first adversarial example", null=True),
+    "queries_to_refined": Column("int64", "forwards until the adversarial example was settled, clean-up included", null=True),
     "queries_levels": Column("int64", "forwards that the levels were judged by", null=True),
     "training_queries": Column(
         "int64", "forwards that the policy was trained with, once for all samples; null where unknown", null=True
     ),
-    "l2": Column("float64", "L2 distance at the flip", null=True),
-    "patch_count": Column("int64", "patches that have something on them at the flip", null=True),
+    "l2": Column("float64", "L2 distance of the adversarial example", null=True),
+    "patch_count": Column("int64", "patches that have something on them in the adversarial example", null=True),
 }
 """A row of samples/."""
 

@@ -49,7 +49,7 @@ def _about(plan: BenchmarkPlan) -> dict[str, Any]:
         "cell": plan.cell,
         "parts": plan.parts,
         "levels": list(plan.levels),
-        "goal": plan.goal,
+        "criterion": plan.criterion_settings,
         "eps": plan.eps,
         "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids)),
         "model": {"spec": plan.request.model, **plan.facts},
