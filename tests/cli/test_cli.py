@@ -44,7 +44,7 @@ def test_audit_in_words(work, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert re.search(r"^  checks: \d+ passed, \d+ failed, \d+ not made$", out, flags=re.MULTILINE)
     assert "parabola: 24 samples" in out and f"report: {tmp_path / 'run' / 'report.html'}" in out
-    assert re.search(r"brinell: parabola fgsm: \d+ samples, \d+ forwards", err)
+    assert re.search(r"brinell: parabola FGSM: \d+ samples, \d+ forwards", err)
 
 
 def test_dry_run_computes_nothing(work, tmp_path, ask, capsys):
