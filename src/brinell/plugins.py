@@ -183,6 +183,8 @@ def _convert(what: str, hint: Any, value: Any) -> Any:
     try:
         return TypeAdapter(hint).validate_python(value, strict=not isinstance(value, str))
     except ValidationError as error:
+        if new := renamed(str(value), get_args(hint)):
+            raise RequestError(f"{what} is {value!r}, which is now called {new!r}") from None
         problem = error.errors()[0]["msg"]
         raise RequestError(f"{what} is {value!r}: {problem[0].lower()}{problem[1:]}") from None
 

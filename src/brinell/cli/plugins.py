@@ -10,10 +10,12 @@ from brinell.cli.options import Json, show, show_json
 
 
 def plugins(
-    kind: Annotated[str | None, typer.Argument(help="attack, distance, distortion, dataset or model. Default: all.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="The kind: attack, distance, distortion, detector, dataset or model. Default: all.")
+    ] = None,
     json: Json = False,
 ) -> int:
-    """List attacks, distances, distortions, data sets and targets with their settings."""
+    """List attacks, distances, distortions, detectors, data sets and models with their settings."""
     from brinell import plugins as registry
     from brinell.core.errors import RequestError
 

@@ -31,7 +31,7 @@ def train_metric(asked: Asked) -> int:
 
 def _show(answer: "MetricAnswer", out: Path) -> None:
     auc = answer.auc
-    show(f"{answer.trained_on} samples learnt from, {answer.held_out} held out; {answer.seconds:.0f} s of processor time")
+    show(f"{answer.trained_on} training samples, {answer.held_out} held out; {answer.seconds:.0f} s of processor time")
     show(f"{'':10} {'AUC':>7} {f'{answer.neighbours}-NN':>8} {'eps, median':>12} {'of 1 %':>8}")
     for name, votes in answer.knn.items():
         label = answer.eps[name].label

@@ -8,6 +8,7 @@ RENAMED = {
     "filter": "distortion",
     "filters": "distortions",
     "flip": "adversarial",
+    "stored": "quantised",
     "target": "model",
     "targets": "models",
     "vouched": "need_all",

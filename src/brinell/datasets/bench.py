@@ -1,6 +1,6 @@
 """`bench:FOLDER`: the inputs of one level of a set that `brinell benchmark` made, to score other models on.
 
-The exact inputs are read, as the model that the set was made against saw them; `form=stored` rounds them to 8 bits, as the
+The exact inputs are read, as the model that the set was made against saw them; `form=quantised` rounds them to 8 bits, as the
 pictures in the set's Parquet files are.
 """
 
@@ -40,8 +40,8 @@ class Bench:
     """The folder that `brinell benchmark` wrote."""
     level: str = "adversarial"
     """adversarial, clean, or a multiple of the adversarial example's L2 that the set holds, such as 4."""
-    form: Literal["exact", "stored"] = "exact"
-    """exact, or stored: rounded to 8 bits between the bounds of the data."""
+    form: Literal["exact", "quantised"] = "exact"
+    """exact, or quantised: rounded to 8 bits between the bounds of the data."""
 
     def __call__(self) -> Dataset:
         """Open the folder.
@@ -64,7 +64,7 @@ class Bench:
                     files.append(folder / "arrays" / f"{part.stem}.safetensors")
         if not samples:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
-        return Level(manifest, level, samples, np.asarray(labels, dtype=np.int64), files, rounded=self.form == "stored")
+        return Level(manifest, level, samples, np.asarray(labels, dtype=np.int64), files, rounded=self.form == "quantised")
 
 
 _COLUMNS = ["sample_id", "level", "reached", "label"]

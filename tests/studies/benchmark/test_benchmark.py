@@ -180,7 +180,9 @@ def test_known_answers(made):
         clean, example, double, never = (row for row in rows if row["sample_id"] == sample)
         assert [row["level"] for row in (clean, example, double, never)] == [0, 1, 2, 40]
         x = {level: arrays[f"{sample}/{level}/input"].astype(np.float64) for level in (0, 1, 2)}
-        assert example["prediction"] == example["prediction_quantised"] == 1 and example["adversarial"] and clean["prediction"] == 0
+        assert (
+            example["prediction"] == example["prediction_quantised"] == 1 and example["adversarial"] and clean["prediction"] == 0
+        )
         assert 0.5 < x[1].mean() < 0.52, "clean-up leaves little more than is needed"
         for level, row in ((1, example), (2, double)):
             delta = x[level] - x[0]
@@ -302,13 +304,13 @@ def test_an_audit_reads_it(made, work, tmp_path, capsys, level, count):
 
 
 @pytest.mark.parametrize("level", ["adversarial", "clean", "2"])
-@pytest.mark.parametrize("form", ["exact", "stored"])
+@pytest.mark.parametrize("form", ["exact", "quantised"])
 def test_as_a_data_set(made, level, form):
     data = plugins.build("dataset", "bench", {"path": str(made), "level": level, "form": form})()
     check_dataset(data)
     arrays, number = arrays_of(made), {"adversarial": "1", "clean": "0"}.get(level, level)
     expected = torch.from_numpy(np.stack([arrays[f"{sample}/{number}/input"] for sample in (0, 4)]))
-    expected = torch.round(expected * 255) / 255 if form == "stored" else expected
+    expected = torch.round(expected * 255) / 255 if form == "quantised" else expected
     assert torch.allclose(data.load([0, 3]), expected, atol=0 if form == "exact" else 1e-6)
     assert data.classes == ("dark", "bright", "dark")
 
