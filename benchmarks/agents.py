@@ -25,10 +25,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from torch import Tensor, nn
 from vector_env import GymEnvironment
 
-from brinell.rlab.a2c import A2C, A2CSettings
 from brinell.rlab.dqn import DQN, DQNSettings
 from brinell.rlab.interface import Heads
-from brinell.rlab.ppo import PPO, PPOSettings
+from brinell.rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c
 from brinell.rlab.training import Trainer
 
 EPISODES = 100
@@ -117,7 +116,7 @@ def dqn(task: str, steps: int, learning_rate: float, **options: Any) -> Case:
 
 def ppo(task: str, steps: int, slots: int, **options: Any) -> Case:
     """PPO."""
-    settings = PPOSettings(**options)
+    settings = PolicyGradientSettings(**options)
     theirs = {
         "n_steps": settings.length, "batch_size": settings.batch_size, "n_epochs": settings.epochs, "gamma": settings.gamma,
         "gae_lambda": settings.gae_lambda, "learning_rate": settings.learning_rate, "clip_range": settings.ratio_clip,
@@ -126,9 +125,9 @@ def ppo(task: str, steps: int, slots: int, **options: Any) -> Case:
     return Case(task=task, algorithm="PPO", steps=steps, slots=slots, settings=settings, theirs=theirs)
 
 
-def a2c(task: str, steps: int, slots: int, **options: Any) -> Case:
+def a2c_case(task: str, steps: int, slots: int, **options: Any) -> Case:
     """A2C."""
-    settings = A2CSettings(**options)
+    settings = a2c(**options)
     theirs = {
         "n_steps": settings.length, "gamma": settings.gamma, "gae_lambda": settings.gae_lambda,
         "learning_rate": settings.learning_rate, "ent_coef": settings.entropy, "vf_coef": settings.value,
@@ -144,8 +143,8 @@ CASES = [
         capacity=50_000),
     ppo("CartPole-v1", 100_000, 8, length=32, batch_size=256, epochs=20, gamma=0.98, gae_lambda=0.8, learning_rate=1e-3),
     ppo("Acrobot-v1", 200_000, 16, length=256, batch_size=256, epochs=4, gamma=0.99, gae_lambda=0.94),
-    a2c("CartPole-v1", 200_000, 8),
-    a2c("Acrobot-v1", 200_000, 16),
+    a2c_case("CartPole-v1", 200_000, 8),
+    a2c_case("Acrobot-v1", 200_000, 16),
 ]  # fmt: skip
 
 
@@ -177,8 +176,7 @@ def ours(case: Case, seed: int, trained: Trained, **changes: bool) -> None:
         changed = replace(case.settings, **changes)
         trainer = DQN(changed, Dueling(inputs, options, generator, changed.dueling), environment, seed)
     else:
-        make = PPO if isinstance(case.settings, PPOSettings) else A2C
-        trainer = make(case.settings, ActorCritic(inputs, options, generator), environment, seed)
+        trainer = PolicyGradient(case.settings, ActorCritic(inputs, options, generator), environment, seed)
     while trainer.tally.steps < case.steps:
         trained.rest()
         trainer.advance()

@@ -79,7 +79,7 @@ def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int, 
     some = torch.randint(0, kinds, patches.shape, generator=torch.Generator().manual_seed(start))
     chosen = (torch.zeros_like(some), torch.full_like(some, kinds - 1), some)[min(start, 2)]
 
-    def height(chosen: Tensor) -> tuple[float, Tensor]:
+    def margin(chosen: Tensor) -> tuple[float, Tensor]:
         x = torch.empty(grid.channels, grid.places)
         x[:, grid.members] = values[patches, chosen].view(len(patches), grid.channels, -1).transpose(0, 1)
         leaf = x.view(1, *grid.shape).requires_grad_()
@@ -89,7 +89,7 @@ def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int, 
         return float(lead.detach()), slope.view(grid.channels, -1)[:, grid.members].transpose(0, 1).reshape(len(patches), each)
 
     count = len(patches)
-    now, slope = height(chosen)
+    now, slope = margin(chosen)
     for _ in range(ROUNDS):
         if now > 0:
             return True
@@ -98,7 +98,7 @@ def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int, 
         best = best[promise.values[best] > 0]
         after = chosen.clone()
         after[best] = promise.indices[best]
-        then, its = height(after)
+        then, its = margin(after)
         if then > now:
             chosen, now, slope = after, then, its
         elif count > 1 and len(best):

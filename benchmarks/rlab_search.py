@@ -46,7 +46,7 @@ class TreeSearch:
     steps: int = 1000
     """Steps until a sample is given up."""
     worth: Worth = "margin"
-    """What is compared: the way to the goal in logits, or the probability dilution of the true class."""
+    """What is compared: the margin in logits, or the probability dilution of the true class."""
     together: int = 128
     """Probes of a sample that are shown to the model at once."""
 
@@ -70,7 +70,7 @@ class Searched(NamedTuple):
     reached: Tensor
     """(n,) bool."""
     variant: Tensor
-    """(n, patches) int64: what stood when the goal was reached or the search given up, CLEAN for nothing."""
+    """(n, patches) int64: what stood when the criterion was met or the search given up, CLEAN for nothing."""
     steps: Tensor
     """(n,): steps that were begun."""
 
@@ -93,7 +93,7 @@ def search(
         threat: distance and budgets.
         rng: a stream for each sample.
         grid: the patches.
-        variants: what may stand on them. A move is a patch with one of them, so their number multiplies the cost.
+        variants: the variants that may be placed. A move is a patch with one of them, so their number multiplies the cost.
         settings: how far it looks.
     """
     ends = [
@@ -122,7 +122,7 @@ class _One:
         self.reached = False
 
     def run(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Steps until the goal is reached, nothing is left to add, or the budget is spent."""
+        """Steps until the criterion is reached, nothing is left to add, or the budget is spent."""
         device = self.batch.x.device
         self.ask(self.assignment.x)
         step = 0
@@ -143,7 +143,7 @@ class _One:
         return reached, self.assignment.variant.clone(), torch.tensor([step], device=device)
 
     def look(self, moves: Tensor) -> Tensor | None:
-        """The moves (k,) to make; None where the budget ran out. Ends with those that reach the goal."""
+        """The moves (k,) to make; None where the budget ran out. Ends with those that meet the criterion."""
         alone = torch.full((len(self.grid) * self.kinds,), -torch.inf, device=moves.device)
         best, first = -torch.inf, moves[:1]
         for size in range(1, self.settings.depth + 1):
@@ -185,7 +185,7 @@ class _One:
         return self.assignment.candidates(rows, sets // self.kinds, sets % self.kinds)
 
     def ask(self, x: Tensor) -> Tensor:
-        """What inputs (m, *shape) are worth, up to the first that reaches the goal or the last that can be paid."""
+        """What inputs (m, *shape) are worth, up to the first that meets the criterion or the last that can be paid."""
         ids = self.batch.ids.expand(len(x))
         ids = ids[self.oracle.affordable(ids)]
         x, y = x[: len(ids)], self.batch.y.expand(len(ids))

@@ -29,8 +29,8 @@ from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.content import describe
 from brinell.rlab.env import PatchEnv
+from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.prior import Prior
-from brinell.rlab.results import Found
 from brinell.rlab.rules import Rules
 from brinell.rlab.sensitivity import sensitivity
 from brinell.rlab.variants import SEVERITIES, distorted, variants
@@ -69,10 +69,10 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
     yield "chance", 0, *truth.agreement(chance), ""
     yield "the prior's energies", 0, *truth.agreement(prior.energies(describe(batch.x, grid))), ""
     for name, world in worlds.items():
-        policy = named("greedy").policy(world.picks)
-        turn = world.reset(torch.ones_like(world.alive))
+        policy = named("greedy").policy(world.choices)
+        observation = world.reset(torch.ones_like(world.alive))
         for step in range(1, rules.steps + 1):
-            turn = world.step(policy.act(turn, world.streams)).turn
+            observation = world.step(policy.act(observation, world.streams)).observation
             if step in (50, 200, rules.steps):
                 yield name, step, *truth.of_gradient(world.posterior.mean)
                 stored = sensitivity(world.cache, grid, world.posterior, torch.arange(len(batch)))[:, :, 0]
@@ -92,7 +92,7 @@ class Truth:
     change: Tensor
     """(n, channels, patches, places of a patch, variants): of the input."""
     moves: Tensor
-    """(n, patches, variants): of the height."""
+    """(n, patches, variants): of the margin."""
     grid: PatchGrid
 
     def agreement(self, guess: Tensor) -> tuple[str, str]:
@@ -103,16 +103,16 @@ class Truth:
         return f"{ranked(guess, true):.2f}", f"{float((best[0] * best[1]).sum(1).mean()) / top:.2f}"
 
     def of_gradient(self, gradient: Tensor) -> tuple[str, str, str]:
-        """The same, and the rank correlation of the moves, for what a gradient (n, channels, places) foretells."""
-        foretold = torch.einsum("nckv,nckvo->nko", gradient[:, :, self.grid.members], self.change)
-        return *self.agreement(foretold.square().mean(2)), f"{ranked(foretold.flatten(1), self.moves.flatten(1)):.2f}"
+        """The same, and the rank correlation of the moves, for what a gradient (n, channels, places) predicts."""
+        predicted = torch.einsum("nckv,nckvo->nko", gradient[:, :, self.grid.members], self.change)
+        return *self.agreement(predicted.square().mean(2)), f"{ranked(predicted.flatten(1), self.moves.flatten(1)):.2f}"
 
 
 def _exhaustive(oracle: Oracle, batch: Batch, world: PatchEnv) -> Truth:
     grid, n = world.grid, len(batch)
     rows = torch.arange(n)
     base = losses.margin(oracle.scores(batch.ids, batch.x), batch.y)
-    heights, changes = [], []
+    margins, changes = [], []
     for variant in range(len(world.variants)):
         number = torch.full((n, grid.places), variant)
         places = torch.arange(grid.places).expand(n, -1)
@@ -122,27 +122,27 @@ def _exhaustive(oracle: Oracle, batch: Batch, world: PatchEnv) -> Truth:
         for patch in range(len(grid)):
             x = world.assignment.candidates(rows, torch.full((n,), patch), torch.full((n,), variant))
             each.append(losses.margin(oracle.scores(batch.ids, x), batch.y) - base)
-        heights.append(torch.stack(each, 1))
-    return Truth(torch.stack(changes, 4), torch.stack(heights, 2), grid)
+        margins.append(torch.stack(each, 1))
+    return Truth(torch.stack(changes, 4), torch.stack(margins, 2), grid)
 
 
 def _active(oracle: Oracle, batch: Batch, threat: Threat, world: PatchEnv) -> tuple[str, str]:
     """What the map says of patches that bear something, and what clearing each of them costs: rank correlation, images."""
-    found, grid = world.found, world.grid
-    rows = (found.reached & ((found.variant != CLEAN).sum(1) > 2)).nonzero()[:, 0]
+    outcomes, grid = world.outcomes, world.grid
+    rows = (outcomes.success & ((outcomes.variant != CLEAN).sum(1) > 2)).nonzero()[:, 0]
     if not len(rows):
         return "", "(no image)"
     correlations = []
     for row in rows.split(1):
         assignment = Assignment(grid, world.cache)
         one = batch.select(row)
-        standing = (found.variant[row[0]] != CLEAN).nonzero()[:, 0]
-        every = found.variant[row].expand(len(standing) + 1, -1).long().clone()
+        standing = (outcomes.variant[row[0]] != CLEAN).nonzero()[:, 0]
+        every = outcomes.variant[row].expand(len(standing) + 1, -1).long().clone()
         every[torch.arange(len(standing)), standing] = CLEAN
         x = assignment.render(row.expand(len(every)), every)
-        x = replace(threat, eps=found.eps[row].expand(len(every))).project(x, one.x.expand_as(x))
-        height = losses.margin(oracle.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
-        correlations.append(ranked(found.value[row][:, standing], (height[-1] - height[:-1])[None]))
+        x = replace(threat, eps=outcomes.eps[row].expand(len(every))).project(x, one.x.expand_as(x))
+        margin = losses.margin(oracle.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
+        correlations.append(ranked(outcomes.value[row][:, standing], (margin[-1] - margin[:-1])[None]))
     return f"{statistics.fmean(correlations):.2f}", f"({len(rows)} images)"
 
 
@@ -214,7 +214,7 @@ def fill(options: argparse.Namespace) -> None:
             waiting = (ledger.forwards == begun) & ledger.fooled if cleaning else ledger.forwards == 0  # noqa: B023
             calls.append((len(inputs[0]), bool(waiting.any()), cleaning))
 
-        def ended(_: Found, ledger: Ledger = ledger) -> None:
+        def ended(_: Outcomes, ledger: Ledger = ledger) -> None:
             nonlocal begun
             begun = ledger.forwards.clone()
 

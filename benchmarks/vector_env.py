@@ -9,13 +9,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from brinell.core.errors import RequestError
-from brinell.rlab.interface import Action, Step, Turn
+from brinell.rlab.interface import Action, Observation, Step
 
 
 class GymEnvironment:
     """A vector environment of Box observations and Discrete actions, its observations the feature `observation`."""
 
-    picks = (1,)
+    choices = (1,)
 
     def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         """Wrap `env`, made with `AutoresetMode.DISABLED`: only then are the last states of episodes seen.
@@ -35,7 +35,7 @@ class GymEnvironment:
         self.alive = torch.zeros(env.num_envs, dtype=torch.bool)
         self._begun = False
 
-    def reset(self, mask: Tensor) -> Turn:
+    def reset(self, mask: Tensor) -> Observation:
         """New episodes; the seed is used at the first reset, which begins all of them."""
         if self._begun:
             observation, _ = self._env.reset(options={"reset_mask": mask.numpy()})
@@ -43,15 +43,15 @@ class GymEnvironment:
             observation, _ = self._env.reset(seed=self._seed)
             self._begun = True
         self.alive = self.alive | mask
-        return self._turn(observation)
+        return self._observed(observation)
 
     def step(self, action: Action) -> Step:
         """One step of all environments."""
-        pick = action[0][:, 0]
-        observation, reward, terminated, truncated, _ = self._env.step((pick + self._first if self._first else pick).numpy())
+        choice = action[0][:, 0]
+        observation, reward, terminated, truncated, _ = self._env.step((choice + self._first if self._first else choice).numpy())
         over, cut = torch.from_numpy(np.array(terminated)), torch.from_numpy(np.array(truncated))
         self.alive = ~(over | cut)
-        return Step(self._turn(observation), torch.from_numpy(np.asarray(reward, dtype=np.float32)), over, cut)
+        return Step(self._observed(observation), torch.from_numpy(np.asarray(reward, dtype=np.float32)), over, cut)
 
-    def _turn(self, observation: Any) -> Turn:
-        return Turn({"observation": torch.from_numpy(np.asarray(observation, dtype=np.float32))}, self._allowed)
+    def _observed(self, observation: Any) -> Observation:
+        return Observation({"observation": torch.from_numpy(np.asarray(observation, dtype=np.float32))}, self._allowed)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.streams import Streams
-from brinell.rlab.interface import Action, Heads, Step, Turn
+from brinell.rlab.interface import Action, Heads, Observation, Step
 
 OVER = -1
 
@@ -26,7 +26,7 @@ class Table:
     forbidden: Tensor | None = None
     """(states, options) bool: what is not allowed."""
 
-    picks: tuple[int, ...] = (1,)
+    choices: tuple[int, ...] = (1,)
     alive: Tensor = field(init=False)
     at: Tensor = field(init=False)
     age: Tensor = field(init=False)
@@ -36,27 +36,27 @@ class Table:
         self.at = torch.zeros(self.slots, dtype=torch.int64)
         self.age = torch.zeros(self.slots, dtype=torch.int64)
 
-    def turn(self) -> Turn:
+    def observation(self) -> Observation:
         forbidden = torch.zeros_like(self.reward, dtype=torch.bool) if self.forbidden is None else self.forbidden
         states = torch.nn.functional.one_hot(self.at, len(self.reward)).float()
-        return Turn({"state": states}, (~forbidden[self.at],))
+        return Observation({"state": states}, (~forbidden[self.at],))
 
-    def reset(self, mask: Tensor) -> Turn:
+    def reset(self, mask: Tensor) -> Observation:
         self.alive |= mask
         self.at[mask] = self.age[mask] = 0
-        return self.turn()
+        return self.observation()
 
     def step(self, action: Action) -> Step:
-        pick = action[0][:, 0]
-        assert ((pick >= 0) | ~self.turn().allowed[0].any(1)).all()
-        assert self.turn().allowed[0].gather(1, pick.clamp(min=0)[:, None])[pick >= 0].all()
-        following, reward = self.following[self.at, pick], self.reward[self.at, pick]
+        choice = action[0][:, 0]
+        assert ((choice >= 0) | ~self.observation().allowed[0].any(1)).all()
+        assert self.observation().allowed[0].gather(1, choice.clamp(min=0)[:, None])[choice >= 0].all()
+        following, reward = self.following[self.at, choice], self.reward[self.at, choice]
         self.age += 1
         terminated = following == OVER
         truncated = ~terminated & (self.age >= self.limit)
         self.at = torch.where(terminated, self.at, following)
         self.alive &= ~(terminated | truncated)
-        return Step(self.turn(), reward.float(), terminated, truncated)
+        return Step(self.observation(), reward.float(), terminated, truncated)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Swaps:
     """
 
     options: int = 6
-    picks: tuple[int, ...] = (2, 1)
+    choices: tuple[int, ...] = (2, 1)
     slots: int = 16
     seed: int = 0
     work: int = 1_000_000
@@ -87,7 +87,7 @@ class Swaps:
         self.allowed = torch.zeros(self.slots, self.options, dtype=torch.bool)
         self.fewer = torch.zeros(self.slots, dtype=torch.bool)
 
-    def reset(self, mask: Tensor) -> Turn:
+    def reset(self, mask: Tensor) -> Observation:
         for slot in mask.nonzero()[:, 0].tolist():
             self.alive[slot] = self.begun < self.work
             rng = Streams.of(self.seed, torch.tensor([self.begun]))
@@ -96,32 +96,32 @@ class Swaps:
             self.begun += 1
             self.fewer[slot] = self.limited and self.begun % 2
         self.allowed &= self.alive[:, None]
-        return self.turn()
+        return self.observation()
 
-    def turn(self) -> Turn:
-        most = tuple(picks - self.fewer.long() for picks in self.picks) if self.limited else ()
-        return Turn({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()), most)
+    def observation(self) -> Observation:
+        most = tuple(choices - self.fewer.long() for choices in self.choices) if self.limited else ()
+        return Observation({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()), most)
 
     def best(self) -> Tensor:
-        added = self._sum(self.values.masked_fill(~self.allowed, -9).argsort(descending=True)[:, : self.picks[0]])
-        removed = self._sum(self.values.masked_fill(~self.allowed, 9).argsort()[:, : self.picks[1]])
+        added = self._sum(self.values.masked_fill(~self.allowed, -9).argsort(descending=True)[:, : self.choices[0]])
+        removed = self._sum(self.values.masked_fill(~self.allowed, 9).argsort()[:, : self.choices[1]])
         return added - removed
 
-    def _sum(self, picked: Tensor) -> Tensor:
-        counts = torch.arange(picked.shape[1]) < (picked.shape[1] - self.fewer.long())[:, None]
-        return (self.values.gather(1, picked) * (self.allowed.gather(1, picked) & counts)).sum(1)
+    def _sum(self, chosen: Tensor) -> Tensor:
+        counts = torch.arange(chosen.shape[1]) < (chosen.shape[1] - self.fewer.long())[:, None]
+        return (self.values.gather(1, chosen) * (self.allowed.gather(1, chosen) & counts)).sum(1)
 
     def step(self, action: Action) -> Step:
         totals = []
-        for picks, wanted in zip(action, self.picks, strict=True):
-            assert picks.shape == (self.slots, wanted)
+        for choices, wanted in zip(action, self.choices, strict=True):
+            assert choices.shape == (self.slots, wanted)
             most = torch.minimum(self.allowed.sum(1), wanted - self.fewer.long())
-            assert ((picks >= 0).sum(1) == most).all(), "as many as possible are picked, and no more than count"
-            assert self.allowed.gather(1, picks.clamp(min=0))[picks >= 0].all(), "only what is allowed"
-            totals.append(self.values.gather(1, picks.clamp(min=0)).masked_fill(picks < 0, 0).sum(1))
+            assert ((choices >= 0).sum(1) == most).all(), "as many as possible are picked, and no more than count"
+            assert self.allowed.gather(1, choices.clamp(min=0))[choices >= 0].all(), "only what is allowed"
+            totals.append(self.values.gather(1, choices.clamp(min=0)).masked_fill(choices < 0, 0).sum(1))
         ended = self.alive.clone()
         self.alive = torch.zeros_like(ended)
-        return Step(self.turn(), (totals[0] - totals[1]) * ended, ended, torch.zeros_like(ended))
+        return Step(self.observation(), (totals[0] - totals[1]) * ended, ended, torch.zeros_like(ended))
 
 
 class Linear(nn.Module):
@@ -156,11 +156,11 @@ class Shared(nn.Module):
         return Heads(self.state(x.mean(1, keepdim=True))[:, 0], (adding, removing))
 
 
-def played(environment: Swaps, act: Callable[[Turn], Action], rounds: int) -> tuple[float, float]:
+def played(environment: Swaps, act: Callable[[Observation], Action], rounds: int) -> tuple[float, float]:
     """Mean return of a policy, and of the best there is."""
     got, best = torch.zeros(()), torch.zeros(())
     for _ in range(rounds):
-        turn = environment.reset(~environment.alive)
+        observation = environment.reset(~environment.alive)
         best += environment.best().mean()
-        got += environment.step(act(turn)).reward.mean()
+        got += environment.step(act(observation)).reward.mean()
     return float(got) / rounds, float(best) / rounds

@@ -95,5 +95,8 @@ def world(
 def act(env, add=(), remove=(), family=0):
     """The same dual action for every slot, filled up with nothing."""
     n = len(env.alive)
-    rows = [list(picks) + [-1] * (width - len(picks)) for picks, width in zip((add, remove, (family,)), env.picks, strict=True)]
+    rows = [
+        list(choices) + [-1] * (width - len(choices))
+        for choices, width in zip((add, remove, (family,)), env.choices, strict=True)
+    ]
     return tuple(torch.tensor([row] * n) for row in rows)

@@ -26,14 +26,14 @@ def test_slots_are_single_environments_and_last_states_are_seen():
     ours = GymEnvironment(cart_poles(3, max_episode_steps=12), seed=5)
     single = [gymnasium.make("CartPole-v1", max_episode_steps=12) for _ in range(3)]
     states = np.stack([env.reset(seed=5 + slot)[0] for slot, env in enumerate(single)])
-    turn = ours.reset(torch.ones(3, dtype=torch.bool))
-    policy, rng, ends = Random(picks=ours.picks), Streams.of(0, torch.arange(3)), set()
+    observed = ours.reset(torch.ones(3, dtype=torch.bool))
+    policy, rng, ends = Random(choices=ours.choices), Streams.of(0, torch.arange(3)), set()
     for step in range(80):
-        assert np.array_equal(turn.features["observation"].numpy(), states)
-        action = policy.act(turn, rng.fold(step))
+        assert np.array_equal(observed.features["observation"].numpy(), states)
+        action = policy.act(observed, rng.fold(step))
         after = ours.step(action)
-        each = [env.step(pick) for env, pick in zip(single, action[0][:, 0].tolist(), strict=True)]
-        assert np.array_equal(after.turn.features["observation"].numpy(), np.stack([one[0] for one in each]))
+        each = [env.step(choice) for env, choice in zip(single, action[0][:, 0].tolist(), strict=True)]
+        assert np.array_equal(after.observation.features["observation"].numpy(), np.stack([one[0] for one in each]))
         assert [*after.reward.tolist(), *after.terminated.tolist(), *after.truncated.tolist()] == [
             one[part] for part in (1, 2, 3) for one in each
         ]
@@ -43,7 +43,7 @@ def test_slots_are_single_environments_and_last_states_are_seen():
         states = np.stack(
             [env.reset()[0] if over else one[0] for env, one, over in zip(single, each, ended.tolist(), strict=True)]
         )
-        turn = ours.reset(ended) if ended.any() else after.turn
+        observed = ours.reset(ended) if ended.any() else after.observation
         assert ours.alive.all()
     assert ends == {"terminated", "truncated"}
 

@@ -11,7 +11,7 @@ from brinell.core.streams import Streams
 from brinell.rlab.agent import FORMAT, Agent, Ranked, fingerprint, load, named
 from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
-from brinell.rlab.interface import Turn
+from brinell.rlab.interface import Observation
 from brinell.rlab.network import PatchNetwork
 from brinell.rlab.policies import Random
 from brinell.rlab.prior import Prior
@@ -32,7 +32,7 @@ def turn_of(patches=7, families=3, n=2):
     rng = Streams.of(5, torch.arange(n))
     features = {"patch": rng.normal(patches, PATCH_FEATURES), "whole": rng.fold("w").normal(WHOLE_FEATURES)}
     every = torch.ones(n, patches, dtype=torch.bool)
-    return Turn(features, (every, every, torch.ones(n, families, dtype=torch.bool)))
+    return Observation(features, (every, every, torch.ones(n, families, dtype=torch.bool)))
 
 
 def test_round_trip(tmp_path):
@@ -44,8 +44,8 @@ def test_round_trip(tmp_path):
         assert one.state_dict().keys() == other.state_dict().keys()
         assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
     rng = Streams.of(1, torch.arange(2))
-    picks = [each.policy((2, 1, 1)).act(turn_of(), rng) for each in (agent, again)]
-    assert all(torch.equal(*pair) for pair in zip(*picks, strict=True))
+    choices = [each.policy((2, 1, 1)).act(turn_of(), rng) for each in (agent, again)]
+    assert all(torch.equal(*pair) for pair in zip(*choices, strict=True))
     assert fingerprint(str(path)) == fingerprint(str(path)) != fingerprint("greedy")
 
 
@@ -71,9 +71,9 @@ def test_the_file_decides_the_fingerprint_and_not_its_name(tmp_path):
 
 def test_ranked_picks_by_value():
     network = PatchNetwork(1, width=4)
-    picks = Ranked(network=network, picks=(7, 7, 1)).act(turn_of(families=1), Streams.of(0, torch.arange(2)))
-    assert sorted(picks[0][0].tolist()) == list(range(7)), "all alike: chance decides, without replacement"
-    assert picks[0][0].tolist() != picks[0][1].tolist()
+    choices = Ranked(network=network, choices=(7, 7, 1)).act(turn_of(families=1), Streams.of(0, torch.arange(2)))
+    assert sorted(choices[0][0].tolist()) == list(range(7)), "all alike: chance decides, without replacement"
+    assert choices[0][0].tolist() != choices[0][1].tolist()
 
 
 def rewritten(path, out, head=None, tensors=None):

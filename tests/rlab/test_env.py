@@ -22,7 +22,7 @@ from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.episodes import play
+from brinell.rlab.episodes import run_episodes
 from brinell.rlab.policies import Random
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
@@ -49,12 +49,12 @@ def weights(*of_patches):
 
 def test_the_first_step_asks_about_the_clean_input():
     made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
-    turn = made.env.reset(torch.ones(1, dtype=torch.bool))
-    assert not any(bool(allowed.any()) for allowed in turn.allowed) and not made.model.calls
+    observation = made.env.reset(torch.ones(1, dtype=torch.bool))
+    assert not any(bool(allowed.any()) for allowed in observation.allowed) and not made.model.calls
     action = act(made.env, add=[0, 1])
     step = made.env.step(action)
     assert torch.equal(made.model.calls[0], GRAY)
-    assert (action[0] == -1).all() and step.reward.tolist() == [0] and step.turn.allowed[0].all()
+    assert (action[0] == -1).all() and step.reward.tolist() == [0] and step.observation.allowed[0].all()
 
 
 def test_what_a_step_asks_is_what_was_said():
@@ -103,7 +103,7 @@ def test_the_dual_action_adds_and_removes_in_one_query():
     made = begun(Recorder(logits, SIGNAL), GRAY, rules=ALL, distortions=(Plus(), Minus()), severities=(4,))
     env, row = made.env, torch.tensor([0])
     env.assignment.edit(row, torch.tensor([0]), torch.tensor([0]))  # something that harms stands already
-    env._x[0], env._height[0] = env.assignment.x[0], env._height[0] - 1.0
+    env._x[0], env._margin[0] = env.assignment.x[0], env._margin[0] - 1.0
     asked = made.model.seen
     env.step(act(env, add=[3], remove=[0], family=1))
     assert made.model.seen == asked + 1
@@ -123,7 +123,7 @@ def test_where_nothing_changes_nothing_is_asked():
 def test_picks_that_cannot_be_are_struck_out():
     rules = Rules(p_init=0.25, steps=10, removals=0.5)  # at age 0 two patches, and one removal
     made = begun(linear(weights(1, 1, 1, 1, 1, 1, 1, 1), -30.0), GRAY, rules=rules)
-    assert made.env.picks == (2, 1, 1)
+    assert made.env.choices == (2, 1, 1)
     action = act(made.env, add=[5, 6], remove=[5])
     made.env.step(action)
     assert action[0].tolist() == [[5, 6]] and action[1].tolist() == [[-1]], "what is added is not removed"
@@ -142,13 +142,13 @@ def test_pace_by_hand():
 
 def test_policies_pick_no_more_than_the_pace():
     made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
-    turn = made.env.reset(torch.ones(1, dtype=torch.bool))
-    assert [one.tolist() for one in turn.most] == [[8], [4], [1]]
+    observation = made.env.reset(torch.ones(1, dtype=torch.bool))
+    assert [one.tolist() for one in observation.most] == [[8], [4], [1]]
     for _ in range(4):
-        turn = made.env.step(act(made.env)).turn
+        observation = made.env.step(act(made.env)).observation
     # By now one at a time.
-    assert [one.tolist() for one in turn.most] == [[1], [1], [1]]
-    action = Random(picks=made.env.picks).act(turn, made.env.streams)
+    assert [one.tolist() for one in observation.most] == [[1], [1], [1]]
+    action = Random(choices=made.env.choices).act(observation, made.env.streams)
     assert [int((one >= 0).sum()) for one in action] == [1, 0, 1], "nothing stands that could be cleared"
 
 
@@ -162,7 +162,7 @@ def test_naming_a_filter_is_obeyed():
         wanted = severity if kind is Plus else -severity
         assert moved.tolist() == [wanted] * 4, (number, moved)
         made.env.assignment.clear(torch.tensor([0]))
-        made.env._x[:], made.env._height[:] = GRAY, made.env._start
+        made.env._x[:], made.env._margin[:] = GRAY, made.env._start
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
@@ -175,7 +175,7 @@ def test_the_most_sensitive_patch_is_found(which, norm):
     model, batch = linear(weight, -11.0, domain), batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64))
     threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
     ledger = Ledger(model, batch, threat, access=Access.SCORES)
-    found = play(
+    found = run_episodes(
         ledger.oracle(),
         batch,
         threat,
@@ -183,10 +183,10 @@ def test_the_most_sensitive_patch_is_found(which, norm):
         grid=grid,
         variants=variants([SignedPatch()], domain, (5,), 1),
         rules=rules,
-        policy=Greedy(picks=PatchEnv.picks_of(rules, grid)),
+        policy=Greedy(choices=PatchEnv.choices_of(rules, grid)),
         clean=CleanUp(),
     )
-    assert found.reached.all() and ledger.fooled.all()
+    assert found.success.all() and ledger.fooled.all()
     stands = found.variant != CLEAN
     assert stands[:, which].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
     assert (found.value[:, which] > 0).all() and (found.value[:, which] >= found.value.mean(1)).all()
@@ -217,7 +217,7 @@ def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, po
     threat = threat_of(eps, norm, DOMAIN, n=len(rows))
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
     how = Rules(**({"steps": 40} | rules))
-    found = play(
+    found = run_episodes(
         ledger.oracle(),
         batch,
         threat,
@@ -225,7 +225,7 @@ def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, po
         grid=WIDE,
         variants=variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3),
         rules=how,
-        policy=policy(picks=PatchEnv.picks_of(how, WIDE)),
+        policy=policy(choices=PatchEnv.choices_of(how, WIDE)),
         clean=clean,
         slots=slots,
     )
@@ -260,7 +260,7 @@ def test_filtered_inputs_are_held_once(monkeypatch):
 
     monkeypatch.setattr(DistortionCache, "__init__", watched)
     _, _, found = played(slots=5, n=24)
-    assert int(found.reached.sum()) > 10
+    assert int(found.success.sum()) > 10
     assert beside == [0, 0]
 
 
@@ -304,22 +304,22 @@ def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
     model, ledger, found = played(slots=7, queries=queries, refine=refine, n=20, policy=policy)
     assert int(ledger.forwards.max()) <= queries and int(ledger.forwards.min()) >= 1
     assert model.seen == int(ledger.forwards.sum())
-    assert torch.equal(found.reached, ledger.fooled)
+    assert torch.equal(found.success, ledger.fooled)
 
 
 @pytest.mark.parametrize("refine", [0, 4])
 def test_without_a_budget_the_rules_are_kept(refine):
     model, ledger, found = played(slots=7, refine=refine, n=20, steps=10, clean=None)
     assert int(ledger.forwards.max()) <= 1 + 10 + refine and model.seen == int(ledger.forwards.sum())
-    assert bool((ledger.forwards[~found.reached] == 11).all()) and not found.reached.all()
+    assert bool((ledger.forwards[~found.success] == 11).all()) and not found.success.all()
     if not refine:
-        assert torch.equal(ledger.forwards[found.reached], found.steps[found.reached] + 1)
+        assert torch.equal(ledger.forwards[found.success], found.steps[found.success] + 1)
 
 
 def test_refinement_comes_closer_and_never_loses_the_goal():
     _, near, found = played(slots=20, n=20, refine=20, eps=2.0, clean=None)
     _, far, _ = played(slots=20, n=20, refine=0, eps=2.0, clean=None)
-    assert found.reached.all() and (near.distance <= far.distance + 1e-6).all()
+    assert found.success.all() and (near.distance <= far.distance + 1e-6).all()
     assert near.distance.mean() < 0.8 * far.distance.mean()
 
 
@@ -344,8 +344,8 @@ def test_every_forward_of_an_audit_is_counted(tmp_path):
 
 def test_samples_that_are_there_already_end_at_once():
     made = begun(linear(weights(*[1] * 8), 5.0), GRAY, rules=dataclasses.replace(ALL, refine=5))
-    assert not made.env.alive.any() and made.env.found.reached.tolist() == [True]
-    assert (made.env.found.variant == CLEAN).all() and made.env.found.steps.tolist() == [0] and made.model.seen == 1
+    assert not made.env.alive.any() and made.env.outcomes.success.tolist() == [True]
+    assert (made.env.outcomes.variant == CLEAN).all() and made.env.outcomes.steps.tolist() == [0] and made.model.seen == 1
 
 
 def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere():
@@ -354,7 +354,7 @@ def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere
         made = begun(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -11.0), GRAY, rules=rules, queries=queries)
         step = made.env.step(act(made.env, add=[0]))
         assert (step.terminated.tolist(), step.truncated.tolist()) == ([True], [False])
-        assert made.env.found.reached.all() and made.ledger.fooled.all()
+        assert made.env.outcomes.success.all() and made.ledger.fooled.all()
     made = begun(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -50.0), GRAY, rules=Rules(p_init=1.0, steps=1))
     step = made.env.step(act(made.env, add=[0]))
     assert (step.terminated.tolist(), step.truncated.tolist()) == ([False], [True])
@@ -391,11 +391,11 @@ def test_rules_that_cannot_be_are_refused(settings):
 def test_a_grid_that_overlaps_keeps_budget_and_bounds():
     grid = PatchGrid((1, 16), (4,), (2,))
     made = world(linear(torch.ones(16), -12.0), GRAY, grid=grid, eps=0.4, distortions=(GaussianNoise(),), draws=4, rules=ALL)
-    env, turn = made.env, made.env.reset(torch.ones(1, dtype=torch.bool))
-    policy = Greedy(picks=env.picks)
+    env, observation = made.env, made.env.reset(torch.ones(1, dtype=torch.bool))
+    policy = Greedy(choices=env.choices)
     while env.alive.any():
-        turn = env.step(policy.act(turn, env.streams)).turn
-        assert turn.features["patch"].isfinite().all() and turn.features["whole"].isfinite().all()
+        observation = env.step(policy.act(observation, env.streams)).observation
+        assert observation.features["patch"].isfinite().all() and observation.features["whole"].isfinite().all()
     size = max(float((call - GRAY).norm()) for call in made.model.calls)
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
 
@@ -419,10 +419,10 @@ def searched(model, x, eps, aims=True, distortions=ONE, **rules):
     """A search by chance, one patch a step."""
     rules = Rules(p_init=0.125, removals=0.0, steps=400, **rules)
     made = world(Recorder(model, SIGNAL, model(x).shape[1]), x, eps=eps, rules=rules, distortions=distortions)
-    made.env._escape._aims &= aims
-    turn, policy = made.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(picks=made.env.picks)
+    made.env._restarts._aims &= aims
+    observation, policy = made.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(choices=made.env.choices)
     while made.env.alive.any():
-        turn = made.env.step(policy.act(turn, made.env.streams)).turn
+        observation = made.env.step(policy.act(observation, made.env.streams)).observation
     return made
 
 
@@ -430,7 +430,7 @@ def test_who_is_stuck_steps_back_and_gets_on():
     """No single step gains, so that without patience's end the search stands still."""
     x = GRAY.expand(8, 1, 16)
     stuck, free = (searched(both_of_two, x, 0.4, patience=patience) for patience in (0, 10))
-    assert not stuck.env.found.reached.any() and free.env.found.reached.all()
+    assert not stuck.env.outcomes.success.any() and free.env.outcomes.success.all()
     assert free.ledger.fooled.all() and (free.ledger.forwards <= 401).all()
     for made in (stuck, free):
         assert made.model.seen == int(made.ledger.forwards.sum())
@@ -463,16 +463,18 @@ def test_who_is_stuck_goes_for_another_class():
     x = GRAY.expand(2, 1, 16)
     for aims in (False, True):
         made = searched(a_trap, x, torch.inf, aims, distortions=(Plus(), Minus()), patience=30)
-        assert made.env.found.reached.tolist() == made.ledger.fooled.tolist() == [aims] * 2
+        assert made.env.outcomes.success.tolist() == made.ledger.fooled.tolist() == [aims] * 2
         assert made.model.seen == int(made.ledger.forwards.sum()) and bool((made.ledger.forwards <= 401).all())
-    assert (made.env.found.variant[:, :4] != made.env.found.variant[:, 4:]).all(), "half of them lowered, half of them lifted"
+    assert (made.env.outcomes.variant[:, :4] != made.env.outcomes.variant[:, 4:]).all(), (
+        "half of them lowered, half of them lifted"
+    )
 
 
 def test_who_is_stuck_asks_about_the_wholly_filtered_input():
     """Only all eight patches together do it: 1 look, 10 steps in vain, 1 leap, and everything stands."""
     made = searched(all_of_them, GRAY.expand(3, 1, 16), torch.inf, patience=10)
-    assert made.ledger.first_success.tolist() == [12] * 3 and (made.env.found.variant != CLEAN).all()
-    assert not searched(all_of_them, GRAY, torch.inf, patience=0).env.found.reached.any()
+    assert made.ledger.first_success.tolist() == [12] * 3 and (made.env.outcomes.variant != CLEAN).all()
+    assert not searched(all_of_them, GRAY, torch.inf, patience=0).env.outcomes.success.any()
 
 
 def test_no_leap_beyond_the_budget():

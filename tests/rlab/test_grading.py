@@ -15,7 +15,7 @@ from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rlab.cache import CLEAN
-from brinell.rlab.episodes import Played
+from brinell.rlab.episodes import EpisodeResults
 from brinell.rlab.grading import path
 from brinell.rlab.variants import variants
 
@@ -41,7 +41,7 @@ def paths(x, standing, *, strength=1.0, slope=None, eps=100.0, patch=1, stride=N
     grid = PatchGrid.over(domain, patch, stride)
     standing = torch.as_tensor(standing, dtype=torch.int16)
     n = len(x)
-    played = Played(
+    results = EpisodeResults(
         reached=torch.ones(n, dtype=torch.bool),
         variant=standing,
         eps=torch.full((n,), eps),
@@ -55,7 +55,7 @@ def paths(x, standing, *, strength=1.0, slope=None, eps=100.0, patch=1, stride=N
     )
     threat = threat_of(eps, "l2", domain, n)
     chosen = variants((Lift(),), domain, severities)
-    return path(batch_of(x, [0] * n), threat, Streams.of(0, torch.arange(n)), grid=grid, variants=chosen, played=played)
+    return path(batch_of(x, [0] * n), threat, Streams.of(0, torch.arange(n)), grid=grid, variants=chosen, results=results)
 
 
 def at(found, multiple):

@@ -75,12 +75,12 @@ def test_it_is_the_same_process():
         assert reward == pytest.approx(step.reward.item(), abs=1e-6)
         assert (terminated, truncated) == (bool(step.terminated), bool(step.truncated))
         if family:  # which distortion is free to choose is drawn from streams that differ
-            assert np.allclose(observation["patch"], step.turn.features["patch"][0], atol=1e-5)
+            assert np.allclose(observation["patch"], step.observation.features["patch"][0], atol=1e-5)
         else:
-            ours.assignment.edit(torch.tensor([0]), torch.arange(8)[None], env._placement.assignment.variant)
-            for name in ("_x", "_height", "_logits", "_visits", "_gain", "_kept"):
-                getattr(ours, name)[:] = getattr(env._placement, name)
-            ours.posterior.mean[:] = env._placement.posterior.mean
+            ours.assignment.edit(torch.tensor([0]), torch.arange(8)[None], env._patch_env.assignment.variant)
+            for name in ("_x", "_margin", "_logits", "_visits", "_gain", "_kept"):
+                getattr(ours, name)[:] = getattr(env._patch_env, name)
+            ours.posterior.mean[:] = env._patch_env.posterior.mean
 
 
 def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
@@ -94,7 +94,7 @@ def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
     _, reward, terminated, _, info = env.step(np.array([0, 0, NONE, 0, NONE, NONE, 0]))
     assert terminated and info["reached"] and info["queries"] == 3 and reward > 0.9
     assert model.seen == 3
-    assert env._placement._gain[0, 0].item() == pytest.approx(10.0), "the whole effect is the one patch's: no pick counts twice"
+    assert env._patch_env._gain[0, 0].item() == pytest.approx(10.0), "the whole effect is the one patch's: no pick counts twice"
     assert not any(mask[:-1].any() for mask in info["action_mask"][:-1]), "nothing is possible any more"
 
 

@@ -8,31 +8,30 @@ import torch
 from _environments import OVER, Linear, Shared, Swaps, Table, played
 from brinell.core.errors import ContractError
 from brinell.core.streams import Streams
-from brinell.rlab.a2c import A2C, A2CSettings
 from brinell.rlab.dqn import DQN, DQNSettings, target_of
-from brinell.rlab.interface import Heads, Turn
+from brinell.rlab.interface import Heads, Observation
 from brinell.rlab.policies import Random
-from brinell.rlab.ppo import PPO, PPOSettings, surrogate
+from brinell.rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c, surrogate
 from brinell.rlab.replay import Sample
-from brinell.rlab.training import train
+from brinell.rlab.training import learn
 
 QUICK = DQNSettings(
     n_step=1, gamma=0.5, learning_rate=0.05, batch_size=32, collect=2, warm_up=100, target_every=20, epsilon_end=1.0
 )
 SWAPS = [
     (DQN, DQNSettings(learning_rate=0.02, batch_size=64, warm_up=200, target_every=10, epsilon_steps=1000), 1600),
-    (PPO, PPOSettings(length=8, learning_rate=0.1, epochs=4), 1280),
-    (A2C, A2CSettings(length=4, learning_rate=0.2), 1600),
+    (PolicyGradient, PolicyGradientSettings(length=8, learning_rate=0.1, epochs=4), 1280),
+    (PolicyGradient, a2c(length=4, learning_rate=0.2), 1600),
 ]
 TABLES = [
     (DQN, DQNSettings(gamma=0.5, learning_rate=0.05, batch_size=32, warm_up=50, target_every=20, epsilon_steps=600)),
-    (PPO, PPOSettings(gamma=0.5, length=16, learning_rate=0.05, epochs=4)),
-    (A2C, A2CSettings(gamma=0.5, learning_rate=0.05)),
+    (PolicyGradient, PolicyGradientSettings(gamma=0.5, length=16, learning_rate=0.05, epochs=4)),
+    (PolicyGradient, a2c(gamma=0.5, learning_rate=0.05)),
 ]
 
 
 def done(trainer, steps):
-    progress = list(train(trainer, steps=steps, every=10**9))
+    progress = list(learn(trainer, steps=steps, every=10**9))
     assert len(progress) == 1
     return progress[0]
 
@@ -92,16 +91,16 @@ def test_the_best_allowed_option_is_found_and_forbidden_ones_are_never_taken(mak
     )
     trainer = make(settings, Linear("state", 1, (4,)), table, 0)
     done(trainer, 1200)
-    turn = table.reset(torch.ones(4, dtype=torch.bool))
-    assert trainer.policy.act(turn, Streams.of(0, torch.arange(4)))[0].tolist() == [[1]] * 4
+    observation = table.reset(torch.ones(4, dtype=torch.bool))
+    assert trainer.policy.act(observation, Streams.of(0, torch.arange(4)))[0].tolist() == [[1]] * 4
 
 
 @pytest.mark.parametrize(("make", "settings"), TABLES)
 def test_a_cost_now_is_paid_for_more_later(make, settings):
     trainer = make(settings, Linear("state", 2, (2,)), two_states(slots=8), 0)
     done(trainer, 2000)
-    turn = Turn({"state": torch.eye(2)}, (torch.ones(2, 2, dtype=torch.bool),))
-    assert trainer.policy.act(turn, Streams.of(0, torch.arange(2)))[0].tolist() == [[1], [0]]
+    observation = Observation({"state": torch.eye(2)}, (torch.ones(2, 2, dtype=torch.bool),))
+    assert trainer.policy.act(observation, Streams.of(0, torch.arange(2)))[0].tolist() == [[1], [0]]
 
 
 @pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
@@ -110,9 +109,9 @@ def test_several_picks_of_two_branches_are_learned_together(make, settings, step
     trainer = make(settings, Shared(), Swaps(limited=True), 0)
     progress = done(trainer, steps)
     unseen, rng = Swaps(seed=9, limited=True), Streams.of(0, torch.arange(16))
-    got, best = played(unseen, lambda turn: trainer.policy.act(turn, rng), 10)
+    got, best = played(unseen, lambda observation: trainer.policy.act(observation, rng), 10)
     assert got == pytest.approx(best)
-    chance, _ = played(Swaps(seed=9, limited=True), lambda turn: Random(picks=(2, 1)).act(turn, rng), 10)
+    chance, _ = played(Swaps(seed=9, limited=True), lambda observation: Random(choices=(2, 1)).act(observation, rng), 10)
     assert chance < 0.5 * best and progress.mean_return > 0.5 * best
 
 
@@ -125,7 +124,7 @@ def test_double_takes_the_network_s_choice_and_the_copy_s_value():
         def forward(self, features):
             return Heads(torch.zeros(1), (self.outputs,))
 
-    state = Turn({}, (torch.tensor([[True, True, True, False]]),))
+    state = Observation({}, (torch.tensor([[True, True, True, False]]),))
     one = torch.ones(1)
     sample = Sample(torch.tensor([0]), state, (torch.tensor([[0]]),), 3 * one, 0.5 * one, state, one)
     network, copy = Fixed(9.0, 0.0, 5.0, 99.0), Fixed(1.0, 7.0, 4.0, 88.0)
@@ -172,11 +171,11 @@ def test_softmax_exploration_prefers_what_looks_better():
 @pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
 def test_training_ends_with_its_budget_or_with_the_work(make, settings, steps):
     trainer = make(settings, Shared(), Swaps(work=100), 0)
-    assert list(train(trainer, seconds=0.0)) == []
-    reports = list(train(trainer, every=30))
+    assert list(learn(trainer, seconds=0.0)) == []
+    reports = list(learn(trainer, every=30))
     assert [report.episodes for report in reports] == sorted({report.episodes for report in reports})
     assert reports[-1].steps == reports[-1].episodes == 100
-    assert list(train(trainer)) == []
+    assert list(learn(trainer)) == []
 
 
 @pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
@@ -195,9 +194,9 @@ def test_a_reward_that_is_not_finite_stops_training(make, settings, steps):
         (DQNSettings, {"gamma": 1.5}, "gamma is 1.5; it must be from 0 to 1"),
         (DQNSettings, {"n_step": 0}, "n_step is 0; it must be at least 1"),
         (DQNSettings, {"learning_rate": float("inf")}, "learning_rate is inf; it must be above 0, and finite"),
-        (PPOSettings, {"ratio_clip": 0.0}, "ratio_clip is 0.0; it must be above 0"),
-        (PPOSettings, {"entropy": float("nan")}, "entropy is nan"),
-        (A2CSettings, {"length": 0}, "length is 0"),
+        (PolicyGradientSettings, {"ratio_clip": 0.0}, "ratio_clip is 0.0; it must be above 0"),
+        (PolicyGradientSettings, {"entropy": float("nan")}, "entropy is nan"),
+        (a2c, {"length": 0}, "length is 0"),
     ],
 )
 def test_settings_out_of_range(make, bad, what):

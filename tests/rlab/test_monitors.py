@@ -12,7 +12,7 @@ from brinell.rlab.cache import CLEAN
 from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.monitors import Sign, breadth, monitors, seen_in
-from brinell.rlab.results import nothing_found
+from brinell.rlab.outcomes import no_outcomes
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
 
@@ -25,7 +25,7 @@ def signs(found, budget=None):
 
 
 def nothing(n=1):
-    return nothing_found(torch.full((n,), torch.inf), GRID, distortions=1)
+    return no_outcomes(torch.full((n,), torch.inf), GRID, distortions=1)
 
 
 def test_what_is_counted_by_hand():
@@ -37,11 +37,11 @@ def test_what_is_counted_by_hand():
     env.step(act(env, add=[0, 1], family=1))  # kept: two given
     env.step(act(env, add=[0], family=2))  # worse: undone
     env.posterior.mean[0, 0, :2] = -9  # the model is led to believe that patch 0 harms, and that clearing it helps
-    env._height[0] = -40
+    env._margin[0] = -40
     env.step(act(env, remove=[0], add=[3], family=1))  # kept, since the height was lied about: one given, one taken
     env.step(act(env, add=[7], family=1))
     assert not env.alive.any()
-    found = env.found
+    found = env.outcomes
     assert found.visits.tolist() == [[3, 1, 0, 1, 0, 0, 0, 1]]
     assert (found.given.item(), found.taken.item()) == (3, 1)
     assert (env.assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [1, 3]
@@ -77,9 +77,9 @@ def test_distance_without_success():
     found.size[:] = 0.98
     assert signs(found, budget) == {Sign.DISTANCE}
     assert not signs(found), "without a budget none is full"
-    found.reached[:20] = True
+    found.success[:20] = True
     assert not signs(found, budget)
-    found.reached[:], found.size[:] = False, 0.3
+    found.success[:], found.size[:] = False, 0.3
     assert not signs(found, budget), "there is room left"
     few = nothing(3)
     few.size[:] = 1
@@ -94,14 +94,14 @@ def test_little_says_nothing():
 class Stubborn:
     """Changes the first patch, whatever is seen."""
 
-    def __init__(self, picks):
-        self.picks = picks
+    def __init__(self, choices):
+        self.choices = choices
 
-    def act(self, turn, rng):
-        n = len(turn.allowed[0])
-        add = torch.full((n, self.picks[0]), -1)
+    def act(self, observation, rng):
+        n = len(observation.allowed[0])
+        add = torch.full((n, self.choices[0]), -1)
         add[:, 0] = 0
-        return add, torch.full((n, self.picks[1]), -1), torch.zeros(n, 1, dtype=torch.int64)
+        return add, torch.full((n, self.choices[1]), -1), torch.zeros(n, 1, dtype=torch.int64)
 
 
 def test_played_by_a_policy_that_is_broken_and_one_that_is_not():
@@ -114,11 +114,11 @@ def test_played_by_a_policy_that_is_broken_and_one_that_is_not():
         ledger = Ledger(linear(weight, -20.0), batch, threat, access=Access.SCORES)
         placed = variants([SignedPatch()], SIGNAL, (3, 5), 1)
         env = PatchEnv(ledger.oracle(), batch, threat, GRID, placed, Streams.of(0, batch.ids), rules=Rules(steps=60), slots=8)
-        turn, player = env.reset(torch.ones(8, dtype=torch.bool)), policy(picks=env.picks)
+        observation, player = env.reset(torch.ones(8, dtype=torch.bool)), policy(choices=env.choices)
         while env.alive.any():
-            turn = env.step(player.act(turn, env.streams)).turn
-            turn = env.reset(~env.alive)
-        assert not env.found.reached.any() and (env.found.size <= 0.3 * (1 + 1e-5)).all()
-        seen[policy] = signs(env.found, threat.eps)
+            observation = env.step(player.act(observation, env.streams)).observation
+            observation = env.reset(~env.alive)
+        assert not env.outcomes.success.any() and (env.outcomes.size <= 0.3 * (1 + 1e-5)).all()
+        seen[policy] = signs(env.outcomes, threat.eps)
     assert Sign.SAME_PATCHES in seen[Stubborn] and Sign.SAME_PATCHES not in seen[Greedy]
     assert seen[Greedy] == {Sign.DISTANCE}

@@ -4,20 +4,20 @@ import pytest
 import torch
 
 from brinell.core.errors import RequestError
-from brinell.rlab.interface import Turn
+from brinell.rlab.interface import Observation
 from brinell.rlab.replay import END, Replay
 
 
-def turn(*numbers):
-    return Turn({"number": torch.tensor([[float(n)] for n in numbers])}, (torch.ones(len(numbers), 2, dtype=torch.bool),))
+def observation(*numbers):
+    return Observation({"number": torch.tensor([[float(n)] for n in numbers])}, (torch.ones(len(numbers), 2, dtype=torch.bool),))
 
 
-def action(*picks):
-    return (torch.tensor([[pick] for pick in picks]),)
+def action(*choices):
+    return (torch.tensor([[choice] for choice in choices]),)
 
 
 def memory(slots=1, capacity=100, memory=2**20, half=False):
-    return Replay(turn(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half, prioritised=True)
+    return Replay(observation(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half, prioritised=True)
 
 
 def everything(replay, n_step, gamma=0.5):
@@ -25,7 +25,7 @@ def everything(replay, n_step, gamma=0.5):
     found = {}
     for seed in range(40):
         sample = replay.sample(20, n_step, gamma, torch.Generator().manual_seed(seed), None)
-        numbers = sample.turn.features["number"][:, 0].tolist()
+        numbers = sample.observation.features["number"][:, 0].tolist()
         later = sample.later.features["number"][:, 0].tolist()
         columns = (
             numbers,
@@ -35,26 +35,26 @@ def everything(replay, n_step, gamma=0.5):
             later,
             sample.weight.tolist(),
         )
-        for number, pick, reward, discount, after, weight in zip(*columns, strict=True):
+        for number, choice, reward, discount, after, weight in zip(*columns, strict=True):
             if weight:
-                found[number] = (pick, reward, discount, after if discount else None)
+                found[number] = (choice, reward, discount, after if discount else None)
     return found
 
 
 def play(replay, steps, mask=None):
     """Write steps of one slot: (number, pick, reward, what follows: None to go on, END, or the number of a last state)."""
     alive = torch.tensor([True])
-    row = replay.add(turn(steps[0][0]), alive)
-    for index, (_, pick, reward, last) in enumerate(steps):
+    row = replay.add(observation(steps[0][0]), alive)
+    for index, (_, choice, reward, last) in enumerate(steps):
         following = steps[index + 1][0] if index + 1 < len(steps) else 77
         if last is None:
-            after = replay.add(turn(following), alive)
-            replay.link(row, action(pick), torch.tensor([reward]), after)
+            after = replay.add(observation(following), alive)
+            replay.link(row, action(choice), torch.tensor([reward]), after)
             row = after
         else:
-            after = torch.tensor([END]) if last == END else replay.add(turn(last), alive)
-            replay.link(row, action(pick), torch.tensor([reward]), after)
-            row = replay.add(turn(following), alive)
+            after = torch.tensor([END]) if last == END else replay.add(observation(last), alive)
+            replay.link(row, action(choice), torch.tensor([reward]), after)
+            row = replay.add(observation(following), alive)
 
 
 EPISODES = [(1, 0, 1.0, None), (2, 1, 2.0, None), (3, 0, 4.0, END), (4, 1, 8.0, None), (5, 0, 16.0, 55), (6, 1, 32.0, None)]
@@ -105,9 +105,9 @@ def test_what_is_overwritten_is_gone_and_the_rest_is_whole():
 def test_slots_keep_apart_and_idle_ones_leave_no_trace():
     replay = memory(slots=3)
     alive = torch.tensor([True, False, True])
-    rows = replay.add(turn(1, 99, 11), alive)
+    rows = replay.add(observation(1, 99, 11), alive)
     assert rows.tolist() == [0, END, 1]
-    after = replay.add(turn(2, 99, 12), alive)
+    after = replay.add(observation(2, 99, 12), alive)
     replay.link(rows, action(0, 1, 1), torch.tensor([1.0, 99.0, 3.0]), after)
     assert everything(replay, 2) == {1: (0, 1, 0.5, 2), 11: (1, 3, 0.5, 12)}
 
@@ -118,7 +118,7 @@ def test_priorities_set_frequencies_and_weights():
     rows = torch.arange(5)
     replay.prioritise(rows, torch.tensor([1.0, 2.0, 4.0, 8.0, 100.0]))
     sample = replay.sample(30_000, 1, 1.0, torch.Generator().manual_seed(0), 0.5)
-    numbers = sample.turn.features["number"][:, 0].long()
+    numbers = sample.observation.features["number"][:, 0].long()
     share = torch.bincount(numbers, minlength=5)[1:5] / 30_000
     assert torch.allclose(share, torch.tensor([1.0, 2.0, 4.0, 8.0]) / 15, atol=0.01)
     assert 77 not in numbers, "the present has no priority"
@@ -131,26 +131,28 @@ def test_new_transitions_come_with_the_highest_priority():
     replay = memory()
     play(replay, [(1, 0, 0.0, END), (2, 0, 0.0, END)])
     replay.prioritise(torch.tensor([0, 1]), torch.tensor([1.0, 6.0]))
-    row = replay.add(turn(3), torch.tensor([True]))
+    row = replay.add(observation(3), torch.tensor([True]))
     replay.link(row, action(0), torch.tensor([0.0]), torch.tensor([END]))
     assert replay.priority[row].item() == 6
 
 
 def test_half_precision_and_bounds_in_bytes():
-    wide = Turn({"wide": torch.rand(2, 1000), "kind": torch.tensor([[3], [70_000]])}, (torch.ones(2, 10, dtype=torch.bool),))
-    picks = (torch.zeros(2, 1, dtype=torch.int64),)
+    wide = Observation(
+        {"wide": torch.rand(2, 1000), "kind": torch.tensor([[3], [70_000]])}, (torch.ones(2, 10, dtype=torch.bool),)
+    )
+    choices = (torch.zeros(2, 1, dtype=torch.int64),)
     # 2 bytes a feature, 8 for the whole number, 10 of mask, 4 of action, 16 of reward, successor and priority.
     bytes_each = 2000 + 8 + 10 + 4 + 16
-    replay = Replay(wide, picks, capacity=1000, memory=20 * bytes_each, half=True, prioritised=True)
+    replay = Replay(wide, choices, capacity=1000, memory=20 * bytes_each, half=True, prioritised=True)
     assert replay.capacity == 20
     rows = replay.add(wide, torch.tensor([True, True]))
-    replay.link(rows, picks, torch.zeros(2), torch.tensor([END, END]))
+    replay.link(rows, choices, torch.zeros(2), torch.tensor([END, END]))
     kept = [*replay._columns.values(), replay.reward, replay.following, replay.priority]
     assert sum(column.numel() * column.element_size() for column in kept) == 20 * bytes_each
     sample = replay.sample(50, 1, 1.0, torch.Generator().manual_seed(0), None)
-    first = sample.turn.features["kind"][:, 0] == 3
-    assert set(sample.turn.features["kind"][:, 0].tolist()) == {3, 70_000}
-    assert torch.allclose(sample.turn.features["wide"][first], wide.features["wide"][0], atol=1e-3)
-    assert sample.turn.features["wide"].dtype == torch.float32
+    first = sample.observation.features["kind"][:, 0] == 3
+    assert set(sample.observation.features["kind"][:, 0].tolist()) == {3, 70_000}
+    assert torch.allclose(sample.observation.features["wide"][first], wide.features["wide"][0], atol=1e-3)
+    assert sample.observation.features["wide"].dtype == torch.float32
     with pytest.raises(RequestError, match=f"memory {8 * bytes_each} bytes"):
-        Replay(wide, picks, capacity=1000, memory=7 * bytes_each, half=True, prioritised=True)
+        Replay(wide, choices, capacity=1000, memory=7 * bytes_each, half=True, prioritised=True)

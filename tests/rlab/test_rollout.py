@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from _environments import OVER, Linear, Swaps, Table
-from brinell.rlab.rollout import Player, advantages
+from brinell.rlab.rollout import Rollouts, advantages
 
 
 def column(*values):
@@ -40,7 +40,7 @@ def chain(**options):
 
 def test_a_terminated_episode_has_no_future():
     environment, network = chain()
-    rollout = Player(environment, network, 6, 0).play(0.5, 1.0)
+    rollout = Rollouts(environment, network, 6, 0).collect(0.5, 1.0)
     # Four steps, over, and two more that go on at state 2.
     expected = [1 + 1 + 1 + 1, 2 + 2 + 2, 4 + 4, 8, 1 + 1 + 0.25 * 30, 2 + 0.5 * 30]
     assert rollout.returns.tolist() == pytest.approx(expected)
@@ -49,26 +49,26 @@ def test_a_terminated_episode_has_no_future():
 
 def test_a_truncated_episode_is_worth_its_last_state():
     environment, network = chain(limit=2)
-    player = Player(environment, network, 4, 0)
-    rollout = player.play(0.5, 1.0)
+    player = Rollouts(environment, network, 4, 0)
+    rollout = player.collect(0.5, 1.0)
     assert rollout.returns.tolist() == pytest.approx([1 + 1 + 0.25 * 30, 2 + 0.5 * 30] * 2)
-    assert rollout.turn.features["state"].argmax(1).tolist() == [0, 1, 0, 1]
+    assert rollout.observation.features["state"].argmax(1).tolist() == [0, 1, 0, 1]
     progress = player.tally.progress()
     assert (progress.steps, progress.episodes, progress.mean_return, progress.mean_length) == (4, 2, 3, 2)
 
 
 def test_a_stretch_goes_on_where_the_last_one_stopped():
     environment, network = chain()
-    player = Player(environment, network, 3, 0)
-    player.play(0.5, 1.0)
-    assert player.play(0.5, 1.0).turn.features["state"].argmax(1).tolist() == [3, 0, 1]
+    player = Rollouts(environment, network, 3, 0)
+    player.collect(0.5, 1.0)
+    assert player.collect(0.5, 1.0).observation.features["state"].argmax(1).tolist() == [3, 0, 1]
 
 
 def test_idle_slots_are_left_out():
     environment = Swaps(slots=4, work=6)
-    player = Player(environment, Linear("values", 6, (6, 6)), 3, 0)
-    rollout = player.play(1.0, 1.0)
-    assert len(rollout.advantage) == len(rollout.turn.allowed[0]) == 6
-    assert rollout.turn.features["values"].unique(dim=0).shape[0] == 6
+    player = Rollouts(environment, Linear("values", 6, (6, 6)), 3, 0)
+    rollout = player.collect(1.0, 1.0)
+    assert len(rollout.advantage) == len(rollout.observation.allowed[0]) == 6
+    assert rollout.observation.features["values"].unique(dim=0).shape[0] == 6
     assert player.tally.steps == player.tally.episodes == 6
     assert not environment.alive.any()

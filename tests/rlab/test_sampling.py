@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brinell.core.streams import Streams
-from brinell.rlab.interface import Heads, Turn
+from brinell.rlab.interface import Heads, Observation
 from brinell.rlab.policies import Learned, Random
 from brinell.rlab.sampling import best, greedy, gumbel, likelihood, sampled, top, worth
 
 F, T = False, True
 
 
-def ordered(allowed, picks):
+def ordered(allowed, choices):
     """All actions of one branch, as rows padded with -1."""
     free = [option for option, can in enumerate(allowed) if can]
-    rows = itertools.permutations(free, min(picks, len(free)))
-    return torch.tensor([[*row, *[-1] * (picks - len(row))] for row in rows], dtype=torch.int64).reshape(-1, picks)
+    rows = itertools.permutations(free, min(choices, len(free)))
+    return torch.tensor([[*row, *[-1] * (choices - len(row))] for row in rows], dtype=torch.int64).reshape(-1, choices)
 
 
 def test_top_takes_the_highest_that_are_allowed():
@@ -33,8 +33,8 @@ def test_top_takes_the_highest_that_are_allowed():
 def test_no_more_is_picked_than_counts():
     keys = torch.tensor([[1.0, 4.0, 3.0, 2.0]]).expand(3, 4)
     allowed = torch.tensor([[T, T, T, T], [T, T, T, T], [T, F, F, F]])
-    turn = Turn({}, (allowed, allowed), (torch.tensor([1, 3, 2]), torch.tensor([0, 1, 9])))
-    first, second = best([keys, -keys], turn, (3, 1))
+    observation = Observation({}, (allowed, allowed), (torch.tensor([1, 3, 2]), torch.tensor([0, 1, 9])))
+    first, second = best([keys, -keys], observation, (3, 1))
     assert first.tolist() == [[1, -1, -1], [1, 2, 3], [0, -1, -1]]
     assert second.tolist() == [[-1], [0], [0]]
 
@@ -66,17 +66,17 @@ def test_greedy_is_worth_most_of_all_actions(data):
     numbers = st.floats(-5, 5, width=32)
     branches = [data.draw(st.lists(numbers, min_size=3, max_size=3)) for _ in range(2)]
     masks = [data.draw(st.lists(st.booleans(), min_size=3, max_size=3)) for _ in range(2)]
-    picks = (2, 1)
+    choices = (2, 1)
     actions = [
         torch.tensor(pair)
-        for pair in zip(*itertools.product(*(ordered(m, k).tolist() for m, k in zip(masks, picks, strict=True))), strict=True)
+        for pair in zip(*itertools.product(*(ordered(m, k).tolist() for m, k in zip(masks, choices, strict=True))), strict=True)
     ]
     heads = Heads(torch.zeros(1), tuple(torch.tensor([branch]) for branch in branches))
     allowed = tuple(torch.tensor([mask]) for mask in masks)
     many = len(actions[0])
     everything = Heads(heads.value.expand(many), tuple(branch.expand(many, 3) for branch in heads.branches))
     best = worth(everything, tuple(mask.expand(many, 3) for mask in allowed), tuple(actions)).max()
-    assert torch.isclose(worth(heads, allowed, greedy(heads, Turn({}, allowed), picks))[0], best, atol=1e-5)
+    assert torch.isclose(worth(heads, allowed, greedy(heads, Observation({}, allowed), choices))[0], best, atol=1e-5)
 
 
 def test_plackett_luce_by_hand():
@@ -91,10 +91,10 @@ def test_plackett_luce_by_hand():
 
 
 @pytest.mark.parametrize("allowed", [[T, T, T, T], [T, F, T, T], [F, T, F, T], [F, F, T, F]])
-@pytest.mark.parametrize("picks", [1, 2, 3])
-def test_probabilities_of_all_ordered_picks_sum_to_one_and_entropies_average_to_the_whole(allowed, picks):
+@pytest.mark.parametrize("choices", [1, 2, 3])
+def test_probabilities_of_all_ordered_picks_sum_to_one_and_entropies_average_to_the_whole(allowed, choices):
     logits = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
-    actions = ordered(allowed, picks)
+    actions = ordered(allowed, choices)
     heads = Heads(torch.zeros(len(actions), dtype=torch.float64), (logits.expand(len(actions), 4),))
     log_prob, entropy = likelihood(heads, (torch.tensor([allowed]).expand(len(actions), 4),), (actions,))
     probability = log_prob.exp()
@@ -113,13 +113,13 @@ def test_many_picks_are_those_one_after_another():
     generator = torch.Generator().manual_seed(0)
     logits = (20 * torch.randn(5, 40, generator=generator)).requires_grad_()
     allowed = torch.rand(5, 40, generator=generator) < 0.7
-    picks = top(torch.rand(5, 40, generator=generator), allowed, 30)
-    found = likelihood(Heads(torch.zeros(5), (logits,)), (allowed,), (picks,))
+    choices = top(torch.rand(5, 40, generator=generator), allowed, 30)
+    found = likelihood(Heads(torch.zeros(5), (logits,)), (allowed,), (choices,))
     left, log_prob, entropy = allowed.clone(), torch.zeros(5), torch.zeros(5)
-    for pick in picks.unbind(1):
-        one = likelihood(Heads(torch.zeros(5), (logits,)), (left,), (pick[:, None],))
+    for choice in choices.unbind(1):
+        one = likelihood(Heads(torch.zeros(5), (logits,)), (left,), (choice[:, None],))
         log_prob, entropy = log_prob + one[0], entropy + one[1]
-        left = left & ~torch.nn.functional.one_hot(pick.clamp(min=0), 40).bool()
+        left = left & ~torch.nn.functional.one_hot(choice.clamp(min=0), 40).bool()
     assert torch.allclose(found[0], log_prob, rtol=1e-4) and torch.allclose(found[1], entropy, rtol=1e-3, atol=1e-4)
     weight = torch.randn(5, generator=generator)
     ours, reference = (
@@ -151,36 +151,36 @@ def test_samples_follow_plackett_luce():
     n, weights = 20_000, torch.tensor([1.0, 2.0, 3.0, 9.0])
     allowed = torch.tensor([[T, T, T, F]]).expand(n, 4)
     heads = Heads(torch.zeros(n), (weights.log().expand(n, 4),))
-    (picks,) = sampled(heads, Turn({}, (allowed,)), (2,), [Streams.of(5, torch.arange(n)).uniform(4)])
+    (choices,) = sampled(heads, Observation({}, (allowed,)), (2,), [Streams.of(5, torch.arange(n)).uniform(4)])
     for first, second in itertools.permutations(range(3), 2):
         expected = weights[first] / 6 * weights[second] / (6 - weights[first])
-        found = ((picks[:, 0] == first) & (picks[:, 1] == second)).float().mean()
+        found = ((choices[:, 0] == first) & (choices[:, 1] == second)).float().mean()
         assert found.item() == pytest.approx(expected.item(), abs=4 * math.sqrt(expected * (1 - expected) / n))
 
 
 def turn_of(*rows):
-    return Turn(
+    return Observation(
         {"values": torch.rand(len(rows), len(rows[0]), generator=torch.Generator().manual_seed(1))}, (torch.tensor(rows),)
     )
 
 
 def test_random_picks_are_uniform_and_alike_in_any_company():
     n = 12_000
-    turn = Turn({}, (torch.tensor([[T, T, F, T]]).expand(n, 4), torch.zeros(n, 2, dtype=torch.bool)))
+    observation = Observation({}, (torch.tensor([[T, T, F, T]]).expand(n, 4), torch.zeros(n, 2, dtype=torch.bool)))
     rng = Streams.of(1, torch.arange(n))
-    picks, none = Random(picks=(2, 1)).act(turn, rng)
+    choices, none = Random(choices=(2, 1)).act(observation, rng)
     assert (none == -1).all()
     counts = torch.zeros(4, 4)
-    counts.index_put_((picks[:, 0], picks[:, 1]), torch.ones(n), accumulate=True)
+    counts.index_put_((choices[:, 0], choices[:, 1]), torch.ones(n), accumulate=True)
     assert (counts[2] == 0).all() and (counts[:, 2] == 0).all() and (counts.diag() == 0).all()
     share = counts[counts > 0] / n
     assert len(share) == 6 and (share - 1 / 6).abs().max() < 4 * math.sqrt(1 / 6 * 5 / 6 / n)
     full = torch.ones(n, 3, dtype=torch.bool)
-    left, right = Random(picks=(1, 1)).act(Turn({}, (full, full)), rng)
+    left, right = Random(choices=(1, 1)).act(Observation({}, (full, full)), rng)
     assert (left == right).float().mean().item() == pytest.approx(1 / 3, abs=0.02), "branches are drawn apart"
     few = torch.arange(0, n, 777)
-    again = Random(picks=(2, 1)).act(Turn({}, tuple(allowed[few] for allowed in turn.allowed)), rng.select(few))
-    assert torch.equal(again[0], picks[few])
+    again = Random(choices=(2, 1)).act(Observation({}, tuple(allowed[few] for allowed in observation.allowed)), rng.select(few))
+    assert torch.equal(again[0], choices[few])
 
 
 class Doubled(torch.nn.Module):
@@ -189,15 +189,15 @@ class Doubled(torch.nn.Module):
 
 
 def test_learned_picks_are_the_best_or_drawn_by_temperature():
-    turn = turn_of([T, T, F, T], [F, F, F, F], [T, T, T, T])
+    observation = turn_of([T, T, F, T], [F, F, F, F], [T, T, T, T])
     rng = Streams.of(0, torch.arange(3))
-    best = top(turn.features["values"], turn.allowed[0], 2)
-    assert torch.equal(Learned(network=Doubled(), picks=(2,)).act(turn, rng)[0], best)
+    best = top(observation.features["values"], observation.allowed[0], 2)
+    assert torch.equal(Learned(network=Doubled(), choices=(2,)).act(observation, rng)[0], best)
     n = 8000
-    many = Turn({"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)}, (torch.ones(n, 3, dtype=torch.bool),))
+    many = Observation({"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)}, (torch.ones(n, 3, dtype=torch.bool),))
     # The network doubles the logs and the temperature quarters them: in proportion to the roots.
-    drawn = Learned(network=Doubled(), picks=(1,), temperature=4.0).act(many, Streams.of(0, torch.arange(n)))[0][:, 0]
+    drawn = Learned(network=Doubled(), choices=(1,), temperature=4.0).act(many, Streams.of(0, torch.arange(n)))[0][:, 0]
     roots = torch.tensor([1.0, 2.0, 3.0]).sqrt()
     assert torch.allclose(torch.bincount(drawn) / n, roots / roots.sum(), atol=0.02)
     with pytest.raises(ValueError, match="temperature is -1"):
-        Learned(network=Doubled(), picks=(1,), temperature=-1)
+        Learned(network=Doubled(), choices=(1,), temperature=-1)

@@ -24,9 +24,9 @@ from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.episodes import Played, play
+from brinell.rlab.episodes import EpisodeResults, run_episodes
 from brinell.rlab.monitors import monitors
-from brinell.rlab.results import Found
+from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import SEVERITIES, Variant, pair_options, variants, vet
 
@@ -42,7 +42,7 @@ class RLAB:
     policy: str = "default"
     """Who places: default (shipped), greedy, random, or a file that `brinell train-agent` wrote."""
     patch: int | str = 0
-    """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x 16 or 8**3 patches in all."""
+    """Side of a patch in values, or one for each axis (4x16x16: frames, margin, width); 0: 64, 16 x 16 or 8**3 patches in all."""
     stride: int | str = 0
     """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a patch."""
     severities: tuple[int, ...] = SEVERITIES
@@ -153,20 +153,20 @@ class RLAB:
         """Play all samples, `slots` at a time; what stands where, the sensitivity map, and what the monitors say of it.
 
         The extras, for each sample:
-        - `patches` (patches,) int16: what stands on each patch of the closest input that was found, -1 for nothing, else its
+        - `patches` (patches,) int16: the variant on each patch of the closest input that was found, -1 for nothing, else its
           number among the legend's `variants` (distortion, severity, draw). -1 everywhere where none was found.
         - `length` float32: distance of what stands there before it was fitted to a budget and scaled down.
-        - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where the sample was not played.
+        - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where the sample had no episode.
         """
         remarks: list[Remark] = []
 
-        def watch(found: Found) -> None:
-            remarks.extend(Remark(str(one.sign), one.text) for one in monitors(found, threat.eps) if one.seen)
+        def watch(outcomes: Outcomes) -> None:
+            remarks.extend(Remark(str(one.sign), one.text) for one in monitors(outcomes, threat.eps) if one.seen)
 
-        played = self.play(oracle, batch, threat, rng, ended=watch)
-        return Extras(remarks=remarks, **self._told(batch, threat, rng, played))
+        results = self.run_episodes(oracle, batch, threat, rng, ended=watch)
+        return Extras(remarks=remarks, **self._told(batch, threat, rng, results))
 
-    def _told(self, batch: Batch, threat: Threat, rng: Streams, played: Played) -> dict[str, Any]:
+    def _told(self, batch: Batch, threat: Threat, rng: Streams, results: EpisodeResults) -> dict[str, Any]:
         grid, placed = self.grid(threat.domain), self.variants(threat.domain)
         names = _names(self.distortions)
         legend = {
@@ -175,22 +175,22 @@ class RLAB:
             "distortions": list(names.values()),
             "variants": [[names[id(one.distortion)], one.severity, one.draw] for one in placed],
         }
-        arrays = {"patches": played.closest, "length": played.length, "map": played.map}
+        arrays = {"patches": results.closest, "length": results.length, "map": results.map}
         return {"arrays": arrays, "legend": legend}
 
-    def play(
+    def run_episodes(
         self,
         oracle: Oracle,
         batch: Batch,
         threat: Threat,
         rng: Streams,
-        ended: Callable[[Found], None] = lambda found: None,
-    ) -> Played:
+        ended: Callable[[Outcomes], None] = lambda outcomes: None,
+    ) -> EpisodeResults:
         """The episodes themselves: what became of each sample."""
         agent = named(self.policy)
         grid = self.grid(threat.domain)
         rules = self._rules()
-        return play(
+        return run_episodes(
             oracle,
             batch,
             threat,
@@ -198,7 +198,7 @@ class RLAB:
             grid=grid,
             variants=self.variants(threat.domain),
             rules=rules,
-            policy=agent.policy(PatchEnv.picks_of(rules, grid)),
+            policy=agent.policy(PatchEnv.choices_of(rules, grid)),
             prior=agent.prior,
             clean=CleanUp() if self.clean_up else None,
             slots=self.slots,
@@ -220,4 +220,4 @@ def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
 ALONG = {1: 64, 2: 16, 3: 8}
 """About how many patches an axis is cut into, by the number of axes."""
 BY_CHANCE = 1e6
-"""A temperature at which what the linear model foretells plays no part."""
+"""A temperature at which what the linear model predicts plays no part."""

@@ -1,1 +1,1 @@
-"""Agents that learn to pick: the algorithms, and what they know of environments and networks."""
+"""Agents that learn to choice: the algorithms, and what they know of environments and networks."""

@@ -1,4 +1,4 @@
-"""An agent as a file: what it knows beforehand, the network that picks, how it was made. safetensors, with JSON in the header."""
+"""An agent as a file: what it knows beforehand, the network that chooses, how it was made. safetensors, with JSON in the header."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
 from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PATCH_FEATURES
-from brinell.rlab.interface import Action, Policy, Turn
+from brinell.rlab.interface import Action, Observation, Policy
 from brinell.rlab.network import PatchNetwork
 from brinell.rlab.policies import Random
 from brinell.rlab.prior import Prior
@@ -31,22 +31,22 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A network's picks, with chance: as many as asked for, drawn in proportion to exp(output / scale)."""
+    """A network's choices, with chance: as many as asked for, drawn in proportion to exp(output / scale)."""
 
     network: PatchNetwork
-    picks: tuple[int, ...]
+    choices: tuple[int, ...]
 
     @torch.no_grad()
-    def act(self, turn: Turn, rng: Streams) -> Action:
+    def act(self, observation: Observation, rng: Streams) -> Action:
         """One pass of the network for all slots."""
-        heads = self.network(turn.features)
+        heads = self.network(observation.features)
         actions = []
-        for branch, (values, allowed, picks) in enumerate(zip(heads.branches, turn.allowed, self.picks, strict=True)):
+        for branch, (values, allowed, choices) in enumerate(zip(heads.branches, observation.allowed, self.choices, strict=True)):
             if values.shape != allowed.shape:  # trained for other distortions: any of these
                 values = torch.zeros_like(allowed, dtype=torch.float32)
                 values[:, 0] = NEVER_ELSE
             keys = values / self.network.scale + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
-            actions.append(top(keys, allowed, picks))
+            actions.append(top(keys, allowed, choices))
         return tuple(actions)
 
 
@@ -61,11 +61,11 @@ class Agent:
     random: bool = False
     """Picks by chance alone: the control."""
 
-    def policy(self, picks: tuple[int, ...]) -> Policy:
-        """Who picks so many options of each branch."""
+    def policy(self, choices: tuple[int, ...]) -> Policy:
+        """Who chooses so many options of each branch."""
         if self.random:
-            return Random(picks=picks)
-        return Greedy(picks=picks) if self.network is None else Ranked(network=self.network, picks=picks)
+            return Random(choices=choices)
+        return Greedy(choices=choices) if self.network is None else Ranked(network=self.network, choices=choices)
 
     def save(self, path: Path) -> None:
         """Write the file."""

@@ -38,7 +38,7 @@ class Assignment:
 
     Args:
         grid: the patches.
-        cache: the samples and what may stand on them.
+        cache: the samples and the variants that may be placed.
     """
 
     def __init__(self, grid: PatchGrid, cache: DistortionCache) -> None:
@@ -55,7 +55,7 @@ class Assignment:
 
     @property
     def variant(self) -> Tensor:
-        """(n, patches) int64: what stands on each patch, CLEAN for nothing. A view; never write into it."""
+        """(n, patches) int64: the variant on each patch, CLEAN for nothing. A view; never write into it."""
         return self._variant[:, :-1]
 
     def candidates(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:

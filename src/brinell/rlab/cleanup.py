@@ -1,7 +1,7 @@
-"""After the goal was reached: take away what was not needed, then scale down what is left. Every try is a query and counts.
+"""After the criterion was met: take away what was not needed, then scale down what is left. Every try is a query and counts.
 
 Group elimination is delta debugging (Zeller & Hildebrandt 2002, Simplifying and isolating failure-inducing input) on the patches,
-those first that are foretold to bring least; the scale is found by bisection. Many samples are cleaned up in lockstep, and one
+those first that are predicted to bring least; the scale is found by bisection. Many samples are cleaned up in lockstep, and one
 that is done makes room for the next, so that the batches shown to the model stay full until the last ones.
 """
 
@@ -26,7 +26,7 @@ from brinell.rlab.variants import Variant
 GROUPS = 4
 """The first groups hold a quarter of what stands."""
 FAR = 0.2
-"""The first tries at a smaller scale stay so near to 1: what has just reached its goal bears little."""
+"""The first tries at a smaller scale stay so near to 1: what has just met the criterion bears little."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,15 +39,15 @@ class CleanUp:
     """Queries that try a smaller scale."""
 
 
-class Reached(NamedTuple):
-    """Samples that reached their goal; all tensors are aligned with their batch."""
+class Successes(NamedTuple):
+    """Samples that met the criterion; all tensors are aligned with their batch."""
 
     variant: Tensor
-    """(n, patches) int64: what stands on each patch, CLEAN for nothing."""
+    """(n, patches) int64: the variant on each patch, CLEAN for nothing."""
     eps: Tensor
-    """(n,): the budget that it was fitted to when the goal was reached."""
+    """(n,): the budget that it was fitted to when the criterion was met."""
     value: Tensor
-    """(n, patches): what each patch is foretold to bring; the least goes first."""
+    """(n, patches): what each patch is predicted to bring; the least goes first."""
 
 
 class Cleaned(NamedTuple):
@@ -58,7 +58,7 @@ class Cleaned(NamedTuple):
     strength: Tensor
     """(n,): the share of the fitted distortion that is enough."""
     closest: Tensor
-    """(n, patches) int64: what stands in the closest of all inputs that reached the goal. Most often `variant`; but where a
+    """(n, patches) int64: what stands in the closest of all inputs that met the criterion. Most often `variant`; but where a
     budget is full, what is left after a group has gone is scaled up to it again, and no closer."""
     length: Tensor
     """(n,): distance of that before it is fitted and scaled."""
@@ -74,14 +74,14 @@ class _Pool:
         threat: Threat,
         assignment: Assignment,
         rng: Streams,
-        reached: Reached,
+        successes: Successes,
         settings: CleanUp,
     ) -> None:
         self.oracle, self.batch, self.threat, self.rng = oracle, batch, threat, rng
-        self.assignment, self.reached, self.settings = assignment, reached, settings
+        self.assignment, self.successes, self.settings = assignment, successes, settings
         n, slots, device = len(batch), len(assignment.cache), batch.x.device
         strength, length = torch.ones(n, device=device), torch.zeros(n, device=device)
-        self.cleaned = Cleaned(reached.variant.clone(), strength, reached.variant.clone(), length)
+        self.cleaned = Cleaned(successes.variant.clone(), strength, successes.variant.clone(), length)
         self.sample, self.start, self.group, self.tried, self.halved = torch.zeros(5, slots, dtype=torch.int64, device=device)
         self.strength, self.low, self.size = torch.ones(3, slots, device=device)
         self.alive, self.eliminating = torch.zeros(2, slots, dtype=torch.bool, device=device)
@@ -101,8 +101,8 @@ class _Pool:
         self.assignment.cache.replace(rows, self.batch.x[sample], self.rng.select(sample).fold("filters"))
         self.assignment.clear(rows)
         everywhere = torch.arange(len(self.assignment.grid), device=rows.device).expand(len(rows), -1)
-        self.assignment.edit(rows, everywhere, self.reached.variant[sample])
-        count = (self.reached.variant[sample] != CLEAN).sum(1)
+        self.assignment.edit(rows, everywhere, self.successes.variant[sample])
+        count = (self.successes.variant[sample] != CLEAN).sum(1)
         self.group[rows] = count.div(GROUPS, rounding_mode="floor").clamp_min(1)
         self.start[rows] = self.tried[rows] = self.halved[rows] = 0
         self.strength[rows], self.low[rows] = 1, 0
@@ -113,9 +113,9 @@ class _Pool:
         self.alive[rows] = busy & self.oracle.affordable(self.batch.ids[sample])
 
     def fit(self, rows: Tensor, x: Tensor) -> Tensor:
-        """(m, *shape) distorted inputs within the budget at which the goal was reached."""
+        """(m, *shape) distorted inputs within the budget at which the criterion was met."""
         sample = self.sample[rows]
-        return replace(self.threat, eps=self.reached.eps[sample]).project(x, self.batch.x[sample])
+        return replace(self.threat, eps=self.successes.eps[sample]).project(x, self.batch.x[sample])
 
     def fitted(self, rows: Tensor) -> Tensor:
         """(m, *shape): what stands, at its full strength."""
@@ -147,7 +147,7 @@ class _Pool:
         """(m, patches): the group that each slot tries to do without, filled up with a patch that there is not."""
         patches = len(self.assignment.grid)
         standing = self.assignment.variant[rows] != CLEAN
-        value = self.reached.value[self.sample[rows]]
+        value = self.successes.value[self.sample[rows]]
         order = value.masked_fill(~standing, torch.inf).argsort(dim=1, stable=True)
         place = torch.arange(patches, device=rows.device)
         count, first = standing.sum(1), self.start[rows]
@@ -183,7 +183,7 @@ class _Pool:
         self.low[rows] = torch.where(held, self.low[rows], middle)
 
     def _closer(self, rows: Tensor, size: Tensor) -> None:
-        """Remember the closest inputs that reached the goal, of sizes (m,)."""
+        """Remember the closest inputs that met the criterion, of sizes (m,)."""
         better = size < self.size[rows]
         rows = rows[better]
         sample = self.sample[rows]
@@ -204,7 +204,7 @@ def clean_up(
     batch: Batch,
     threat: Threat,
     rng: Streams,
-    reached: Reached,
+    successes: Successes,
     *,
     grid: PatchGrid,
     variants: Sequence[Variant],
@@ -212,16 +212,16 @@ def clean_up(
     slots: int = 64,
     gradient: Gradient | None = None,
 ) -> Cleaned:
-    """Clean up samples that reached their goal.
+    """Clean up samples that met the criterion.
 
     Args:
         oracle: where the model is asked.
         batch: the samples.
         threat: the distance, and the criterion that must stay met.
         rng: a stream for each sample, as they were played.
-        reached: what stands on them.
+        successes: the variants on their patches.
         grid: the patches.
-        variants: what may stand on them.
+        variants: the variants that may be placed.
         settings: how much is spent.
         slots: samples that are cleaned up together.
         gradient: where distortions that look into the model get theirs from, by rows of the batch.
@@ -235,8 +235,8 @@ def clean_up(
 
     own = None if gradient is None else of_slots
     cache = DistortionCache(batch.x[first], threat.domain, variants, rng.select(first).fold("filters"), gradient=own)
-    pool = _Pool(oracle, batch, threat, Assignment(grid, cache), rng, reached, settings)
+    pool = _Pool(oracle, batch, threat, Assignment(grid, cache), rng, successes, settings)
     return pool.run()
 
 
-__all__ = ["CleanUp", "Cleaned", "Reached", "clean_up"]
+__all__ = ["CleanUp", "Cleaned", "Successes", "clean_up"]

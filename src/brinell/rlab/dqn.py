@@ -1,12 +1,12 @@
-"""DQN: dueling double deep Q-learning with several picks in one action.
+"""DQN: dueling double deep Q-learning with several choices in one action.
 
 Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver 2016, Deep reinforcement
 learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network architectures, equation 9; Tavakoli, Pardo &
 Kormushev 2018, Action branching architectures, section 4; n-step returns as in Hessel et al. 2018, Rainbow.
 
 Deviations:
-- An action picks several options from each branch without replacement and has one Q (`picks.worth`), not one for each branch:
-  what picks pay together is learned from their common reward, and the best action is still found by sorting each branch.
+- An action choices several options from each branch without replacement and has one Q (`choices.worth`), not one for each branch:
+  what choices pay together is learned from their common reward, and the best action is still found by sorting each branch.
 - n-step returns are not corrected for exploring in between, as in Rainbow.
 - Updates begin by number of steps and are so many a round, whatever the number of slots.
 """
@@ -22,7 +22,7 @@ from brinell.rlab.interface import Action, Environment, Heads
 from brinell.rlab.policies import Learned
 from brinell.rlab.replay import Replay, Sample
 from brinell.rlab.sampling import best, greedy, gumbel, worth
-from brinell.rlab.training import Tally, device_of, first_turn, require, seeded
+from brinell.rlab.training import Tally, device_of, first_observation, require, seeded
 
 LEAST_ERROR = 1e-3
 """Added to errors that become priorities, so that nothing is forgotten."""
@@ -49,15 +49,15 @@ class DQNSettings:
     target_every: int = 500
     """Gradient steps from one copy of the network to the next."""
     epsilon_start: float = 1.0
-    """Probability, at first, that a branch picks at random."""
+    """Probability, at first, that a branch chooses at random."""
     epsilon_end: float = 0.05
     """The same in the end."""
     epsilon_steps: int = 20_000
     """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
     temperature: float = 0.0
-    """Above 0: what is not picked at random is drawn in proportion to exp(advantage / temperature)."""
+    """Above 0: what is not chosen at random is drawn in proportion to exp(advantage / temperature)."""
     double: bool = True
-    """The network picks, its copy values. False: the copy does both."""
+    """The network chooses, its copy values. False: the copy does both."""
     dueling: bool = True
     """Value and advantages. False: outputs are Q themselves, and the value is not used."""
     huber: float = 1.0
@@ -81,7 +81,7 @@ class DQNSettings:
         require(self, learning_rate=None, huber=None, clip=None)
 
     def epsilon(self, steps: int) -> float:
-        """The probability of random picks after so many steps."""
+        """The probability of random choices after so many steps."""
         if steps < self.warm_up:
             return self.epsilon_start
         share = min(1.0, steps / self.epsilon_steps) if self.epsilon_steps else 1.0
@@ -89,12 +89,12 @@ class DQNSettings:
 
 
 @torch.no_grad()
-def target_of(sample: Sample, network: nn.Module, target: nn.Module, picks: tuple[int, ...], settings: DQNSettings) -> Tensor:
+def target_of(sample: Sample, network: nn.Module, target: nn.Module, choices: tuple[int, ...], settings: DQNSettings) -> Tensor:
     """(b,): what Q should be: the rewards on the way, and the copy's value of the best action at its end."""
     later = sample.later
     heads: Heads = target(later.features)
     chooser = network(later.features) if settings.double else heads
-    future = worth(heads, later.allowed, greedy(chooser, later, picks), settings.dueling)
+    future = worth(heads, later.allowed, greedy(chooser, later, choices), settings.dueling)
     return sample.reward + sample.discount * future
 
 
@@ -108,23 +108,26 @@ class DQN:
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._optimizer = torch.optim.Adam(self._parameters, lr=settings.learning_rate, fused=True)
         self._generator = seeded(seed, device_of(network))
-        self._turn = first_turn(environment)
+        self._observation = first_observation(environment)
         self.tally = Tally(environment.alive)
         self._replay = Replay(
-            self._turn,
-            tuple(allowed.new_zeros(len(allowed), k) for allowed, k in zip(self._turn.allowed, environment.picks, strict=True)),
+            self._observation,
+            tuple(
+                allowed.new_zeros(len(allowed), k)
+                for allowed, k in zip(self._observation.allowed, environment.choices, strict=True)
+            ),
             capacity=settings.capacity,
             memory=settings.memory,
             half=settings.half,
             prioritised=settings.priority > 0,
         )
         self._age = 0
-        self._rows = self._replay.add(self._turn, environment.alive)
+        self._rows = self._replay.add(self._observation, environment.alive)
 
     @property
     def policy(self) -> Learned:
-        """The best picks."""
-        return Learned(network=self.network, picks=self.environment.picks)
+        """The best choices."""
+        return Learned(network=self.network, choices=self.environment.choices)
 
     def advance(self) -> None:
         """`collect` steps of all slots, then `updates` gradient steps."""
@@ -143,25 +146,25 @@ class DQN:
         action = self._explore()
         step = self.environment.step(action)
         ended = step.terminated | step.truncated
-        after = self._replay.add(step.turn, alive & ~step.terminated)
+        after = self._replay.add(step.observation, alive & ~step.terminated)
         self._replay.link(self._rows, action, step.reward, after)
-        self._turn, self._rows = step.turn, after
+        self._observation, self._rows = step.observation, after
         if self.tally.count(step.reward, alive, ended):
-            self._turn = self.environment.reset(ended)
-            fresh = self._replay.add(self._turn, ended & self.environment.alive)
+            self._observation = self.environment.reset(ended)
+            fresh = self._replay.add(self._observation, ended & self.environment.alive)
             self._rows = torch.where(ended, fresh, after)
 
     def _explore(self) -> Action:
-        """The best picks, or random ones: each branch of each slot by a draw of its own."""
+        """The best choices, or random ones: each branch of each slot by a draw of its own."""
         epsilon, temperature = self.settings.epsilon(self.tally.steps), self.settings.temperature
-        keys = [self._uniform(*allowed.shape) for allowed in self._turn.allowed]
+        keys = [self._uniform(*allowed.shape) for allowed in self._observation.allowed]
         if epsilon < 1:
-            heads: Heads = self.network(self._turn.features)
+            heads: Heads = self.network(self._observation.features)
             for branch, outputs in enumerate(heads.branches):
                 if temperature:
                     outputs = outputs / temperature + gumbel(self._uniform(*outputs.shape))
                 keys[branch] = torch.where(self._uniform(len(outputs), 1) < epsilon, keys[branch], outputs)
-        return best(keys, self._turn, self.environment.picks)
+        return best(keys, self._observation, self.environment.choices)
 
     def _uniform(self, *shape: int) -> Tensor:
         return torch.rand(*shape, generator=self._generator, device=self._generator.device)
@@ -171,8 +174,8 @@ class DQN:
         settings = self.settings
         importance = settings.importance if settings.priority else None
         sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator, importance)
-        goal = target_of(sample, self.network, self._target, self.environment.picks, settings)
-        q = worth(self.network(sample.turn.features), sample.turn.allowed, sample.action, settings.dueling)
+        goal = target_of(sample, self.network, self._target, self.environment.choices, settings)
+        q = worth(self.network(sample.observation.features), sample.observation.allowed, sample.action, settings.dueling)
         loss = (F.huber_loss(q, goal, reduction="none", delta=settings.huber) * sample.weight).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)

@@ -1,21 +1,21 @@
 """RLAB's decision process, many samples in lockstep: where to add which distortion and where to take one away.
 
 arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a distortion, others are
-cleared, and the input that results is asked about once. It is kept where it brings the goal nearer. A slot whose episode has
+cleared, and the input that results is asked about once. It is kept where it raises the margin. A slot whose episode has
 ended takes the next sample at the next reset, so that the batches shown to the model stay full. The first step of an episode
 asks about the clean input, together with what the other slots ask, whatever the action says.
 
 The published method probes every patch after every step, with queries that it does not count. Here no query serves a probe
-alone: what each answer says about all patches is kept in a linear model (`rlab.posterior`), which foretells what adding and
+alone: what each answer says about all patches is kept in a linear model (`rlab.posterior`), which predicts what adding and
 removing would do, and each step asks about an input that may itself be the one that is looked for.
 
 Deviations from the papers:
 - The sensitivity map is the linear model's and not a list of probes.
 - Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so an episode never leaves it: the hard projection
   of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
-- A step that does not bring the goal nearer is undone, which costs nothing, since its state is known; after too many
+- A step that does not raise the margin is undone, which costs nothing, since its state is known; after too many
   (`Rules.patience`), or too little gained, there are ways out (`rlab.restart`).
-- Which variant stands on a patch is drawn from what the model foretells (Thompson sampling) among a random choice of them; the
+- Which variant stands on a patch is drawn from what the model predicts (Thompson sampling) among a random choice of them; the
   agent may name distortion and severity, and need not.
 """
 
@@ -35,18 +35,18 @@ from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.content import FEATURES, describe, squash
 from brinell.rlab.gradients import Gradients
-from brinell.rlab.interface import Action, Step, Turn
+from brinell.rlab.interface import Action, Observation, Step
 from brinell.rlab.margins import aimed, any_class_counts, margin_of
+from brinell.rlab.outcomes import Outcomes, no_outcomes
 from brinell.rlab.posterior import Posterior
 from brinell.rlab.prior import Prior, to_places
-from brinell.rlab.restart import Escape, lay
-from brinell.rlab.results import Found, nothing_found
+from brinell.rlab.restart import Restarts, lay
 from brinell.rlab.rewards import REWARDS, Before
 from brinell.rlab.rules import SHRINK, USUAL, Rules
 from brinell.rlab.sensitivity import looked_at, sensitivity
 from brinell.rlab.variants import Variant, pair_numbers, wholes
 
-ADD, REMOVE, FILTER = 0, 1, 2
+ADD, REMOVE, DISTORTION = 0, 1, 2
 """The branches of an action."""
 NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
@@ -72,7 +72,7 @@ class PatchEnv:
         batch: the samples, correctly classified.
         threat: distance and largest budget of each.
         grid: the patches.
-        variants: what may stand on them.
+        variants: the variants that may be placed.
         rng: a stream for each sample.
         rules: how an episode goes.
         prior: what is known beforehand about the sensitivity of patches; None for nothing.
@@ -82,7 +82,7 @@ class PatchEnv:
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
 
     Raises:
-        RequestError: a goal that the model cannot reach, or distortions that do not fit.
+        RequestError: a criterion that the model cannot meet, or distortions that do not fit.
         ContractError: a distortion that breaks its contract.
     """
 
@@ -131,33 +131,33 @@ class PatchEnv:
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
         patches = len(grid)
         self._x = batch.x[first].clone()
-        self._height, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
+        self._margin, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._logits = torch.zeros(n, oracle.classes, device=device)
         self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
         aims = any_class_counts(threat.criterion)
-        self._escape = Escape(n, oracle.classes, wholes(variants, device), rules.patience, aims, device)
+        self._restarts = Restarts(n, oracle.classes, wholes(variants, device), rules.patience, aims, device)
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
         self._streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
-        self._found = nothing_found(threat.eps, grid, len(looked_at(variants)))
+        self._outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
 
     @property
-    def picks(self) -> tuple[int, int, int]:
-        """How many options each branch picks at most."""
-        return self.picks_of(self.rules, self.grid)
+    def choices(self) -> tuple[int, int, int]:
+        """How many options each branch chooses at most."""
+        return self.choices_of(self.rules, self.grid)
 
     @staticmethod
-    def picks_of(rules: Rules, grid: PatchGrid) -> tuple[int, int, int]:
+    def choices_of(rules: Rules, grid: PatchGrid) -> tuple[int, int, int]:
         """Patches added at most, patches removed at most, and one choice of a distortion and severity."""
         most = int(rules.changes(torch.zeros(1), len(grid)))
         return most, max(1, round(most * rules.removals)), 1
 
     @property
-    def found(self) -> Found:
+    def outcomes(self) -> Outcomes:
         """What is known by now, sample by sample."""
-        return self._found
+        return self._outcomes
 
     @property
     def streams(self) -> Streams:
@@ -168,7 +168,7 @@ class PatchEnv:
         assert self._gradients is not None
         return self._gradients(self._sample[rows])
 
-    def reset(self, mask: Tensor) -> Turn:
+    def reset(self, mask: Tensor) -> Observation:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
         waiting = (mask & ~self.alive).nonzero()[:, 0]
         while len(waiting) and (self._cycle or self._next < len(self._batch)):
@@ -178,7 +178,7 @@ class PatchEnv:
             self._seat(rows, torch.arange(at, at + len(rows), device=rows.device), again)
             self._next += len(rows)
             waiting = torch.cat([rows[~self.alive[rows]], waiting])
-        return self._turn()
+        return self._observation()
 
     def _seat(self, rows: Tensor, sample: Tensor, again: int) -> None:
         """Begin the episodes of these samples, as far as a query can be paid. The first one is about the clean input."""
@@ -190,13 +190,13 @@ class PatchEnv:
         self._content[rows] = describe(x, self.grid)
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
         self.posterior.forget(rows, to_places(energy, self.grid))
-        self._escape.clear(rows)
+        self._restarts.clear(rows)
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
         self._age[rows] = self._asked[rows] = 0
         self._left[rows] = self.rules.refine
         self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
-        self._logits[rows], self._height[rows], self._start[rows] = 0, -1, -1
+        self._logits[rows], self._margin[rows], self._start[rows] = 0, -1, -1
         keys = self._streams.keys.clone()
         keys[rows] = rng.fold("steps").keys
         self._streams = Streams(keys)
@@ -215,24 +215,24 @@ class PatchEnv:
             patches, variants = self._edits(rows, action)
             x = self._fit(self.assignment.candidates(rows, patches, variants), rows)
             fresh = self._fresh[rows]
-            reward[rows], reached = self._ask(rows, patches, variants, x)
+            reward[rows], success = self._ask(rows, patches, variants, x)
             self._age[rows] += (~fresh).long()
             keys = self._streams.keys.clone()
             keys[rows[~fresh]] = self._streams.select(rows[~fresh]).fold("step").keys
             self._streams, self._fresh[rows] = Streams(keys), False
-            over = self._over(rows) | (reached & ~self._refining[rows])
-            won = self._found.reached[self._sample[rows]]
+            over = self._over(rows) | (success & ~self._refining[rows])
+            won = self._outcomes.success[self._sample[rows]]
             terminated[rows], truncated[rows] = over & won, over & ~won
             if bool(over.any()):
                 self._end(rows[over])
-        return Step(self._turn(), reward, terminated, truncated)
+        return Step(self._observation(), reward, terminated, truncated)
 
     def _end(self, rows: Tensor) -> None:
         """Episodes of these slots are over."""
         self.alive[rows] = False
-        self._found.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
+        self._outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
-            self._found.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
+            self._outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
 
     def _over(self, rows: Tensor) -> Tensor:
         """(m,) bool: whose patience or budget is spent."""
@@ -241,12 +241,12 @@ class PatchEnv:
 
     def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
-        count = self.rules.changes(self._escape.since[rows], len(self.grid))
+        count = self.rules.changes(self._restarts.since[rows], len(self.grid))
         return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
-        add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, FILTER))
+        add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
         count, most = self._pace(rows)
         idle = self._pending[rows, None]
         add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
@@ -259,8 +259,8 @@ class PatchEnv:
         add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
-        whole = self._escape.laid[rows]
-        self._escape.laid[rows] = CLEAN
+        whole = self._restarts.laid[rows]
+        self._restarts.laid[rows] = CLEAN
         over = rows[whole != CLEAN]
         action[ADD][over] = action[REMOVE][over] = -1
         chosen, variants = lay(chosen, variants, whole, len(self.grid))
@@ -272,7 +272,7 @@ class PatchEnv:
         return threat.project(x, self.cache.x[rows])
 
     def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """One query for each slot, and what follows from the answers: reward and whether the goal is reached, (m,)."""
+        """One query for each slot, and what follows from the answers: reward and whether the criterion is reached, (m,)."""
         sample, pending, fresh = self._sample[rows], self._pending[rows], self._fresh[rows]
         ids, y = self._batch.ids[sample], self._batch.y[sample]
         change = x - self._x[rows]
@@ -282,58 +282,58 @@ class PatchEnv:
         if real.any():
             logits[real] = self._oracle.scores(ids[real], x[real])
         self._asked[rows] += real & ~fresh
-        self._escape.look(rows, logits, y)
-        height = self._margin_of(rows, logits, x)
-        self._height[rows[fresh]] = self._start[rows[fresh]] = height[fresh]
-        effect = height - self._height[rows]
+        self._restarts.look(rows, logits, y)
+        margin = self._margin_of(rows, logits, x)
+        self._margin[rows[fresh]] = self._start[rows[fresh]] = margin[fresh]
+        effect = margin - self._margin[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
         asked = (real & ~fresh).nonzero()[:, 0]
         self.posterior.update(rows[asked], flat[asked], effect[asked])
         self._mark(rows, patches, effect)
-        last = Before(self._x[rows], self._logits[rows], self._height[rows], self._start[rows], self._radius[rows])
-        reward = REWARDS[self.rules.reward](last, x, logits, height, y, self.cache.x[rows])
-        better = (effect > 0) | pending | (self._escape.kept[rows] & real)
-        self._escape.kept[rows] &= ~better
+        last = Before(self._x[rows], self._logits[rows], self._margin[rows], self._start[rows], self._radius[rows])
+        reward = REWARDS[self.rules.reward](last, x, logits, margin, y, self.cache.x[rows])
+        better = (effect > 0) | pending | (self._restarts.kept[rows] & real)
+        self._restarts.kept[rows] &= ~better
         self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
         kept = rows[better]
         before = self.assignment.variant[rows]
         self.assignment.edit(kept, patches[better], variants[better])
         after = self.assignment.variant[rows]
-        self._found.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
-        self._found.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
-        self._x[kept], self._height[kept], self._logits[kept] = x[better], height[better], logits[better]
+        self._outcomes.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
+        self._outcomes.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
+        self._x[kept], self._margin[kept], self._logits[kept] = x[better], margin[better], logits[better]
         self._pending[rows] = False
-        self._escape.wait(rows[~fresh], better[~fresh], self._height[rows[~fresh]])
-        self._way_out(rows[self._escape.stuck(rows) & ~self._refining[rows] & (height <= 0)])
-        reached = (height > 0) & real
+        self._restarts.wait(rows[~fresh], better[~fresh], self._margin[rows[~fresh]])
+        self._restart_stuck(rows[self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0)])
+        success = (margin > 0) & real
         self._left[rows] -= self._refining[rows].long()
-        self._found.reached[sample[reached & fresh]] = True
-        self._note(rows[reached & ~fresh])
-        return torch.where(self._refining[rows] & ~reached | pending, 0, reward), reached
+        self._outcomes.success[sample[success & fresh]] = True
+        self._note(rows[success & ~fresh])
+        return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
 
-    def _way_out(self, rows: Tensor) -> None:
-        """What slots that are stuck ask about next: the whole input distorted, where the budget allows it, or `Escape.turn`."""
+    def _restart_stuck(self, rows: Tensor) -> None:
+        """What slots that are stuck ask about next: the whole input distorted, where the budget allows it, or `Restarts.observation`."""
         while len(rows):
-            number = self._escape.whole(rows)
-            self._turn_away(rows[number == CLEAN])
+            number = self._restarts.whole(rows)
+            self._restart(rows[number == CLEAN])
             rows, number = rows[number != CLEAN], number[number != CLEAN]
             fits = self._threat.distance.size(self.cache.inputs(rows, number) - self.cache.x[rows]) <= self._radius[rows]
-            self._escape.laid[rows[fits]] = number[fits]
+            self._restarts.laid[rows[fits]] = number[fits]
             rows = rows[~fits]
 
-    def _turn_away(self, rows: Tensor) -> None:
-        """Another class or another place to go on from. Its height is known from the answers so far."""
+    def _restart(self, rows: Tensor) -> None:
+        """Another class or another place to go on from. Its margin is known from the answers so far."""
         y = self._batch.y[self._sample[rows]]
-        anew = self._escape.turn(rows, self._logits[rows], y)
+        anew = self._restarts.restart(rows, self._logits[rows], y)
         self.assignment.clear(anew)
-        self._x[anew], self._logits[anew], self._visits[anew] = self.cache.x[anew], self._escape.clean[anew], 0
-        self._height[rows] = self._margin_of(rows, self._logits[rows], self._x[rows])
+        self._x[anew], self._logits[anew], self._visits[anew] = self.cache.x[anew], self._restarts.clean[anew], 0
+        self._margin[rows] = self._margin_of(rows, self._logits[rows], self._x[rows])
 
     def _margin_of(self, rows: Tensor, logits: Tensor, x: Tensor) -> Tensor:
         """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards the class that each aims at."""
         sample = self._sample[rows]
         y, criterion = self._batch.y[sample], self._threat.criterion.select(sample)
-        return aimed(margin_of(criterion, logits, y, x), logits, y, self._escape.aim[rows])
+        return aimed(margin_of(criterion, logits, y, x), logits, y, self._restarts.aim[rows])
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
         """Count visits, and keep what a patch's last change brought, shared among those changed together."""
@@ -341,30 +341,30 @@ class PatchEnv:
         share = effect / (real.sum(1).clamp_min(1) * self._start[rows].abs().clamp_min(1e-6))
         row, slot = real.nonzero(as_tuple=True)
         self._visits[rows[row], patches[row, slot]] += 1
-        self._found.visits[self._sample[rows[row]], patches[row, slot]] += 1
+        self._outcomes.visits[self._sample[rows[row]], patches[row, slot]] += 1
         self._gain[rows[row], patches[row, slot]] = share[row]
 
     def _note(self, rows: Tensor) -> None:
-        """Remember what reached the goal; with refinement, ask for it at a smaller distance next."""
+        """Remember what met the criterion; with refinement, ask for it at a smaller distance next."""
         if not len(rows):
             return
         sample = self._sample[rows]
         size = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
-        new = ~self._found.reached[sample]
-        self._found.steps[sample[new]] = self._asked[rows[new]]
-        self._found.reached[sample] = True
-        self._found.variant[sample] = self.assignment.variant[rows].to(torch.int16)
-        self._found.eps[sample] = torch.minimum(size, self._radius[rows])
-        self._found.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.cache.x[rows])
-        self._found.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
-        self._found.slope[sample] = self.posterior.mean[rows]
+        new = ~self._outcomes.success[sample]
+        self._outcomes.steps[sample[new]] = self._asked[rows[new]]
+        self._outcomes.success[sample] = True
+        self._outcomes.variant[sample] = self.assignment.variant[rows].to(torch.int16)
+        self._outcomes.eps[sample] = torch.minimum(size, self._radius[rows])
+        self._outcomes.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.cache.x[rows])
+        self._outcomes.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
+        self._outcomes.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size
-            self._escape.aim[rows] = -1
+            self._restarts.aim[rows] = -1
 
     def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> Tensor:
-        """(m, k): for each picked patch (m, k) the variant that promises most, CLEAN where none would change anything."""
+        """(m, k): for each chosen patch (m, k) the variant that promises most, CLEAN where none would change anything."""
         if not (patches >= 0).any():
             return torch.full_like(patches, CLEAN)
         offered = self._offers(rows, family)
@@ -424,9 +424,9 @@ class PatchEnv:
         return x.reshape(len(x), self.grid.channels, self.grid.places)[rows[:, None, None, None], channels, places[:, None]]
 
     def _price(self, rows: Tensor) -> Tensor:
-        """(m,): what a unit of squared length costs of the height where the budget is full, since all is scaled down to fit it.
+        """(m,): what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit it.
 
-        The foretold height of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
+        The predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
         """
         if self._threat.distance.name != "l2":
             return torch.zeros(len(rows), device=rows.device)
@@ -437,12 +437,12 @@ class PatchEnv:
         return torch.where(full, 0.5 * worth / square.clamp_min(1e-12), 0)
 
     def _contribution(self, rows: Tensor) -> Tensor:
-        """(m, patches): what stands on each patch is foretold to bring."""
+        """(m, patches): the variant on each patch is predicted to bring."""
         change = (self.assignment.x[rows] - self.cache.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
         each = (self._legal(change, rows) * self.posterior.mean[rows]).sum(1)
         return (each[:, self._members] * self._inside).sum(2)
 
-    def _turn(self) -> Turn:
+    def _observation(self) -> Observation:
         """What the slots see."""
         n, patches = self.alive.shape[0], len(self.grid)
         rows = torch.arange(n, device=self.alive.device)
@@ -464,7 +464,7 @@ class PatchEnv:
         ]
         whole = torch.stack(
             [
-                squash(self._height / way),
+                squash(self._margin / way),
                 (self._age / self.rules.steps).float(),
                 (total.sqrt() / self._radius.clamp_min(1e-12)).clamp_max(2),
                 standing.float().mean(1),
@@ -479,7 +479,7 @@ class PatchEnv:
         options = int(self._families.max()) + 1
         allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
         most = (*self._pace(rows), torch.ones_like(rows))
-        return Turn({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
+        return Observation({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
 
 
-__all__ = ["ADD", "FILTER", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "Found", "PatchEnv"]
+__all__ = ["ADD", "DISTORTION", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "PatchEnv"]

@@ -23,7 +23,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.episodes import Played
+from brinell.rlab.episodes import EpisodeResults
 from brinell.rlab.variants import Variant
 
 DOUBLINGS = 60
@@ -40,7 +40,7 @@ class Graded(NamedTuple):
     reached: Tensor
     """(n,) bool: whether it can."""
     variant: Tensor
-    """(n, patches) int64: what stands on each patch, CLEAN for nothing."""
+    """(n, patches) int64: the variant on each patch, CLEAN for nothing."""
     strength: Tensor
     """(n, patches): the share of the distortion's change that is there; above 1 where everything was made to grow."""
 
@@ -154,33 +154,35 @@ class Path:
         return self.threat.domain.clamp(grown), most
 
 
-def path(batch: Batch, threat: Threat, rng: Streams, *, grid: PatchGrid, variants: tuple[Variant, ...], played: Played) -> Path:
-    """The paths of samples that were played and reached their goal.
+def path(
+    batch: Batch, threat: Threat, rng: Streams, *, grid: PatchGrid, variants: tuple[Variant, ...], results: EpisodeResults
+) -> Path:
+    """The paths of samples whose episodes were run and met the criterion.
 
     Args:
         batch: the samples, as they were played.
         threat: as they were played.
         rng: as they were played.
         grid: the patches.
-        variants: what may stand on them.
-        played: what became of them.
+        variants: the variants that may be placed.
+        results: what became of them.
     """
     cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
     assignment = Assignment(grid, cache)
     rows = torch.arange(len(batch), device=batch.x.device)
-    standing = played.variant.long()
+    standing = results.variant.long()
     end = assignment.render(rows, standing)
-    fitted = replace(threat, eps=played.eps).project(end.clone(), batch.x)
-    promise, offered = _promises(cache, grid, played.slope, rng.fold("grading"))
+    fitted = replace(threat, eps=results.eps).project(end.clone(), batch.x)
+    promise, offered = _promises(cache, grid, results.slope, rng.fold("grading"))
     promise = torch.where(offered == CLEAN, -torch.inf, promise).masked_fill(standing != CLEAN, torch.inf)
     order = promise.argsort(dim=1, descending=True, stable=True)
-    return Path(batch.x, threat, assignment, standing, fitted, played.strength, order, offered)
+    return Path(batch.x, threat, assignment, standing, fitted, results.strength, order, offered)
 
 
 def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
-    """(n, patches): the most that a variant is foretold to bring on each patch for its length, and which it is.
+    """(n, patches): the most that a variant is predicted to bring on each patch for its length, and which it is.
 
-    Where nothing is foretold chance decides, and where no variant changes anything it is CLEAN.
+    Where nothing is predicted chance decides, and where no variant changes anything it is CLEAN.
     """
     n, patches = len(cache), len(grid)
     members, inside = grid.members.to(slope.device), grid.inside.to(slope.device)

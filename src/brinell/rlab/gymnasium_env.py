@@ -18,7 +18,7 @@ from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.env import ADD, FILTER, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, PatchEnv
+from brinell.rlab.env import ADD, DISTORTION, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, PatchEnv
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import Variant
@@ -33,25 +33,25 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     Observation: `patch` (patches, PATCH_FEATURES) and `whole` (WHOLE_FEATURES,), float32, every value finite.
 
     Action: MultiDiscrete: patches to add to, then patches to clear, then the choice of distortion and severity. Among patches the
-    number `len(grid)` means none; of picks of the same patch the first counts. Picks that are not possible are struck out. The
+    number `len(grid)` means none; of choices of the same patch the first counts. Picks that are not possible are struck out. The
     last number is 0 for any distortion, else 1 + the position of a pair of distortion and severity in `variants`; where there is one pair
     alone it is always 0.
 
     `info["action_mask"]` has for each number an int8 array of what is possible, as `action_space.sample` reads it.
-    `info["queries"]` counts the forwards of the episode; `info["reached"]` says whether the goal was reached.
+    `info["queries"]` counts the forwards of the episode; `info["success"]` says whether the criterion was met.
 
     Args:
         model: the model.
         batch: the samples; those that the model gets wrong are passed over at a reset.
         threat: distance and largest budget of each.
         grid: the patches.
-        variants: what may stand on them, from `rlab.variants.variants`.
+        variants: the variants that may be placed, from `rlab.variants.variants`.
         rules: how an episode goes.
         prior: what is known beforehand about the sensitivity of patches.
         queries: forwards that an episode may cost; None for no limit.
 
     Raises:
-        RequestError: no sample, a goal that the model cannot reach, or distortions that do not fit.
+        RequestError: no sample, a criterion that the model cannot meet, or distortions that do not fit.
         ContractError: a distortion that breaks its contract.
     """
 
@@ -74,11 +74,11 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
             raise RequestError(f"queries is {queries}: the clean input takes one, and a step one more")
         self._model, self._batch, self._threat, self._grid = model, batch, threat, grid
         self._variants, self._rules, self._prior, self._queries = variants, rules, prior, queries
-        patches, (adds, removals, _) = len(grid), PatchEnv.picks_of(rules, grid)
+        patches, (adds, removals, _) = len(grid), PatchEnv.choices_of(rules, grid)
         self._split = (adds, adds + removals)
-        self._ledger, self._placement = self._begin(0, 0)
-        self._turn = self._placement.reset(torch.zeros_like(self._placement.alive))
-        families = self._turn.allowed[FILTER].shape[1]
+        self._ledger, self._patch_env = self._begin(0, 0)
+        self._observation = self._patch_env.reset(torch.zeros_like(self._patch_env.alive))
+        families = self._observation.allowed[DISTORTION].shape[1]
         shapes = {"patch": (patches, PATCH_FEATURES), "whole": (WHOLE_FEATURES,)}
         boxes: Any = Dict({name: Box(-np.inf, np.inf, shape, np.float32) for name, shape in shapes.items()})
         self.observation_space = boxes
@@ -120,52 +120,52 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
             if not 0 <= rows[0] < len(self._batch):
                 raise RequestError(f"sample is {rows[0]}, and the batch has rows 0 to {len(self._batch) - 1}")
         for row in rows:
-            self._ledger, self._placement = self._begin(row, int(self.np_random.integers(2**31)))
-            self._turn = self._placement.reset(~self._placement.alive)
-            self._turn = self._placement.step(self._parts(self._nothing)).turn
-            if bool(self._placement.alive[0]):
-                return self._observation(), self._info()
+            self._ledger, self._patch_env = self._begin(row, int(self.np_random.integers(2**31)))
+            self._observation = self._patch_env.reset(~self._patch_env.alive)
+            self._observation = self._patch_env.step(self._parts(self._nothing)).observation
+            if bool(self._patch_env.alive[0]):
+                return self._arrays(), self._info()
         raise RequestError("the model gets none of the samples right, or they are at the goal already: there is no episode")
 
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
         """One dual action, and one query where it changes anything."""
-        step = self._placement.step(self._parts(action))
-        self._turn = step.turn
+        step = self._patch_env.step(self._parts(action))
+        self._observation = step.observation
         ends = bool(step.terminated[0]), bool(step.truncated[0])
-        return self._observation(), float(step.reward[0]), *ends, self._info()
+        return self._arrays(), float(step.reward[0]), *ends, self._info()
 
     @property
     def _nothing(self) -> Array:
         return np.array([len(self._grid)] * self._split[1] + [0])
 
     def _parts(self, action: Array) -> tuple[torch.Tensor, ...]:
-        """What was picked, branch by branch, without repetitions and what cannot be."""
+        """What was chosen, branch by branch, without repetitions and what cannot be."""
         device = self._batch.x.device
-        picks = torch.as_tensor(np.asarray(action), dtype=torch.int64, device=device)[None]
+        choices = torch.as_tensor(np.asarray(action), dtype=torch.int64, device=device)[None]
         first, second = self._split
-        add, remove, _ = self._turn.allowed
-        return _distinct(picks[:, :first], add), _distinct(picks[:, first:second], remove), picks[:, second:]
+        add, remove, _ = self._observation.allowed
+        return _distinct(choices[:, :first], add), _distinct(choices[:, first:second], remove), choices[:, second:]
 
-    def _observation(self) -> dict[str, Array]:
-        return {name: values[0].float().cpu().numpy() for name, values in self._turn.features.items()}
+    def _arrays(self) -> dict[str, Array]:
+        return {name: values[0].float().cpu().numpy() for name, values in self._observation.features.items()}
 
     def _info(self) -> dict[str, Any]:
-        allowed = [one[0].cpu().numpy() for one in self._turn.allowed]
+        allowed = [one[0].cpu().numpy() for one in self._observation.allowed]
         patch = [np.append(allowed[branch], True).astype(np.int8) for branch in (ADD, REMOVE)]
-        family = allowed[FILTER].astype(np.int8)
+        family = allowed[DISTORTION].astype(np.int8)
         first, second = self._split
         return {
             "action_mask": (*[patch[0]] * first, *[patch[1]] * (second - first), family),
             "queries": int(self._ledger.forwards[0]),
-            "reached": bool(self._placement.found.reached[0]),
+            "reached": bool(self._patch_env.outcomes.success[0]),
         }
 
 
-def _distinct(picks: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """(1, k) with -1 in place of what is not allowed (1, patches) or was picked before; `patches` itself means none."""
+def _distinct(choices: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+    """(1, k) with -1 in place of what is not allowed (1, patches) or was chosen before; `patches` itself means none."""
     padded = torch.cat([allowed, torch.zeros_like(allowed[:, :1])], 1)
-    earlier = (picks[:, :, None] == picks[:, None]).tril(-1).any(2)
-    return torch.where(padded.gather(1, picks) & ~earlier, picks, -1)
+    earlier = (choices[:, :, None] == choices[:, None]).tril(-1).any(2)
+    return torch.where(padded.gather(1, choices) & ~earlier, choices, -1)
 
 
 __all__ = ["GymnasiumPatchEnv"]

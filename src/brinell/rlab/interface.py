@@ -1,13 +1,13 @@
 """What algorithms, environments, networks and policies know of one another.
 
-An environment advances n slots in lockstep; each slot plays one episode after another. An action picks items from each branch
-without replacement, the first pick first: where branch 0 adds and branch 1 removes, an action is the dual action of RLAB
-(arXiv 2403.18985). An ordinary discrete action space is one branch and one pick.
+An environment advances n slots in lockstep; each slot plays one episode after another. An action choices items from each branch
+without replacement, the first choice first: where branch 0 adds and branch 1 removes, an action is the dual action of RLAB
+(arXiv 2403.18985). An ordinary discrete action space is one branch and one choice.
 
 Ended slots are not restarted by themselves. A step answers with the state after it for ended slots too, so that an episode that
 was cut off can be bootstrapped from its last state; the next episode begins at `reset`.
 
-Tensors of one environment and its network are on one device. An environment may overwrite the tensors of a turn at its next
+Tensors of one environment and its network are on one device. An environment may overwrite the tensors of an observation at its next
 `step` or `reset`.
 """
 
@@ -18,20 +18,20 @@ from torch import Tensor
 from brinell.core.streams import Streams
 
 Action = tuple[Tensor, ...]
-"""One (n, picks) int64 for each branch: positions among the options, -1 where nothing is picked. No position twice in a row."""
+"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is chosen. No position twice in a row."""
 
 
-class Turn(NamedTuple):
+class Observation(NamedTuple):
     """What n slots see before they act. Rows of slots without an episode hold anything finite."""
 
     features: dict[str, Tensor]
     """Each (n, ...): what the network reads."""
     allowed: tuple[Tensor, ...]
-    """One (n, options) bool for each branch. Where a row allows less than is to be picked, all that is allowed is picked."""
+    """One (n, options) bool for each branch. Where a row allows less than is to be chosen, all that is allowed is chosen."""
     most: tuple[Tensor, ...] = ()
-    """One (n,) int64 for each branch: how many picks count this time; none for all that the environment names.
+    """One (n,) int64 for each branch: how many choices count this time; none for all that the environment names.
 
-    What lies beyond is never picked, so no credit goes to picks that the environment would pass over.
+    What lies beyond is never chosen, so no credit goes to choices that the environment would pass over.
     """
 
 
@@ -47,7 +47,7 @@ class Heads(NamedTuple):
 class Step(NamedTuple):
     """What a step led to. Slots that had no episode report zeros."""
 
-    turn: Turn
+    observation: Observation
     """The state after the step, of ended slots too."""
     reward: Tensor
     """(n,) float32."""
@@ -61,15 +61,15 @@ class Environment(Protocol):
     """n episodes in lockstep."""
 
     @property
-    def picks(self) -> tuple[int, ...]:
-        """How many options each branch picks in one step."""
+    def choices(self) -> tuple[int, ...]:
+        """How many options each branch chooses in one step."""
 
     @property
     def alive(self) -> Tensor:
         """(n,) bool: slots with a running episode. False from an episode's end to its reset, and on if that found no work."""
 
-    def reset(self, mask: Tensor) -> Turn:
-        """Begin new episodes in the slots where `mask` (n,) bool holds; the turn of all slots."""
+    def reset(self, mask: Tensor) -> Observation:
+        """Begin new episodes in the slots where `mask` (n,) bool holds; the observation of all slots."""
 
     def step(self, action: Action) -> Step:
         """Act in all slots that are alive; the rows of the others are ignored.
@@ -81,8 +81,8 @@ class Environment(Protocol):
 class Policy(Protocol):
     """Something that acts."""
 
-    def act(self, turn: Turn, rng: Streams) -> Action:
-        """What to pick in each of n slots; `rng` has one stream for each, other ones at every step."""
+    def act(self, observation: Observation, rng: Streams) -> Action:
+        """What to choice in each of n slots; `rng` has one stream for each, other ones at every step."""
 
 
 class Progress(NamedTuple):

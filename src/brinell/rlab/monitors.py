@@ -12,10 +12,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from brinell.core.intervals import wilson
-from brinell.rlab.results import Found
+from brinell.rlab.outcomes import Outcomes
 
 NARROW = 0.5
-"""Least share of the patches that picks by chance, as many, would have reached."""
+"""Least share of the patches that chooses by chance, as many, would have reached."""
 CANCELLED = 0.8
 """Most of what was added that may have been removed again."""
 EARLY = 20
@@ -46,30 +46,30 @@ class Monitored(NamedTuple):
     """One line."""
 
 
-def monitors(found: Found, budget: Tensor) -> Sequence[Monitored]:
+def monitors(outcomes: Outcomes, budget: Tensor) -> Sequence[Monitored]:
     """Look at the episodes of a batch that have ended.
 
     Args:
-        found: what the environment knows of them, from `PatchEnv.found`.
+        outcomes: what the environment knows of them, from `PatchEnv.outcomes`.
         budget: (n,) the budgets that the episodes began with; infinite for none.
     """
-    return _same_patches(found), _cancelling(found), _distance(found, budget)
+    return _same_patches(outcomes), _cancelling(outcomes), _distance(outcomes, budget)
 
 
 def breadth(visits: Tensor) -> Tensor:
-    """(n,): patches that were changed at least once, over as many as equally many picks by chance would have reached.
+    """(n,): patches that were changed at least once, over as many as equally many choices by chance would have reached.
 
-    k picks of p patches reach p (1 - (1 - 1/p)**k) of them on average. Picks without replacement reach more, so that 1 is passed.
+    k choices of p patches reach p (1 - (1 - 1/p)**k) of them on average. Picks without replacement reach more, so that 1 is passed.
     """
-    patches, picks = visits.shape[1], visits.sum(1)
-    expected = patches * (1 - (1 - 1 / patches) ** picks.double())
+    patches, choices = visits.shape[1], visits.sum(1)
+    expected = patches * (1 - (1 - 1 / patches) ** choices.double())
     return ((visits > 0).sum(1) / expected.clamp_min(1e-12)).float()
 
 
-def _same_patches(found: Found) -> Monitored:
+def _same_patches(outcomes: Outcomes) -> Monitored:
     """The median breadth over the samples that were changed often enough."""
-    often = found.visits.sum(1) >= EARLY
-    figure = float(breadth(found.visits[often]).median()) if bool(often.any()) else None
+    often = outcomes.visits.sum(1) >= EARLY
+    figure = float(breadth(outcomes.visits[often]).median()) if bool(often.any()) else None
     seen = figure is not None and figure < NARROW
     text = "patches were changed as widely as chance would"
     if seen:
@@ -78,9 +78,9 @@ def _same_patches(found: Found) -> Monitored:
     return Monitored(Sign.SAME_PATCHES, figure, NARROW, seen, text if figure is not None else "too few changes to say")
 
 
-def _cancelling(found: Found) -> Monitored:
+def _cancelling(outcomes: Outcomes) -> Monitored:
     """All that was removed over all that was added, in kept steps."""
-    given, taken = int(found.given.sum()), int(found.taken.sum())
+    given, taken = int(outcomes.given.sum()), int(outcomes.taken.sum())
     figure = taken / given if given >= EARLY else None
     seen = figure is not None and figure > CANCELLED
     text = "what was added mostly stood"
@@ -89,27 +89,27 @@ def _cancelling(found: Found) -> Monitored:
     return Monitored(Sign.CANCELLING, figure, CANCELLED, seen, text if figure is not None else "too few patches to say")
 
 
-def _distance(found: Found, budget: Tensor) -> Monitored:
+def _distance(outcomes: Outcomes, budget: Tensor) -> Monitored:
     """The success rate where failed episodes end with a full budget; seen where even the interval's upper end is rare."""
-    n, reached = len(found.reached), int(found.reached.sum())
-    failed = ~found.reached & budget.isfinite() & (budget > 0)
-    full = found.size[failed] >= FULL * budget[failed]
-    interval = wilson(reached, n)
+    n, success = len(outcomes.success), int(outcomes.success.sum())
+    failed = ~outcomes.success & budget.isfinite() & (budget > 0)
+    full = outcomes.size[failed] >= FULL * budget[failed]
+    interval = wilson(success, n)
     if interval is None or not bool(failed.any()):
         return Monitored(Sign.DISTANCE, None, RARE, False, "no episode failed within a budget")
     seen = interval.high < RARE and float(full.float().mean()) > 0.5
     text = "failures have room left, or are few"
     if seen:
         text = (
-            f"the goal was reached on {reached} of {n} samples, and {int(full.sum())} of {int(failed.sum())} failures ended with"
+            f"the goal was reached on {success} of {n} samples, and {int(full.sum())} of {int(failed.sum())} failures ended with"
         )
         text += " a full budget: other or more severe distortions may do what more steps will not"
-    return Monitored(Sign.DISTANCE, reached / n, RARE, seen, text)
+    return Monitored(Sign.DISTANCE, success / n, RARE, seen, text)
 
 
-def seen_in(found: Found, budget: Tensor) -> list[Monitored]:
+def seen_in(outcomes: Outcomes, budget: Tensor) -> list[Monitored]:
     """The signs that were seen."""
-    return [one for one in monitors(found, budget) if one.seen]
+    return [one for one in monitors(outcomes, budget) if one.seen]
 
 
 __all__ = ["Monitored", "Sign", "breadth", "monitors", "seen_in"]

@@ -14,13 +14,13 @@ from brinell.rlab.layers import linear, seeded
 
 
 class PatchNetwork(nn.Module):
-    """Features of a turn to `Heads` for adding, removing and the choice of a distortion.
+    """Features of an observation to `Heads` for adding, removing and the choice of a distortion.
 
     Args:
         families: options of the distortion branch; 1 where there is no choice.
         width: units of each layer.
         scale: of the controls' ranking, which stands below what is learned: 1 for logits, a typical advantage for DQN.
-        seed: of the first weights. Those of the heads are zero: the first picks are those of `controls.Greedy`.
+        seed: of the first weights. Those of the heads are zero: the first choices are those of `controls.Greedy`.
     """
 
     def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:

@@ -3,10 +3,10 @@
 A change `d` of the input is taken to raise what the attacker watches by <g, d>. The gradient g is unknown; before the first
 query it is normal around 0, its covariance the product of an energy for each place and of one covariance K over the channels:
 Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer moves the mean of g along the direction in which it is most
-uncertain, so that the model would have foretold that answer (the Kalman update for one exact observation, with the covariance
+uncertain, so that the model would have predicted that answer (the Kalman update for one exact observation, with the covariance
 left as it is: the classifier is not linear, and what was learned far away grows stale). The unit is measured on the way.
 
-So one query about many patches at once teaches about each of them, adding and removing are foretold by the same numbers, and
+So one query about many patches at once teaches about each of them, adding and removing are predicted by the same numbers, and
 a variant that was never tried is judged by how its values would differ.
 """
 

@@ -1,6 +1,6 @@
 """Fitting the prior: a few random distortions on each of many inputs, and what the model answered.
 
-The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` foretells, up to a factor for each
+The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` predicts, up to a factor for each
 input; energies and channel covariance are those under which the answers are likeliest. All of it are queries, counted by the
 ledger behind the oracle.
 """
@@ -37,7 +37,7 @@ class Probes(NamedTuple):
     moments: Tensor
     """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
     effect: Tensor
-    """(n, probes): by how much the height rose."""
+    """(n, probes): by how much the margin rose."""
 
 
 def probe(
@@ -57,7 +57,7 @@ def probe(
         batch: the samples.
         threat: where they live, and the criterion whose margin is measured.
         grid: the patches.
-        variants: what may stand on them.
+        variants: the variants that may be placed.
         rng: a stream for each sample.
         probes: distortions of each input.
     """
@@ -75,8 +75,8 @@ def probe(
     clean = batch.x.reshape(n, grid.channels, grid.places)
     together = min(TOGETHER, len(grid))
     patches, moments, effects = [], [], []
-    for turn in range(probes):
-        here = rng.fold("probe").fold(turn)
+    for number in range(probes):
+        here = rng.fold("probe").fold(number)
         chosen = here.uniform(len(grid)).topk(together, 1).indices
         variant = here.fold("variant").integers(len(variants), together)
         places = members[chosen]

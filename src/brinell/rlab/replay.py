@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.errors import RequestError
-from brinell.rlab.interface import Action, Turn
+from brinell.rlab.interface import Action, Observation
 
 END = -1
 """In place of the next row: the episode terminated."""
@@ -22,14 +22,14 @@ class Sample(NamedTuple):
 
     rows: Tensor
     """(b,) where they begin."""
-    turn: Turn
+    observation: Observation
     """The states in which they begin."""
     action: Action
     reward: Tensor
     """(b,): discounted sum of the rewards on the way."""
     discount: Tensor
     """(b,): what a unit of value at the end of the way is worth at its beginning; 0 where the episode terminated."""
-    later: Turn
+    later: Observation
     """The states at the end of the way; anything where the discount is 0."""
     weight: Tensor
     """(b,): importance weights, at most 1; 0 for rows that are no transition."""
@@ -38,11 +38,13 @@ class Sample(NamedTuple):
 class Replay:
     """The latest transitions of all slots, within a bound on rows and on bytes."""
 
-    def __init__(self, turn: Turn, action: Action, *, capacity: int, memory: int, half: bool, prioritised: bool) -> None:
+    def __init__(
+        self, observation: Observation, action: Action, *, capacity: int, memory: int, half: bool, prioritised: bool
+    ) -> None:
         """Size the memory by an example.
 
         Args:
-            turn: any turn of the environment.
+            observation: any observation of the environment.
             action: any action for it.
             capacity: most rows.
             memory: most bytes.
@@ -50,14 +52,14 @@ class Replay:
             prioritised: keep priorities.
 
         Raises:
-            RequestError: the bounds leave no room for four turns of every slot.
+            RequestError: the bounds leave no room for four observations of every slot.
         """
-        slots, device = len(turn.allowed[0]), turn.allowed[0].device
-        like = {f"feature.{name}": tensor for name, tensor in turn.features.items()}
-        like |= {f"allowed.{branch}": tensor for branch, tensor in enumerate(turn.allowed)}
-        like |= {f"most.{branch}": tensor for branch, tensor in enumerate(turn.most)}
+        slots, device = len(observation.allowed[0]), observation.allowed[0].device
+        like = {f"feature.{name}": tensor for name, tensor in observation.features.items()}
+        like |= {f"allowed.{branch}": tensor for branch, tensor in enumerate(observation.allowed)}
+        like |= {f"most.{branch}": tensor for branch, tensor in enumerate(observation.most)}
         like |= {f"action.{branch}": tensor.to(torch.int32) for branch, tensor in enumerate(action)}
-        self._types = {name: tensor.dtype for name, tensor in turn.features.items()}
+        self._types = {name: tensor.dtype for name, tensor in observation.features.items()}
         kinds = {name: torch.float16 if half and tensor.dtype == torch.float32 else tensor.dtype for name, tensor in like.items()}
         row = sum(tensor[0].numel() * kinds[name].itemsize for name, tensor in like.items()) + 4 + 8 + 4
         self.capacity = min(capacity, memory // row)
@@ -75,7 +77,7 @@ class Replay:
         self.reward = torch.zeros(self.capacity, device=device)
         self.following = torch.empty(self.capacity, dtype=torch.int64, device=device)
         self.priority = torch.zeros(self.capacity, device=device)
-        self._branches, self._limited, self._prioritised = len(action), len(turn.most), prioritised
+        self._branches, self._limited, self._prioritised = len(action), len(observation.most), prioritised
         self._highest = 1.0
         self.taken = 0
         """Rows taken since the beginning."""
@@ -83,19 +85,19 @@ class Replay:
     def __len__(self) -> int:
         return min(self.taken, self.capacity)
 
-    def add(self, turn: Turn, mask: Tensor) -> Tensor:
-        """Keep the turns of the slots in `mask` (n,); their rows (n,) int64, END for the other slots."""
+    def add(self, observation: Observation, mask: Tensor) -> Tensor:
+        """Keep the observations of the slots in `mask` (n,); their rows (n,) int64, END for the other slots."""
         slots = mask.nonzero()[:, 0]
         begin = self.taken % self.capacity
         rows = torch.arange(begin, begin + len(slots), device=mask.device)
         if begin + len(slots) > self.capacity:
             rows %= self.capacity
         self.taken += len(slots)
-        for name, tensor in turn.features.items():
+        for name, tensor in observation.features.items():
             self._put(f"feature.{name}", rows, tensor, slots)
-        for branch, allowed in enumerate(turn.allowed):
+        for branch, allowed in enumerate(observation.allowed):
             self._put(f"allowed.{branch}", rows, allowed, slots)
-        for branch, most in enumerate(turn.most):
+        for branch, most in enumerate(observation.most):
             self._put(f"most.{branch}", rows, most, slots)
         self.following.index_fill_(0, rows, OPEN)
         if self._prioritised:
@@ -106,8 +108,8 @@ class Replay:
         """Make transitions of `rows` (n,): what was done, what it paid, and the row it led to. Skips END."""
         slots = (rows >= 0).nonzero()[:, 0]
         rows = rows.index_select(0, slots)
-        for branch, picks in enumerate(action):
-            self._put(f"action.{branch}", rows, picks, slots)
+        for branch, choices in enumerate(action):
+            self._put(f"action.{branch}", rows, choices, slots)
         self.reward.index_copy_(0, rows, reward.index_select(0, slots))
         self.following.index_copy_(0, rows, after.index_select(0, slots))
         if self._prioritised:
@@ -137,7 +139,7 @@ class Replay:
             weight = (weight / weight.max()).masked_fill(~known, 0)
         reward, discount, last = self._way(rows, n_step, gamma)
         action = tuple(self._take(f"action.{branch}", rows).long() for branch in range(self._branches))
-        return Sample(rows, self._turn(rows), action, reward, discount, self._turn(last.clamp(min=0)), weight)
+        return Sample(rows, self._observation(rows), action, reward, discount, self._observation(last.clamp(min=0)), weight)
 
     def prioritise(self, rows: Tensor, priority: Tensor) -> None:
         """New priorities (b,), above 0, for sampled rows. Rows that are no transition keep their 0."""
@@ -160,10 +162,10 @@ class Replay:
         column = self._columns[name]
         column.index_copy_(0, rows, (tensor if len(slots) == len(tensor) else tensor.index_select(0, slots)).to(column.dtype))
 
-    def _turn(self, rows: Tensor) -> Turn:
+    def _observation(self, rows: Tensor) -> Observation:
         features = {name: self._take(f"feature.{name}", rows).to(dtype) for name, dtype in self._types.items()}
         allowed = tuple(self._take(f"allowed.{branch}", rows) for branch in range(self._branches))
-        return Turn(features, allowed, tuple(self._take(f"most.{branch}", rows) for branch in range(self._limited)))
+        return Observation(features, allowed, tuple(self._take(f"most.{branch}", rows) for branch in range(self._limited)))
 
     def _take(self, name: str, rows: Tensor) -> Tensor:
         return self._columns[name].index_select(0, rows)

@@ -20,7 +20,7 @@ AIMS = 4
 """Classes that are aimed at, those that came nearest to the lead in any answer."""
 
 
-class Escape:
+class Restarts:
     """Who of n slots is stuck, and what is done about it.
 
     Args:
@@ -40,14 +40,14 @@ class Escape:
         """(n,): what the next question lays on all patches, CLEAN for nothing of that kind."""
         self.kept = torch.zeros(slots, dtype=torch.bool, device=device)
         """(n,): whether the next step is kept whatever it brings."""
-        self.since, self._idle, self._leapt, self._turns, self._count = torch.zeros(5, slots, dtype=torch.int64, device=device)
+        self.since, self._idle, self._leapt, self._rounds, self._count = torch.zeros(5, slots, dtype=torch.int64, device=device)
         self._mark = torch.zeros(slots, device=device)
         self.clean, self._lead, self._tries = torch.zeros(3, slots, classes, device=device)
 
     def clear(self, rows: Tensor) -> None:
         """New samples in these slots (m,)."""
         self.aim[rows], self.laid[rows], self.kept[rows] = -1, CLEAN, False
-        self._leapt[rows] = self._turns[rows] = 0
+        self._leapt[rows] = self._rounds[rows] = 0
         self._lead[rows], self._tries[rows] = -torch.inf, 0
         self._begin(rows)
 
@@ -62,13 +62,13 @@ class Escape:
         lead = (logits - logits.gather(1, y[:, None])).scatter(1, y[:, None], -torch.inf)
         self._lead[rows] = torch.maximum(self._lead[rows], lead)
 
-    def wait(self, rows: Tensor, better: Tensor, height: Tensor) -> None:
-        """Count the queries that brought nothing, and those of a window that brought too little; `height` is what is reached."""
+    def wait(self, rows: Tensor, better: Tensor, margin: Tensor) -> None:
+        """Count the queries that brought nothing, and those of a window that brought too little; `margin` is what is reached."""
         self.since[rows] += 1
         self._count[rows] += 1
         due = self._count[rows] >= WINDOW * self._patience
-        slow = due & (height - self._mark[rows] < -LITTLE * height)
-        self._mark[rows] = torch.where(due, height, self._mark[rows])
+        slow = due & (margin - self._mark[rows] < -LITTLE * margin)
+        self._mark[rows] = torch.where(due, margin, self._mark[rows])
         self._count[rows] = torch.where(due, 0, self._count[rows])
         idle = torch.where(better, 0, self._idle[rows] + 1)
         self._idle[rows] = torch.where(slow, idle.clamp_min(self._patience), idle)
@@ -84,14 +84,14 @@ class Escape:
         self._leapt[rows] += (numbers != CLEAN).long()
         return numbers
 
-    def turn(self, rows: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+    def restart(self, rows: Tensor, logits: Tensor, y: Tensor) -> Tensor:
         """Large steps again; the rows among (m,) that begin anew towards another class, the others keep their next step.
 
         Of the classes that came nearest it is the one that was tried least.
         """
         self._begin(rows)
-        anew = (self._turns[rows] % 2 == 1) & self._aims
-        self._turns[rows] += 1
+        anew = (self._rounds[rows] % 2 == 1) & self._aims
+        self._rounds[rows] += 1
         self.kept[rows[~anew]], self.aim[rows] = True, -1
         rows, logits, y = rows[anew], logits[anew], y[anew]
         if len(rows):
@@ -116,4 +116,4 @@ def lay(chosen: Tensor, variants: Tensor, whole: Tensor, patches: int) -> tuple[
     return chosen, variants
 
 
-__all__ = ["Escape", "lay"]
+__all__ = ["Restarts", "lay"]

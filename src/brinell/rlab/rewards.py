@@ -1,6 +1,6 @@
 """What a step pays the agent. All are bounded, so that no single image or step outweighs the others.
 
-- margin: by how much the goal came nearer, as a share of the whole way, less a price for the query; kept steps of an episode
+- margin: by how much the margin rose, as a share of the whole way, less a price for the query; kept steps of an episode
   that succeeds add up to 1.
 - dilution: the published form (arXiv 2310.18626), change of the true class's probability dilution 1 / log10 p over change in L2,
   where above p = 0.9 the dilution goes on as a straight line, which keeps it finite, and the quotient is bounded.
@@ -31,7 +31,7 @@ class Before(NamedTuple):
 
     x: Tensor
     logits: Tensor
-    height: Tensor
+    margin: Tensor
     start: Tensor
     """Height of the clean input."""
     radius: Tensor
@@ -39,11 +39,11 @@ class Before(NamedTuple):
 
 
 Reward = Callable[[Before, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""State before; x, logits and height of what was asked about; labels; clean inputs; to (m,)."""
+"""State before; x, logits and margin of what was asked about; labels; clean inputs; to (m,)."""
 
 
-def _margin(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tensor, clean: Tensor) -> Tensor:
-    rise = torch.minimum(height, torch.zeros_like(height)) - before.height
+def _margin(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    rise = torch.minimum(margin, torch.zeros_like(margin)) - before.margin
     return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
 
 
@@ -57,7 +57,7 @@ def dilution(logits: Tensor, y: Tensor) -> Tensor:
     return -torch.where(p > LINE, at_line + slope * (p - LINE), curve) / end
 
 
-def _dilution(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+def _dilution(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
     rise = dilution(logits, y) - dilution(before.logits, y)
     longer = norms.l2(x - clean) - norms.l2(before.x - clean)
     finite = torch.where(before.radius < torch.inf, before.radius, 1.0)
@@ -65,7 +65,7 @@ def _dilution(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tens
     return quotient.clamp(-1, 1)
 
 
-def _projected(before: Before, x: Tensor, logits: Tensor, height: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+def _projected(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
     rise = losses.cross_entropy(logits, y) - losses.cross_entropy(before.logits, y)
     return (rise / math.log(logits.shape[1])).clamp(-1, 1)
 

@@ -5,15 +5,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from brinell.rlab.interface import Action, Environment, Heads, Turn
+from brinell.rlab.interface import Action, Environment, Heads, Observation
 from brinell.rlab.sampling import best, gumbel
-from brinell.rlab.training import Tally, device_of, first_turn, seeded
+from brinell.rlab.training import Tally, device_of, first_observation, seeded
 
 
 class Rollout(NamedTuple):
     """m steps of single slots, in no order that matters. Overwritten by the next rollout."""
 
-    turn: Turn
+    observation: Observation
     heads: Heads
     """What the network answered when it acted."""
     action: Action
@@ -25,7 +25,9 @@ class Rollout(NamedTuple):
     def select(self, rows: Tensor) -> "Rollout":
         """The chosen steps."""
         return Rollout(
-            Turn({name: tensor[rows] for name, tensor in self.turn.features.items()}, _rows(self.turn.allowed, rows)),
+            Observation(
+                {name: tensor[rows] for name, tensor in self.observation.features.items()}, _rows(self.observation.allowed, rows)
+            ),
             Heads(self.heads.value[rows], _rows(self.heads.branches, rows)),
             _rows(self.action, rows),
             self.advantage[rows],
@@ -57,24 +59,25 @@ def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamm
     return found
 
 
-class Player:
+class Rollouts:
     """Plays an environment with a network's policy, one stretch after another."""
 
     def __init__(self, environment: Environment, network: nn.Module, length: int, seed: int) -> None:
         """Begin the first episodes; each stretch is `length` steps of all slots."""
         self._environment, self._network, self._length = environment, network, length
         self._generator = seeded(seed, device_of(network))
-        self._turn = first_turn(environment)
+        self._observation = first_observation(environment)
         self.tally = Tally(environment.alive)
-        turn, slots = self._turn, len(environment.alive)
+        observation, slots = self._observation, len(environment.alive)
         self._features = {
-            name: torch.empty(length, *one.shape, dtype=one.dtype, device=one.device) for name, one in turn.features.items()
+            name: torch.empty(length, *one.shape, dtype=one.dtype, device=one.device)
+            for name, one in observation.features.items()
         }
-        self._allowed = tuple(one.new_empty(length, *one.shape) for one in turn.allowed)
-        self._logits = tuple(self._float(*one.shape) for one in turn.allowed)
-        self._picks = tuple(
-            one.new_empty(length, slots, picks, dtype=torch.int64)
-            for one, picks in zip(turn.allowed, environment.picks, strict=True)
+        self._allowed = tuple(one.new_empty(length, *one.shape) for one in observation.allowed)
+        self._logits = tuple(self._float(*one.shape) for one in observation.allowed)
+        self._choices = tuple(
+            one.new_empty(length, slots, choices, dtype=torch.int64)
+            for one, choices in zip(observation.allowed, environment.choices, strict=True)
         )
         self._reward, self._value, self._last = self._float(slots), self._float(slots), self._float(slots)
         self._alive, self._ended = (torch.empty_like(self._reward, dtype=torch.bool) for _ in range(2))
@@ -83,19 +86,19 @@ class Player:
         return torch.empty(self._length, *shape, device=self._generator.device)
 
     @torch.no_grad()
-    def play(self, gamma: float, gae_lambda: float) -> Rollout:
+    def collect(self, gamma: float, gae_lambda: float) -> Rollout:
         """One stretch."""
         self._last.zero_()
         noise = [gumbel(torch.rand(one.shape, generator=self._generator, device=one.device)) for one in self._logits]
         for step in range(self._length):
             self._step(step, [one[step] for one in noise])
-        following = torch.cat([self._value[1:], self._network(self._turn.features).value[None]])
+        following = torch.cat([self._value[1:], self._network(self._observation.features).value[None]])
         after = torch.where(self._ended, self._last, following)
         advantage = advantages(self._reward, self._value, after, self._ended, gamma, gae_lambda)
         rollout = Rollout(
-            Turn({name: one.flatten(0, 1) for name, one in self._features.items()}, _flat(self._allowed)),
+            Observation({name: one.flatten(0, 1) for name, one in self._features.items()}, _flat(self._allowed)),
             Heads(self._value.flatten(), _flat(self._logits)),
-            _flat(self._picks),
+            _flat(self._choices),
             advantage.flatten(),
             (advantage + self._value).flatten(),
         )
@@ -104,24 +107,26 @@ class Player:
 
     def _step(self, step: int, noise: list[Tensor]) -> None:
         """Act once in all slots, and note everything."""
-        environment, turn = self._environment, self._turn
-        heads: Heads = self._network(turn.features)
-        action = best((logits + one for logits, one in zip(heads.branches, noise, strict=True)), turn, environment.picks)
-        for name, feature in turn.features.items():
+        environment, observation = self._environment, self._observation
+        heads: Heads = self._network(observation.features)
+        action = best((logits + one for logits, one in zip(heads.branches, noise, strict=True)), observation, environment.choices)
+        for name, feature in observation.features.items():
             self._features[name][step] = feature
-        self._keep(step, self._allowed, turn.allowed)
+        self._keep(step, self._allowed, observation.allowed)
         self._keep(step, self._logits, heads.branches)
         self._value[step], self._alive[step] = heads.value, environment.alive
         _, reward, terminated, truncated = after = environment.step(action)
         # Only now: the environment may have struck out what had no effect.
-        self._keep(step, self._picks, action)
-        self._reward[step], self._turn = reward, after.turn
+        self._keep(step, self._choices, action)
+        self._reward[step], self._observation = reward, after.observation
         ended = torch.logical_or(terminated, truncated, out=self._ended[step])
         if self.tally.count(reward, self._alive[step], ended):
             cut = truncated & ~terminated
             if cut.any():
-                self._last[step, cut] = self._network({name: feature[cut] for name, feature in after.turn.features.items()}).value
-            self._turn = environment.reset(ended)
+                self._last[step, cut] = self._network(
+                    {name: feature[cut] for name, feature in after.observation.features.items()}
+                ).value
+            self._observation = environment.reset(ended)
 
     @staticmethod
     def _keep(step: int, kept: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:

@@ -11,7 +11,7 @@ PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
 
 SHRINK = 0.92
-"""From one distance at which the goal was reached to the next at which it is looked for."""
+"""From one distance at which the criterion was met to the next at which it is looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Rules:
     patience: int = 50
     """Queries without a gain after which the next is kept whatever it brings, and the pace begins anew; 0 for never."""
     refine: int = 0
-    """Queries after the goal was reached that look for it at a smaller distance."""
+    """Queries after the criterion was met that look for it at a smaller distance."""
     reward: RewardName = "margin"
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
 

@@ -1,6 +1,6 @@
-"""Picking k of many without replacement: greedily, at random, with a probability; and what a set of picks is worth.
+"""Picking k of many without replacement: greedily, at random, with a probability; and what a set of choices is worth.
 
-Rows never depend on one another, and a row that allows nothing has neither picks nor probabilities nor influence.
+Rows never depend on one another, and a row that allows nothing has neither choices nor probabilities nor influence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from brinell.rlab.interface import Action, Heads, Turn
+from brinell.rlab.interface import Action, Heads, Observation
 
 LOW = -1e9
 """A logit that leaves nothing of an option."""
 
 
-def top(keys: Tensor, allowed: Tensor, picks: int) -> Tensor:
-    """(n, picks) int64: the allowed options with the highest `keys` (n, options), highest first; -1 where none is left."""
-    k = min(picks, keys.shape[1])
+def top(keys: Tensor, allowed: Tensor, choices: int) -> Tensor:
+    """(n, choices) int64: the allowed options with the highest `keys` (n, options), highest first; -1 where none is left."""
+    k = min(choices, keys.shape[1])
     best = keys.masked_fill(~allowed, -torch.inf).topk(k, dim=1).indices
     best = torch.where(allowed.gather(1, best), best, -1)
-    return best if k == picks else torch.nn.functional.pad(best, (0, picks - k), value=-1)
+    return best if k == choices else torch.nn.functional.pad(best, (0, choices - k), value=-1)
 
 
 def gumbel(uniform: Tensor) -> Tensor:
@@ -31,22 +31,24 @@ def gumbel(uniform: Tensor) -> Tensor:
     return -(-uniform.clamp(2.0**-24, 1 - 2.0**-24).log()).log()
 
 
-def best(keys: Iterable[Tensor], turn: Turn, picks: Sequence[int]) -> Action:
+def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int]) -> Action:
     """The `top` of each branch, as many as count."""
-    action = tuple(top(*each) for each in zip(keys, turn.allowed, picks, strict=True))
-    if not turn.most:
+    action = tuple(top(*each) for each in zip(keys, observation.allowed, choices, strict=True))
+    if not observation.most:
         return action
     ranks = [torch.arange(one.shape[1], device=one.device) for one in action]
-    return tuple(one.masked_fill(rank >= most[:, None], -1) for one, rank, most in zip(action, ranks, turn.most, strict=True))
+    return tuple(
+        one.masked_fill(rank >= most[:, None], -1) for one, rank, most in zip(action, ranks, observation.most, strict=True)
+    )
 
 
-def greedy(heads: Heads, turn: Turn, picks: Sequence[int]) -> Action:
-    """The best picks of each branch. With a fixed number of picks they have the highest `worth` of all actions."""
-    return best(heads.branches, turn, picks)
+def greedy(heads: Heads, observation: Observation, choices: Sequence[int]) -> Action:
+    """The best choices of each branch. With a fixed number of choices they have the highest `worth` of all actions."""
+    return best(heads.branches, observation, choices)
 
 
 def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool = True) -> Tensor:
-    """(n,): Q of composite actions: the value plus the mean, over all picks of all branches, of the picks' advantages.
+    """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of the choices' advantages.
 
     Advantages are measured from their mean over the allowed options of the branch (Wang et al. 2016, Dueling network
     architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, equation 1). Tavakoli et al. give
@@ -55,63 +57,63 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
     Args:
         heads: what the network answered.
         allowed: what the state allowed.
-        action: the picks. Without any, Q is the value.
+        action: the choices. Without any, Q is the value.
         dueling: False takes a branch's outputs as they are, and no value: the Q of a plain network.
     """
-    chosen = [(picks >= 0).to(heads.value.dtype) for picks in action]
+    chosen = [(choices >= 0).to(heads.value.dtype) for choices in action]
     count = sum((one.sum(1) for one in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)
     total = heads.value if dueling else torch.zeros_like(heads.value)
-    for outputs, can, picks, real in zip(heads.branches, allowed, action, chosen, strict=True):
-        share = torch.zeros_like(outputs).scatter_add_(1, picks.clamp(min=0), real)
+    for outputs, can, choices, real in zip(heads.branches, allowed, action, chosen, strict=True):
+        share = torch.zeros_like(outputs).scatter_add_(1, choices.clamp(min=0), real)
         if dueling:
             share -= can * (real.sum(1) / can.sum(1).clamp(min=1))[:, None]
         total = total + (outputs * share).sum(1) / count
     return total
 
 
-def sampled(heads: Heads, turn: Turn, picks: Sequence[int], uniform: Sequence[Tensor]) -> Action:
+def sampled(heads: Heads, observation: Observation, choices: Sequence[int], uniform: Sequence[Tensor]) -> Action:
     """Picks drawn from the Plackett-Luce distributions of the branches; `uniform` has (n, options) numbers for each."""
-    return best((logits + gumbel(u) for logits, u in zip(heads.branches, uniform, strict=True)), turn, picks)
+    return best((logits + gumbel(u) for logits, u in zip(heads.branches, uniform, strict=True)), observation, choices)
 
 
 def likelihood(heads: Heads, allowed: Sequence[Tensor], action: Action) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of ordered picks, and entropies, both (n,) and summed over independent branches.
+    """Log-probabilities of ordered choices, and entropies, both (n,) and summed over independent branches.
 
-    Plackett-Luce: each pick is a softmax over what is still there. The entropy is the sum of those softmaxes' entropies along
-    the given picks. For one pick it is exact; for more its mean over sampled picks is the entropy of the whole (chain rule), and
-    its gradient lacks the term by which earlier picks change what later ones choose from.
+    Plackett-Luce: each choice is a softmax over what is still there. The entropy is the sum of those softmaxes' entropies along
+    the given choices. For one choice it is exact; for more its mean over sampled choices is the entropy of the whole (chain rule), and
+    its gradient lacks the term by which earlier choices change what later ones choose from.
     """
     log_prob, entropy = torch.zeros_like(heads.value), torch.zeros_like(heads.value)
-    for logits, can, picks in zip(heads.branches, allowed, action, strict=True):
-        if picks.shape[1] == 1:
-            found = _first(logits, can, picks)
+    for logits, can, choices in zip(heads.branches, allowed, action, strict=True):
+        if choices.shape[1] == 1:
+            found = _first(logits, can, choices)
         else:
-            found = _ordered(logits, can, picks)
+            found = _ordered(logits, can, choices)
         log_prob, entropy = log_prob + found[0], entropy + found[1]
     return log_prob, entropy
 
 
-def _first(logits: Tensor, can: Tensor, picks: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of one pick."""
-    chosen, at = picks[:, 0] >= 0, picks.clamp(min=0)
+def _first(logits: Tensor, can: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of one choice."""
+    chosen, at = choices[:, 0] >= 0, choices.clamp(min=0)
     # A low number and not -inf: rows where nothing is allowed stay finite, in the gradient too.
     logs = logits.masked_fill(~can, LOW).log_softmax(1)
     entropy = -(logs.exp() * logs).sum(1)
     return logs.gather(1, at)[:, 0].masked_fill(~chosen, 0), entropy.masked_fill(~chosen, 0)
 
 
-def _ordered(logits: Tensor, can: Tensor, picks: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of several picks, without a loop over them.
+def _ordered(logits: Tensor, can: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of several choices, without a loop over them.
 
-    With weights w that sum to 1, pick j is a softmax over what was never picked and picks j, j+1, ...: sums from the end. In
-    double precision, since those may be far below the weights of the first picks.
+    With weights w that sum to 1, choice j is a softmax over what was never chosen and choices j, j+1, ...: sums from the end. In
+    double precision, since those may be far below the weights of the first choices.
     """
-    chosen, at = picks >= 0, picks.clamp(min=0)
+    chosen, at = choices >= 0, choices.clamp(min=0)
     logs = logits.double().masked_fill(~can, LOW).log_softmax(1)
     weights = logs.exp()
-    # One option more, for what was not picked to be written to.
+    # One option more, for what was not chosen to be written to.
     taken = torch.zeros(len(can), can.shape[1] + 1, dtype=torch.bool, device=can.device)
-    taken = taken.scatter(1, torch.where(chosen, picks, can.shape[1]), True)[:, :-1]
+    taken = taken.scatter(1, torch.where(chosen, choices, can.shape[1]), True)[:, :-1]
     log, weight = logs.gather(1, at), weights.gather(1, at).masked_fill(~chosen, 0)
     total = _from_end(weight) + weights.masked_fill(taken, 0).sum(1, keepdim=True)
     surprise = _from_end(weight * log) + (weights * logs).masked_fill(taken, 0).sum(1, keepdim=True)

@@ -1,6 +1,6 @@
-"""The sensitivity map: how much each distortion on each patch alone is expected to move the way to the goal.
+"""The sensitivity map: how much each distortion on each patch alone is expected to move the margin.
 
-Of each distortion one severity and a few draws are looked at. What the linear model foretells of a variant has a mean and, from its
+Of each distortion one severity and a few draws are looked at. What the linear model predicts of a variant has a mean and, from its
 prior, a deviation; the map holds the root of the mean square of both over the draws. So a patch of which nothing was learned
 stands there with what is known beforehand, and the map costs no query.
 """
@@ -44,9 +44,9 @@ def sensitivity(cache: DistortionCache, grid: PatchGrid, posterior: Posterior, r
         total = torch.zeros(len(rows), len(grid), device=rows.device)
         for number in numbers:
             change = (cache.inputs(rows, torch.full_like(rows, number)) - clean).view(len(rows), grid.channels, grid.places)
-            foretold = of_patches((change * mean).sum(1))
+            predicted = of_patches((change * mean).sum(1))
             turned = torch.einsum("mcp,ce->mep", change, posterior.covariance)
-            total += foretold.square() + unit * of_patches((turned * change).sum(1).clamp_min(0) * energy)
+            total += predicted.square() + unit * of_patches((turned * change).sum(1).clamp_min(0) * energy)
         maps.append((total / len(numbers)).sqrt())
     return torch.stack(maps, 2)
 

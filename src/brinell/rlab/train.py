@@ -17,17 +17,16 @@ from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.a2c import A2C, A2CSettings
 from brinell.rlab.agent import Agent
 from brinell.rlab.dqn import DQN, DQNSettings
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.layers import seeded
 from brinell.rlab.network import PatchNetwork
-from brinell.rlab.ppo import PPO, PPOSettings
+from brinell.rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c
 from brinell.rlab.prior import Prior
 from brinell.rlab.probing import Probes, fit, likelihood, probe
 from brinell.rlab.rules import Rules
-from brinell.rlab.training import Trainer, train
+from brinell.rlab.training import Trainer, learn
 from brinell.rlab.variants import Variant, pair_options
 
 Algorithm = Literal["dqn", "ppo", "a2c", "none"]
@@ -107,7 +106,7 @@ def teach(
         batch: correctly classified inputs.
         threat: distance and budget of the episodes.
         grid: the patches.
-        variants: what may stand on them.
+        variants: the variants that may be placed.
         lessons: how it is trained.
         rules: how an episode goes.
         batch_size: the most inputs shown to the model at once.
@@ -160,7 +159,7 @@ def teach(
         scale = ADVANTAGE if lessons.algorithm == "dqn" else 1.0
         network = network or PatchNetwork(pair_options(variants), scale=scale, seed=lessons.seed)
         trainer = _trainer(replace(lessons, slots=slots), network, environment, lessons.seed + len(curve))
-        for progress in train(trainer, steps=left, seconds=lessons.seconds, every=20 * slots):
+        for progress in learn(trainer, steps=left, seconds=lessons.seconds, every=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.forwards.sum())}
             point |= {name: point[name] + done.get(name, 0) for name in ADDED}
             curve.append(point)
@@ -214,9 +213,9 @@ def _trainer(lessons: Lessons, network: PatchNetwork, environment: PatchEnv, see
         )
         return DQN(settings, network, environment, seed)
     if lessons.algorithm == "ppo":
-        ppo = PPOSettings(length=16, epochs=3, batch_size=256, gamma=0.98, learning_rate=1e-3, entropy=0.0)
-        return PPO(ppo, network, environment, seed)
-    return A2C(A2CSettings(gamma=0.98, gae_lambda=0.95, length=8), network, environment, seed)
+        ppo = PolicyGradientSettings(length=16, epochs=3, batch_size=256, gamma=0.98, learning_rate=1e-3)
+        return PolicyGradient(ppo, network, environment, seed)
+    return PolicyGradient(a2c(gamma=0.98, gae_lambda=0.95, length=8), network, environment, seed)
 
 
 __all__ = ["Algorithm", "Lessons", "Report", "correct", "teach"]

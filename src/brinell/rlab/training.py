@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.errors import ContractError
-from brinell.rlab.interface import Environment, Policy, Progress, Turn
+from brinell.rlab.interface import Environment, Observation, Policy, Progress
 
 EPISODES = 100
 """Over how many episodes returns are averaged."""
@@ -34,7 +34,7 @@ class Trainer(Protocol):
         """One round: some steps of all slots, then the updates that they pay for."""
 
 
-def train(trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, every: int = 1000) -> Iterator[Progress]:
+def learn(trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, every: int = 1000) -> Iterator[Progress]:
     """Advance by whole rounds until `steps` or `seconds` are spent, or the environment runs out of work.
 
     Args:
@@ -126,6 +126,6 @@ def require(settings: Any, at_most: float = float("inf"), **least: float | None)
             raise ValueError(f"{name} is {value}; it must be {bounds}, and finite")
 
 
-def first_turn(environment: Environment) -> Turn:
+def first_observation(environment: Environment) -> Observation:
     """Fresh episodes in all slots."""
     return environment.reset(torch.ones_like(environment.alive))

@@ -21,7 +21,7 @@ from brinell.core.threat import Threat
 from brinell.engine.checks import check_answers
 from brinell.engine.engine import Progress
 from brinell.rlab.cache import CLEAN
-from brinell.rlab.episodes import Played
+from brinell.rlab.episodes import EpisodeResults
 from brinell.rlab.grading import Graded, Path, path
 from brinell.rlab.margins import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
@@ -94,16 +94,16 @@ class Part:
         if len(played_at):
             rows = torch.as_tensor(played_at, device=self._batch.x.device)
             outcome[played_at] = Outcome.NOT_REACHED
-            played = self._plan.attack.play(
+            results = self._plan.attack.run_episodes(
                 self._oracle, self._batch.select(rows), self._threat.select(rows), self._rng.select(rows)
             )
-            won = played.reached.nonzero()[:, 0]
+            won = results.success.nonzero()[:, 0]
             if len(won):
-                paths = self._path(rows[won], played.select(won))
+                paths = self._path(rows[won], results.select(won))
                 example = self._settle(rows[won], paths)
                 settled = self._ledger.forwards.tolist()
                 examples = self._grade(rows[won], paths, example, settled)
-                for at, steps in zip(rows[won].tolist(), played.steps[won].tolist(), strict=True):
+                for at, steps in zip(rows[won].tolist(), results.steps[won].tolist(), strict=True):
                     if at in examples:
                         outcome[at] = Outcome.REACHED
                         # The first check, the agent's own look at the clean input, and its steps.
@@ -120,14 +120,14 @@ class Part:
             outcome[(y == wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
         return outcome
 
-    def _path(self, rows: Tensor, played: Played) -> Path:
+    def _path(self, rows: Tensor, results: EpisodeResults) -> Path:
         return path(
             self._batch.select(rows),
             self._threat.select(rows),
             self._rng.select(rows),
             grid=self._plan.grid,
             variants=self._plan.variants,
-            played=played,
+            results=results,
         )
 
     def _settle(self, rows: Tensor, paths: Path) -> _Judged:

@@ -1,4 +1,4 @@
-"""What an environment knows of each sample of its batch: whether and how the goal was reached, and what was done on the way."""
+"""What an environment knows of each sample of its batch: whether and how the criterion was met, and what was done on the way."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ from brinell.core.patches import PatchGrid
 from brinell.rlab.cache import CLEAN
 
 
-class Found(NamedTuple):
+class Outcomes(NamedTuple):
     """What became of the samples of a batch."""
 
-    reached: Tensor
-    """(n,) bool: whether the goal was reached."""
+    success: Tensor
+    """(n,) bool: whether the criterion was met."""
     variant: Tensor
     """(n, patches) int16: the assignment with which it was reached at the smallest distance, CLEAN everywhere for none."""
     eps: Tensor
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     """(n, patches): what the linear model said of each patch in the end, in shares of the way: its contribution where something
     stands, else 0. """
     slope: Tensor
-    """(n, channels, places): the linear model's gradient then, by which distortions that do not stand are foretold."""
+    """(n, channels, places): the linear model's gradient then, by which distortions that do not stand are predicted."""
     map: Tensor
     """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
     visits: Tensor
@@ -39,11 +39,11 @@ class Found(NamedTuple):
     """(n,): distance of the input at which the episode ended."""
 
 
-def nothing_found(eps: Tensor, grid: PatchGrid, distortions: int) -> Found:
+def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
     """Before the first step, for budgets (n,), the patches of a grid and so many distortions."""
     n, patches, counts = len(eps), len(grid), torch.zeros(3, len(eps), dtype=torch.int64, device=eps.device)
-    return Found(
-        reached=torch.zeros(n, dtype=torch.bool, device=eps.device),
+    return Outcomes(
+        success=torch.zeros(n, dtype=torch.bool, device=eps.device),
         variant=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
         eps=eps.clone(),
         length=torch.full((n,), torch.nan, device=eps.device),
@@ -58,4 +58,4 @@ def nothing_found(eps: Tensor, grid: PatchGrid, distortions: int) -> Found:
     )
 
 
-__all__ = ["Found", "nothing_found"]
+__all__ = ["Outcomes", "no_outcomes"]
