@@ -242,7 +242,7 @@ def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypa
         return best(env, rows, patches, offered, chance)
 
     monkeypatch.setattr(PatchEnv, "_best", watched)
-    monkeypatch.setattr("brinell.rlab.env.ROOM", room)
+    monkeypatch.setattr("brinell.rlab.predictions.ROOM", room)
     _, _, parts = played(slots=12, clean=None, n=24)
     one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
     assert max(sizes) <= max(room, one_patch) and len(sizes) > 24

@@ -39,6 +39,7 @@ from brinell.rlab.interface import Action, Observation, Step
 from brinell.rlab.margins import aimed, any_class_counts, margin_of
 from brinell.rlab.outcomes import Outcomes, no_outcomes
 from brinell.rlab.posterior import Posterior
+from brinell.rlab.predictions import Predictions
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Restarts, lay
 from brinell.rlab.rewards import REWARDS, Before
@@ -48,12 +49,8 @@ from brinell.rlab.variants import Variant, pair_numbers, wholes
 
 ADD, REMOVE, DISTORTION = 0, 1, 2
 """The branches of an action."""
-NEARLY = 0.98
-"""Share of the budget from which on distortions compete for it."""
 MEMORY = 2**30
 """Bytes of distorted inputs that are held; fewer slots run where they would take more."""
-ROOM = 2**22
-"""Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
 """What is said of a patch besides its content."""
 ENERGY, REMOVAL = (FEATURES + DYNAMIC.index(name) for name in ("energy", "removal"))
@@ -125,13 +122,13 @@ class PatchEnv:
         self._prior = prior or Prior()
         covariance = self._prior.covariance_for(grid.channels)
         self.posterior = Posterior(n, grid.channels, grid.places, covariance=covariance, device=device)
-        self._members, self._inside = grid.members.to(device), grid.inside.to(device)
         self._families = pair_numbers(variants, device)
         self._cycle, self._maps = cycle, maps
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
         patches = len(grid)
         self._x = batch.x[first].clone()
         self._margin, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
+        self._predictions = Predictions(self.assignment, self.posterior, threat.distance, self._radius, rules.temperature)
         self._logits = torch.zeros(n, oracle.classes, device=device)
         self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
@@ -356,7 +353,7 @@ class PatchEnv:
         self._outcomes.variant[sample] = self.assignment.variant[rows].to(torch.int16)
         self._outcomes.eps[sample] = torch.minimum(size, self._radius[rows])
         self._outcomes.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.cache.x[rows])
-        self._outcomes.value[sample] = self._contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
+        self._outcomes.value[sample] = self._predictions.contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
         self._outcomes.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine:
             self._refining[rows], self._pending[rows] = True, True
@@ -369,15 +366,7 @@ class PatchEnv:
             return torch.full_like(patches, CLEAN)
         offered = self._offers(rows, family)
         chance = self._streams.select(rows).fold("variants").normal(patches.shape[1], offered.shape[1])
-        each = self._members.shape[1] * self.grid.channels * offered.shape[1]
-        # With overlap a single input has more patches to choose for than there is room.
-        width = max(1, min(patches.shape[1], ROOM // each))
-        chosen = torch.empty_like(patches)
-        for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // (each * width))):
-            for at in range(0, patches.shape[1], width):
-                some = slice(at, at + width)
-                chosen[part, some] = self._best(rows[part], patches[part, some].clamp_min(0), offered[part], chance[part, some])
-        return torch.where(patches < 0, CLEAN, chosen)
+        return self._predictions.choose(rows, patches, offered, chance, self._visits)
 
     def _offers(self, rows: Tensor, family: Tensor) -> Tensor:
         """(m, offers): which variants are compared, at random among those of the family asked for; repeated if few."""
@@ -387,69 +376,14 @@ class PatchEnv:
         offered = (keys + asked).topk(count, 1).indices
         return torch.where(asked.gather(1, offered), offered, offered[:, :1])
 
-    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor) -> Tensor:
-        """(m, k): the offer (m, offers) with the highest promise on each patch (m, k); `chance` is (m, k, offers)."""
-        (m, k), offers, volume = patches.shape, offered.shape[1], self._members.shape[1]
-        places = self._members[patches]
-        wide = places[:, :, None].expand(m, k, offers, volume)
-        variants = offered[:, None, :, None].expand_as(wide)
-        channels = self.grid.channels
-        values = self.cache.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, k, offers, volume)
-        clean, now = (self._at(x, rows, places) for x in (self.cache.x, self.assignment.x))
-        inside = self._inside[patches]
-        new, old = self._legal((values - clean[:, :, :, None]) * inside[:, None, :, None], rows), (now - clean) * inside[:, None]
-        old = self._legal(old, rows)
-        change = new - old[:, :, :, None]
-        gain = torch.einsum("mckov,mckv->mko", change, self._at(self.posterior.mean, rows, places))
-        price = self._price(rows)[:, None, None] * (new.square().sum((1, 4)) - old.square().sum((1, 3))[:, :, None])
-        energy = self.posterior.energy[rows[:, None, None], places] * inside
-        turned = torch.einsum("mckov,ce->mekov", change, self.posterior.covariance)
-        variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
-        doubt = (variance / (1 + self._visits[rows].gather(1, patches))[:, :, None]).sqrt()
-        score = gain - price + self.rules.temperature * self.posterior.unit[rows, None, None] * doubt * chance
-        still = change.abs().amax((1, 4)) == 0
-        best = score.masked_fill(still, -torch.inf).max(2)
-        return torch.where(best.values > -torch.inf, offered.gather(1, best.indices), CLEAN)
-
-    def _legal(self, change: Tensor, rows: Tensor) -> Tensor:
-        """Changes as they would be asked about: clipped where the budget limits each value."""
-        if self._threat.distance.name != "linf":
-            return change
-        limit = self._radius[rows].view(-1, *[1] * (change.ndim - 1))
-        return torch.maximum(torch.minimum(change, limit), -limit)
-
-    def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-        """(m, channels, k, volume): values of `x` (n, ...) at places (m, k, volume)."""
-        channels = torch.arange(self.grid.channels, device=rows.device)[:, None, None]
-        return x.reshape(len(x), self.grid.channels, self.grid.places)[rows[:, None, None, None], channels, places[:, None]]
-
-    def _price(self, rows: Tensor) -> Tensor:
-        """(m,): what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit it.
-
-        The predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
-        """
-        if self._threat.distance.name != "l2":
-            return torch.zeros(len(rows), device=rows.device)
-        change = (self.assignment.x[rows] - self.cache.x[rows]).flatten(1)
-        square = change.square().sum(1)
-        worth = (self.posterior.mean[rows].flatten(1) * change).sum(1).clamp_min(0)
-        full = square.sqrt() >= NEARLY * self._radius[rows]
-        return torch.where(full, 0.5 * worth / square.clamp_min(1e-12), 0)
-
-    def _contribution(self, rows: Tensor) -> Tensor:
-        """(m, patches): the variant on each patch is predicted to bring."""
-        change = (self.assignment.x[rows] - self.cache.x[rows]).view(len(rows), self.grid.channels, self.grid.places)
-        each = (self._legal(change, rows) * self.posterior.mean[rows]).sum(1)
-        return (each[:, self._members] * self._inside).sum(2)
-
     def _observation(self) -> Observation:
         """What the slots see."""
         n, patches = self.alive.shape[0], len(self.grid)
         rows = torch.arange(n, device=self.alive.device)
-        contribution = self._contribution(rows)
+        contribution = self._predictions.contribution(rows)
         delta = self.assignment.x - self.cache.x
-        squares = (delta.view(n, self.grid.channels, self.grid.places).square().sum(1)[:, self._members] * self._inside).sum(2)
-        removal = self._price(rows)[:, None] * squares - contribution
+        squares = self._predictions.per_patch(delta.view(n, self.grid.channels, self.grid.places).square().sum(1))
+        removal = self._predictions.price(rows)[:, None] * squares - contribution
         standing = self.assignment.variant != CLEAN
         way = self._start.abs().clamp_min(1e-6)
         total = squares.sum(1)

@@ -1,0 +1,115 @@
+"""What the posterior predicts of an input's patches: what each variant would gain, what the placed ones contribute and cost."""
+
+import torch
+from torch import Tensor
+
+from brinell.core.threat import Distance
+from brinell.rlab.assignment import Assignment
+from brinell.rlab.cache import CLEAN
+from brinell.rlab.posterior import Posterior
+
+NEARLY = 0.98
+"""Share of the budget from which on distortions compete for it."""
+ROOM = 2**22
+"""Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
+
+
+class Predictions:
+    """Predictions for n slots, as their assignments and posteriors are at the time of each call.
+
+    Args:
+        assignment: the variants on the patches of each slot.
+        posterior: the linear models.
+        distance: in which budgets are measured.
+        radius: (n,) the budgets; the environment changes them in place.
+        temperature: how far chance moves the choice of a variant, in deviations of what is not known about it.
+    """
+
+    def __init__(
+        self, assignment: Assignment, posterior: Posterior, distance: Distance, radius: Tensor, temperature: float
+    ) -> None:
+        self._assignment, self._posterior, self._distance = assignment, posterior, distance
+        self._grid, self._cache = assignment.grid, assignment.cache
+        self._radius, self._temperature = radius, temperature
+        self.members, self.inside = self._grid.members.to(radius.device), self._grid.inside.to(radius.device)
+
+    def choose(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> Tensor:
+        """(m, k): on each patch the variant with the highest prediction, CLEAN where none would change anything.
+
+        Args:
+            rows: (m,) slots.
+            patches: (m, k) patches, -1 for none.
+            offered: (m, offers) variants that are compared.
+            chance: (m, k, offers) standard normal numbers.
+            visits: (n, patches) how often each patch was changed: what was asked about often is less uncertain.
+        """
+        each = self.members.shape[1] * self._grid.channels * offered.shape[1]
+        # With overlap a single input has more patches to choose for than there is room.
+        width = max(1, min(patches.shape[1], ROOM // each))
+        chosen = torch.empty_like(patches)
+        for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // (each * width))):
+            for at in range(0, patches.shape[1], width):
+                some = slice(at, at + width)
+                shown = patches[part, some].clamp_min(0)
+                chosen[part, some] = self._best(rows[part], shown, offered[part], chance[part, some], visits)
+        return torch.where(patches < 0, CLEAN, chosen)
+
+    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> Tensor:
+        (m, k), offers, volume = patches.shape, offered.shape[1], self.members.shape[1]
+        places = self.members[patches]
+        wide = places[:, :, None].expand(m, k, offers, volume)
+        variants = offered[:, None, :, None].expand_as(wide)
+        channels, posterior = self._grid.channels, self._posterior
+        values = self._cache.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, k, offers, volume)
+        clean, now = (self._at(x, rows, places) for x in (self._cache.x, self._assignment.x))
+        inside = self.inside[patches]
+        new = self._legal((values - clean[:, :, :, None]) * inside[:, None, :, None], rows)
+        old = self._legal((now - clean) * inside[:, None], rows)
+        change = new - old[:, :, :, None]
+        gain = torch.einsum("mckov,mckv->mko", change, self._at(posterior.mean, rows, places))
+        price = self.price(rows)[:, None, None] * (new.square().sum((1, 4)) - old.square().sum((1, 3))[:, :, None])
+        energy = posterior.energy[rows[:, None, None], places] * inside
+        turned = torch.einsum("mckov,ce->mekov", change, posterior.covariance)
+        variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
+        doubt = (variance / (1 + visits[rows].gather(1, patches))[:, :, None]).sqrt()
+        score = gain - price + self._temperature * posterior.unit[rows, None, None] * doubt * chance
+        still = change.abs().amax((1, 4)) == 0
+        best = score.masked_fill(still, -torch.inf).max(2)
+        return torch.where(best.values > -torch.inf, offered.gather(1, best.indices), CLEAN)
+
+    def _legal(self, change: Tensor, rows: Tensor) -> Tensor:
+        """Changes as they would be asked about: clipped where the budget limits each value."""
+        if self._distance.name != "linf":
+            return change
+        limit = self._radius[rows].view(-1, *[1] * (change.ndim - 1))
+        return torch.maximum(torch.minimum(change, limit), -limit)
+
+    def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+        """(m, channels, k, volume): values of `x` (n, ...) at places (m, k, volume)."""
+        channels = torch.arange(self._grid.channels, device=rows.device)[:, None, None]
+        return x.reshape(len(x), self._grid.channels, self._grid.places)[rows[:, None, None, None], channels, places[:, None]]
+
+    def price(self, rows: Tensor) -> Tensor:
+        """(m,): what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit it.
+
+        The predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
+        """
+        if self._distance.name != "l2":
+            return torch.zeros(len(rows), device=rows.device)
+        change = (self._assignment.x[rows] - self._cache.x[rows]).flatten(1)
+        square = change.square().sum(1)
+        worth = (self._posterior.mean[rows].flatten(1) * change).sum(1).clamp_min(0)
+        full = square.sqrt() >= NEARLY * self._radius[rows]
+        return torch.where(full, 0.5 * worth / square.clamp_min(1e-12), 0)
+
+    def contribution(self, rows: Tensor) -> Tensor:
+        """(m, patches): what the variant on each patch is predicted to contribute to the margin."""
+        change = (self._assignment.x[rows] - self._cache.x[rows]).view(len(rows), self._grid.channels, self._grid.places)
+        return self.per_patch((self._legal(change, rows) * self._posterior.mean[rows]).sum(1))
+
+    def per_patch(self, values: Tensor) -> Tensor:
+        """(m, places) to the sums (m, patches)."""
+        return (values[:, self.members] * self.inside).sum(2)
+
+
+__all__ = ["Predictions"]
