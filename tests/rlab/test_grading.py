@@ -42,7 +42,7 @@ def paths(x, standing, *, strength=1.0, slope=None, eps=100.0, patch=1, stride=N
     standing = torch.as_tensor(standing, dtype=torch.int16)
     n = len(x)
     results = EpisodeResults(
-        reached=torch.ones(n, dtype=torch.bool),
+        success=torch.ones(n, dtype=torch.bool),
         variant=standing,
         eps=torch.full((n,), eps),
         strength=torch.full((n,), strength),

@@ -1,1 +1,1 @@
-"""Agents that learn to choice: the algorithms, and what they know of environments and networks."""
+"""The agent of RLAB: its environment, its policies, the algorithms that train them, and what follows an episode."""

@@ -1,4 +1,4 @@
-"""An agent as a file: what it knows beforehand, the network that chooses, how it was made. safetensors, with JSON in the header."""
+"""An agent as a file of safetensors: its prior, its network, and in the header, as JSON, how it was made."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A network's choices, with chance: as many as asked for, drawn in proportion to exp(output / scale)."""
+    """Actions sampled from a network: options are drawn in proportion to exp(output / scale)."""
 
     network: PatchNetwork
     choices: tuple[int, ...]
@@ -52,17 +52,17 @@ class Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """What places distortions: a prior and, where one was trained, a network; without one it is the greedy policy."""
+    """A prior and, where one was trained, a network. Without a network the agent acts by the greedy policy."""
 
     prior: Prior
     network: PatchNetwork | None = None
     about: dict[str, Any] | None = None
     """How it was made: whatever JSON can hold."""
     random: bool = False
-    """Picks by chance alone: the control."""
+    """Whether it acts at random: the control."""
 
     def policy(self, choices: tuple[int, ...]) -> Policy:
-        """Who chooses so many options of each branch."""
+        """The policy that chooses so many options of each branch."""
         if self.random:
             return Random(choices=choices)
         return Greedy(choices=choices) if self.network is None else Ranked(network=self.network, choices=choices)

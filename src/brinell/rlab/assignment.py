@@ -1,9 +1,10 @@
-"""Which variant of which distortion stands on which patch of which sample, and the inputs that come of it.
+"""Which variant of which distortion is placed on which patch of which sample, and the inputs that result.
 
-An input is a function of its assignment alone: at each place stands the variant of the lowest-numbered patch over it that has
-one, and the clean value where none has. So the order in which patches are given and taken plays no part, taking one away is the
-exact inverse of giving it, and what is asked about is bit by bit what is kept. Where patches overlap, the lower number hides the
-higher one as long as it stands there.
+An input is a function of its assignment alone: each place shows the variant of the lowest-numbered
+patch over it that has one, and the clean value where no patch has one. So the order in which patches
+are distorted and cleared plays no part, clearing a patch is the exact inverse of distorting it, and
+the input that the model is asked about is bit by bit the one that is kept. Where patches overlap, the
+patch of the lower number hides the other one as long as it has a variant.
 """
 
 from typing import NamedTuple
@@ -31,7 +32,7 @@ class Costs(NamedTuple):
 
 
 class Assignment:
-    """The state of a batch of samples, changed in place.
+    """The assignments of a batch of samples, changed in place.
 
     An edit gives a patch a variant, in place of what stood there, or takes it away (CLEAN). Edits of one candidate are given as
     rows (m,) with patches and variants (m,) or (m, k); shorter lists of edits are filled up with patch `len(grid)` and CLEAN.
@@ -51,7 +52,7 @@ class Assignment:
         # One patch more than there are, which never has a variant: it fills up lists of patches.
         self._variant = torch.full((len(cache), len(grid) + 1), CLEAN, device=device)
         self.x = cache.x.clone()
-        """(n, *shape): the inputs as they stand. Never write into them."""
+        """(n, *shape): the distorted inputs. Never write into them."""
 
     @property
     def variant(self) -> Tensor:
@@ -83,7 +84,7 @@ class Assignment:
         self._variant[rows] = self._variant[rows].scatter_(1, _columns(patches), _columns(variants))
 
     def clear(self, rows: Tensor) -> None:
-        """Take everything away from these samples, as after `DistortionCache.replace`."""
+        """Clear all patches of these samples, as after `DistortionCache.replace`."""
         self._variant[rows] = CLEAN
         self.x[rows] = self.cache.x[rows]
 
@@ -92,12 +93,12 @@ class Assignment:
         return self.grid.touched(self.variant != CLEAN)
 
     def costs(self) -> Costs:
-        """(n,): how far the inputs as they stand are from the clean ones, measured on the inputs themselves."""
+        """(n,): how far the distorted inputs are from the clean ones, measured on the inputs themselves."""
         delta = self.x - self.cache.x
         return Costs(norms.l2(delta), norms.linf(delta), norms.l0(delta))
 
     def costs_alone(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Costs:
-        """(m,): what each variant costs on each patch of a sample on which nothing else stands. No query is needed.
+        """(m,): what each variant costs on each patch of a sample whose other patches are clean. No query is needed.
 
         Without overlap squared L2 and L0 of an assignment are the sums over its patches, and Linf is the largest.
         """
@@ -127,7 +128,7 @@ class Assignment:
         return torch.cat(parts).clamp_min_(0) if parts else spent[:0]
 
     def _values(self, rows: Tensor, variant: Tensor, places: Tensor) -> Tensor:
-        """(m, channels, k): what stands at the places (m, k) under the assignments (m, patches + 1)."""
+        """(m, channels, k): the values at the places (m, k) under the assignments (m, patches + 1)."""
         over = self._covers[places]
         standing = variant.gather(1, over.flatten(1)).view(over.shape)
         lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)

@@ -1,7 +1,8 @@
-"""What may stand on the patches of each sample: every variant of its distorted input, made when first asked for.
+"""The distorted inputs of each sample: every variant is made when it is first asked for, and kept.
 
-A variant of a sample is always made in the same call of its distortion, one sample with all variants of that distortion, so that one
-that was dropped for want of memory comes back bit by bit as it was.
+A variant of a sample is always made in the same call of its distortion, together with all variants of
+that distortion for that sample. So a variant that was dropped for want of memory comes back bit by
+bit as it was.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ CLEAN = -1
 """The variant that is the clean input itself."""
 
 Gradient = Callable[[Tensor], Tensor]
-"""Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; who gives it pays for it."""
+"""Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; its queries are counted where it is computed."""
 
 
 class DistortionCache:
@@ -66,7 +67,7 @@ class DistortionCache:
         everything = n * len(self.variants)
         self.capacity = min(everything, max(len(self.variants), memory // (x[0].numel() * x.element_size())))
         """Distorted inputs that are held at once."""
-        # The clean inputs come first and stay; so a value is read from one place, distorted or not.
+        # The clean inputs come first and are never dropped, so a value is read from one place, distorted or not.
         self._values = torch.empty(n + self.capacity, x[0].numel(), dtype=x.dtype, device=device)
         self._values[:n] = x.flatten(1)
         self._slot = torch.full((n, len(self.variants) + 1), -1, device=device)

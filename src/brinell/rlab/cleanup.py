@@ -1,8 +1,10 @@
-"""After the criterion was met: take away what was not needed, then scale down what is left. Every try is a query and counts.
+"""After a success: patches that are not needed are cleared, and the rest is scaled down.
 
-Group elimination is delta debugging (Zeller & Hildebrandt 2002, Simplifying and isolating failure-inducing input) on the patches,
-those first that are predicted to bring least; the scale is found by bisection. Many samples are cleaned up in lockstep, and one
-that is done makes room for the next, so that the batches shown to the model stay full until the last ones.
+Every trial is a query and counts. Groups of patches are eliminated by delta debugging (Zeller &
+Hildebrandt 2002, Simplifying and isolating failure-inducing input), those first that are predicted to
+contribute least; the scale is found by bisection. Many samples are cleaned up in lockstep, and a
+sample that is done makes room for the next one, so that the batches shown to the model stay full
+until the last samples.
 """
 
 from collections.abc import Sequence
@@ -24,19 +26,19 @@ from brinell.rlab.margins import margin_of
 from brinell.rlab.variants import Variant
 
 GROUPS = 4
-"""The first groups hold a quarter of what stands."""
+"""The first groups hold a quarter of the distorted patches."""
 FAR = 0.2
-"""The first tries at a smaller scale stay so near to 1: what has just met the criterion bears little."""
+"""The largest step of the scale: an input that has just met the criterion bears little."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanUp:
-    """How much is spent on it."""
+    """How many queries are spent on it."""
 
     eliminations: int = 24
-    """Queries that try to do without a group of patches."""
+    """Queries in which a group of patches is cleared."""
     halvings: int = 5
-    """Queries that try a smaller scale."""
+    """Queries at a smaller scale."""
 
 
 class Successes(NamedTuple):
@@ -47,21 +49,21 @@ class Successes(NamedTuple):
     eps: Tensor
     """(n,): the budget that it was fitted to when the criterion was met."""
     value: Tensor
-    """(n, patches): what each patch is predicted to bring; the least goes first."""
+    """(n, patches): what each patch is predicted to contribute; the least is cleared first."""
 
 
 class Cleaned(NamedTuple):
-    """What is left."""
+    """What is left after clean-up."""
 
     variant: Tensor
     """(n, patches) int64."""
     strength: Tensor
     """(n,): the share of the fitted distortion that is enough."""
     closest: Tensor
-    """(n, patches) int64: what stands in the closest of all inputs that met the criterion. Most often `variant`; but where a
-    budget is full, what is left after a group has gone is scaled up to it again, and no closer."""
+    """(n, patches) int64: the assignment of the closest of all inputs that met the criterion. Most often it is `variant`; but
+    where a budget is full, the patches that are left are scaled up to it again and are no closer."""
     length: Tensor
-    """(n,): distance of that before it is fitted and scaled."""
+    """(n,): the distance of that assignment before it is fitted and scaled."""
 
 
 class _Pool:
@@ -89,7 +91,7 @@ class _Pool:
         self.refill()
 
     def refill(self) -> None:
-        """Seat the next samples in the slots that are free, as long as there are any."""
+        """Put the next samples into the free slots, as long as there are any."""
         while len(rows := (~self.alive).nonzero()[:, 0][: len(self.batch) - self.next]):
             self._seat(rows)
 
@@ -118,11 +120,11 @@ class _Pool:
         return replace(self.threat, eps=self.successes.eps[sample]).project(x, self.batch.x[sample])
 
     def fitted(self, rows: Tensor) -> Tensor:
-        """(m, *shape): what stands, at its full strength."""
+        """(m, *shape): the distorted inputs at their full strength."""
         return self.fit(rows, self.assignment.x[rows])
 
     def run(self) -> Cleaned:
-        """Ask until all are done; what is left of each."""
+        """Query until all are done."""
         while bool(self.alive.any()):
             rows = self.alive.nonzero()[:, 0]
             gone = self._group(rows)
@@ -144,19 +146,19 @@ class _Pool:
         return self.cleaned
 
     def _group(self, rows: Tensor) -> Tensor:
-        """(m, patches): the group that each slot tries to do without, filled up with a patch that there is not."""
+        """(m, patches): the group that each slot tries to clear, filled up with a patch that there is not."""
         patches = len(self.assignment.grid)
         standing = self.assignment.variant[rows] != CLEAN
         value = self.successes.value[self.sample[rows]]
         order = value.masked_fill(~standing, torch.inf).argsort(dim=1, stable=True)
         place = torch.arange(patches, device=rows.device)
         count, first = standing.sum(1), self.start[rows]
-        self.group[rows] = torch.minimum(self.group[rows], (count - 1).clamp_min(1))  # something must stand
+        self.group[rows] = torch.minimum(self.group[rows], (count - 1).clamp_min(1))  # at least one patch stays distorted
         trial = (place >= first[:, None]) & (place < (first + self.group[rows])[:, None]) & (place < count[:, None])
         return torch.where(trial & self.eliminating[rows, None], order, patches)
 
     def _eliminated(self, rows: Tensor, gone: Tensor, held: Tensor) -> None:
-        """What the answers say of the groups."""
+        """Clear the groups without which the criterion is still met."""
         busy = self.eliminating[rows]
         rows, gone, held = rows[busy], gone[busy], held[busy]
         if not len(rows):
@@ -175,7 +177,7 @@ class _Pool:
         self.eliminating[rows] = ~over
 
     def _scaled(self, rows: Tensor, middle: Tensor, held: Tensor) -> None:
-        """What the answers say of the smaller scales."""
+        """Go on with the bisection of the scale."""
         asked = ~self.eliminating[rows] & (self.halved[rows] >= 0)
         self.halved[rows] += (~self.eliminating[rows]).long()
         rows, middle, held = rows[asked], middle[asked], held[asked]
@@ -192,7 +194,7 @@ class _Pool:
         self.cleaned.length[sample] = self.threat.distance.size(self.assignment.x[rows] - self.batch.x[sample])
 
     def _settle(self, rows: Tensor) -> None:
-        """Write down what is left, and see who is done."""
+        """Note what is left, and which samples are done."""
         sample = self.sample[rows]
         self.cleaned.variant[sample], self.cleaned.strength[sample] = self.assignment.variant[rows], self.strength[rows]
         done = ~self.eliminating[rows] & (self.halved[rows] >= self.settings.halvings)
@@ -218,7 +220,7 @@ def clean_up(
         oracle: where the model is asked.
         batch: the samples.
         threat: the distance, and the criterion that must stay met.
-        rng: a stream for each sample, as they were played.
+        rng: a stream for each sample, as in their episodes.
         successes: the variants on their patches.
         grid: the patches.
         variants: the variants that may be placed.

@@ -1,4 +1,4 @@
-"""What is seen of a clean input patch by patch, in numbers that mean the same for signals, images and video of any size."""
+"""Features of a clean input, patch by patch, that mean the same for signals, images and video of any size."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
 
     For each window around a patch the logarithm of the deviation and the mean, both in comparison with the other patches of the
     input (mean 0, deviation 1); then how far from the centre the patch lies, by the largest and the mean square coordinate.
-    Offset and unit of the values make no difference, and an input that is flat says nothing.
+    Offset and unit of the values make no difference, and an input that is flat has features of 0.
     """
     axes = grid.places_along
     flat = x.flatten(1)

@@ -1,4 +1,4 @@
-"""Policies that have learned nothing: the controls that learning is measured against."""
+"""The greedy policy: the control, without any training, that learned policies are compared with."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ from brinell.rlab.sampling import gumbel, top
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
-    """Adds where the prior expects the most, with chance in proportion to it, and removes what is predicted to help most."""
+    """Adds patches at random in proportion to the prior's energy, and removes those whose removal is predicted to help most."""
 
     choices: tuple[int, ...]
     """How many options each branch chooses."""
 
     def act(self, observation: Observation, rng: Streams) -> Action:
-        """Patches by energy, without replacement; removals by promise; no choice of distortion."""
+        """Patches by energy, without replacement; removals by prediction; any distortion."""
         patch = observation.features["patch"]
         adds, removals, family = observation.allowed
         keys = patch[..., ENERGY] + gumbel(rng.fold("add").uniform(adds.shape[1]))

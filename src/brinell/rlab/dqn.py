@@ -1,14 +1,16 @@
-"""DQN: dueling double deep Q-learning with several choices in one action.
+"""DQN: dueling double deep Q-learning for actions that choose several options.
 
-Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver 2016, Deep reinforcement
-learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network architectures, equation 9; Tavakoli, Pardo &
-Kormushev 2018, Action branching architectures, section 4; n-step returns as in Hessel et al. 2018, Rainbow.
+Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver
+2016, Deep reinforcement learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network
+architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, section 4;
+n-step returns as in Hessel et al. 2018, Rainbow.
 
 Deviations:
-- An action choices several options from each branch without replacement and has one Q (`choices.worth`), not one for each branch:
-  what choices pay together is learned from their common reward, and the best action is still found by sorting each branch.
-- n-step returns are not corrected for exploring in between, as in Rainbow.
-- Updates begin by number of steps and are so many a round, whatever the number of slots.
+- An action chooses several options from each branch without replacement and has one Q
+  (`sampling.worth`), not one for each branch: what the options pay together is learned from their
+  common reward, and the best action is still found by sorting each branch.
+- n-step returns are not corrected for exploration on the way, as in Rainbow.
+- Updates begin after a number of steps, and their number in a round does not depend on the slots.
 """
 
 import copy
@@ -49,13 +51,13 @@ class DQNSettings:
     target_every: int = 500
     """Gradient steps from one copy of the network to the next."""
     epsilon_start: float = 1.0
-    """Probability, at first, that a branch chooses at random."""
+    """Probability, at first, that a branch acts at random."""
     epsilon_end: float = 0.05
     """The same in the end."""
     epsilon_steps: int = 20_000
     """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
     temperature: float = 0.0
-    """Above 0: what is not chosen at random is drawn in proportion to exp(advantage / temperature)."""
+    """Above 0: options that are not random are drawn in proportion to exp(advantage / temperature)."""
     double: bool = True
     """The network chooses, its copy values. False: the copy does both."""
     dueling: bool = True
@@ -81,7 +83,7 @@ class DQNSettings:
         require(self, learning_rate=None, huber=None, clip=None)
 
     def epsilon(self, steps: int) -> float:
-        """The probability of random choices after so many steps."""
+        """The probability of a random action after so many steps."""
         if steps < self.warm_up:
             return self.epsilon_start
         share = min(1.0, steps / self.epsilon_steps) if self.epsilon_steps else 1.0
@@ -126,7 +128,7 @@ class DQN:
 
     @property
     def policy(self) -> Learned:
-        """The best choices."""
+        """The best actions."""
         return Learned(network=self.network, choices=self.environment.choices)
 
     def advance(self) -> None:
@@ -155,7 +157,7 @@ class DQN:
             self._rows = torch.where(ended, fresh, after)
 
     def _explore(self) -> Action:
-        """The best choices, or random ones: each branch of each slot by a draw of its own."""
+        """The best actions, or random ones: each branch of each slot by a draw of its own."""
         epsilon, temperature = self.settings.epsilon(self.tally.steps), self.settings.temperature
         keys = [self._uniform(*allowed.shape) for allowed in self._observation.allowed]
         if epsilon < 1:
@@ -174,16 +176,16 @@ class DQN:
         settings = self.settings
         importance = settings.importance if settings.priority else None
         sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator, importance)
-        goal = target_of(sample, self.network, self._target, self.environment.choices, settings)
+        expected = target_of(sample, self.network, self._target, self.environment.choices, settings)
         q = worth(self.network(sample.observation.features), sample.observation.allowed, sample.action, settings.dueling)
-        loss = (F.huber_loss(q, goal, reduction="none", delta=settings.huber) * sample.weight).mean()
+        loss = (F.huber_loss(q, expected, reduction="none", delta=settings.huber) * sample.weight).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self._optimizer.step()
         q = q.detach()
         if settings.priority:
-            self._replay.prioritise(sample.rows, ((q - goal).abs() + LEAST_ERROR).pow(settings.priority))
+            self._replay.prioritise(sample.rows, ((q - expected).abs() + LEAST_ERROR).pow(settings.priority))
         self._age += 1
         if self._age == settings.target_every:
             self._target.load_state_dict(self.network.state_dict())

@@ -1,22 +1,26 @@
-"""RLAB's decision process, many samples in lockstep: where to add which distortion and where to take one away.
+"""RLAB's decision process for many samples in lockstep: where to add which distortion, and where to remove one.
 
-arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a distortion, others are
-cleared, and the input that results is asked about once. It is kept where it raises the margin. A slot whose episode has
-ended takes the next sample at the next reset, so that the batches shown to the model stay full. The first step of an episode
-asks about the clean input, together with what the other slots ask, whatever the action says.
+arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant
+of a distortion, others are cleared, and the model is asked once about the input that results. The step
+is kept where it raises the margin of the criterion. A slot whose episode has ended takes the next
+sample at the next reset, so that the batches shown to the model stay full. The first step of an
+episode asks about the clean input, together with the queries of the other slots, whatever the action
+says.
 
-The published method probes every patch after every step, with queries that it does not count. Here no query serves a probe
-alone: what each answer says about all patches is kept in a linear model (`rlab.posterior`), which predicts what adding and
-removing would do, and each step asks about an input that may itself be the one that is looked for.
+The published method probes every patch after every step, with queries that it does not count. Here no
+query serves a probe alone: the answers to all queries are kept in a linear model (`rlab.posterior`),
+which predicts the effect of adding and removing (`rlab.predictions`), and each step asks about an
+input that may itself be adversarial.
 
 Deviations from the papers:
-- The sensitivity map is the linear model's and not a list of probes.
-- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so an episode never leaves it: the hard projection
-  of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
-- A step that does not raise the margin is undone, which costs nothing, since its state is known; after too many
-  (`Rules.patience`), or too little gained, there are ways out (`rlab.restart`).
-- Which variant stands on a patch is drawn from what the model predicts (Thompson sampling) among a random choice of them; the
-  agent may name distortion and severity, and need not.
+- The sensitivity map comes from the linear model and not from a list of probes.
+- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so that an episode
+  never leaves the budget: the hard projection of Adversarial Agents (arXiv 2503.01734) in place of a
+  penalty.
+- A step that does not raise the margin is undone, which costs nothing, since its state is known. After
+  too many such steps (`Rules.patience`), or too small a gain, the episode is restarted (`rlab.restart`).
+- The variant on a patch is sampled by the predictions (Thompson sampling) from a random selection; the
+  agent may name the distortion and the severity, and need not.
 """
 
 from dataclasses import replace
@@ -52,9 +56,9 @@ ADD, REMOVE, DISTORTION = 0, 1, 2
 MEMORY = 2**30
 """Bytes of distorted inputs that are held; fewer slots run where they would take more."""
 DYNAMIC = ("energy", "standing", "contribution", "removal", "share", "visits", "gain")
-"""What is said of a patch besides its content."""
+"""The features of a patch besides its content."""
 ENERGY, REMOVAL = (FEATURES + DYNAMIC.index(name) for name in ("energy", "removal"))
-"""Where two of them stand among all features of a patch."""
+"""The positions of two of them among all features of a patch."""
 PATCH_FEATURES = FEATURES + len(DYNAMIC)
 """Numbers for each patch."""
 WHOLE_FEATURES = 6
@@ -67,14 +71,14 @@ class PatchEnv:
     Args:
         oracle: where the model is asked.
         batch: the samples, correctly classified.
-        threat: distance and largest budget of each.
+        threat: distance, largest budget and criterion of each.
         grid: the patches.
         variants: the variants that may be placed.
         rng: a stream for each sample.
         rules: how an episode goes.
-        prior: what is known beforehand about the sensitivity of patches; None for nothing.
+        prior: the sensitivity of patches as it is known before the first query; None for no knowledge.
         slots: how many episodes run at once.
-        gradients: where distortions that look into the model get theirs from; None asks anew.
+        gradients: the source of gradients for distortions that need them; None asks anew.
         maps: keep the sensitivity map of each episode when it ends.
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
 
@@ -100,7 +104,7 @@ class PatchEnv:
         cycle: bool = False,
     ) -> None:
         threat.criterion.check(oracle.classes)
-        # All that may stand on a slot's sample stays at hand: making it anew at each step would take longer than the model.
+        # All variants of a slot's sample are kept: making them anew at each step would take longer than the model.
         held = len(variants) * batch.x[0].numel() * batch.x.element_size()
         n = min(slots, len(batch), max(1, MEMORY // held))
         device = batch.x.device
@@ -153,7 +157,7 @@ class PatchEnv:
 
     @property
     def outcomes(self) -> Outcomes:
-        """What is known by now, sample by sample."""
+        """What became of each sample so far."""
         return self._outcomes
 
     @property
@@ -172,12 +176,12 @@ class PatchEnv:
             again, at = divmod(self._next, len(self._batch))
             rows = waiting[: len(self._batch) - at]
             waiting = waiting[len(rows) :]
-            self._seat(rows, torch.arange(at, at + len(rows), device=rows.device), again)
+            self._begin(rows, torch.arange(at, at + len(rows), device=rows.device), again)
             self._next += len(rows)
             waiting = torch.cat([rows[~self.alive[rows]], waiting])
         return self._observation()
 
-    def _seat(self, rows: Tensor, sample: Tensor, again: int) -> None:
+    def _begin(self, rows: Tensor, sample: Tensor, again: int) -> None:
         """Begin the episodes of these samples, as far as a query can be paid. The first one is about the clean input."""
         x = self._batch.x[sample]
         rng = self._rng.select(sample).fold(again) if again else self._rng.select(sample)
@@ -197,13 +201,13 @@ class PatchEnv:
         keys = self._streams.keys.clone()
         keys[rows] = rng.fold("steps").keys
         self._streams = Streams(keys)
-        self.alive[rows] = standing = self._oracle.active(self._batch.ids[sample])
-        if self._gradients is not None and bool(standing.any()):
-            self._gradients(sample[standing])
+        self.alive[rows] = active = self._oracle.active(self._batch.ids[sample])
+        if self._gradients is not None and bool(active.any()):
+            self._gradients(sample[active])
             self.alive[rows] = self._oracle.active(self._batch.ids[sample])
 
     def step(self, action: Action) -> Step:
-        """Carry out a dual action in every slot. Picks beyond a slot's pace, or of no effect, are struck out in place (-1)."""
+        """Carry out a dual action in every slot. Choices beyond a slot's pace, or of no effect, are replaced by -1 in place."""
         n = len(self.alive)
         reward = torch.zeros(n, device=self.alive.device)
         terminated, truncated = torch.zeros(2, n, dtype=torch.bool, device=self.alive.device)
@@ -225,14 +229,14 @@ class PatchEnv:
         return Step(self._observation(), reward, terminated, truncated)
 
     def _end(self, rows: Tensor) -> None:
-        """Episodes of these slots are over."""
+        """End the episodes of these slots."""
         self.alive[rows] = False
         self._outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
             self._outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
 
     def _over(self, rows: Tensor) -> Tensor:
-        """(m,) bool: whose patience or budget is spent."""
+        """(m,) bool: the slots whose steps or queries are spent."""
         spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
         return spent | ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
 
@@ -273,13 +277,13 @@ class PatchEnv:
         sample, pending, fresh = self._sample[rows], self._pending[rows], self._fresh[rows]
         ids, y = self._batch.ids[sample], self._batch.y[sample]
         change = x - self._x[rows]
-        # Where nothing changes there is nothing to ask.
+        # An input that does not change needs no query.
         real = (norms.linf(change) > 0) | pending
         logits = self._logits[rows].clone()
         if real.any():
             logits[real] = self._oracle.scores(ids[real], x[real])
         self._asked[rows] += real & ~fresh
-        self._restarts.look(rows, logits, y)
+        self._restarts.note(rows, logits, y)
         margin = self._margin_of(rows, logits, x)
         self._margin[rows[fresh]] = self._start[rows[fresh]] = margin[fresh]
         effect = margin - self._margin[rows]
@@ -319,7 +323,7 @@ class PatchEnv:
             rows = rows[~fits]
 
     def _restart(self, rows: Tensor) -> None:
-        """Another class or another place to go on from. Its margin is known from the answers so far."""
+        """Go on with a step that is kept in any case, or from the clean input towards another class; no query is needed."""
         y = self._batch.y[self._sample[rows]]
         anew = self._restarts.restart(rows, self._logits[rows], y)
         self.assignment.clear(anew)
@@ -333,7 +337,7 @@ class PatchEnv:
         return aimed(margin_of(criterion, logits, y, x), logits, y, self._restarts.aim[rows])
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
-        """Count visits, and keep what a patch's last change brought, shared among those changed together."""
+        """Count visits, and note the effect of each patch's last change, divided among those changed together."""
         real = patches < len(self.grid)
         share = effect / (real.sum(1).clamp_min(1) * self._start[rows].abs().clamp_min(1e-6))
         row, slot = real.nonzero(as_tuple=True)
@@ -342,7 +346,7 @@ class PatchEnv:
         self._gain[rows[row], patches[row, slot]] = share[row]
 
     def _note(self, rows: Tensor) -> None:
-        """Remember what met the criterion; with refinement, ask for it at a smaller distance next."""
+        """Note assignments that met the criterion; with refinement, look for others at a smaller distance next."""
         if not len(rows):
             return
         sample = self._sample[rows]
@@ -361,7 +365,7 @@ class PatchEnv:
             self._restarts.aim[rows] = -1
 
     def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> Tensor:
-        """(m, k): for each chosen patch (m, k) the variant that promises most, CLEAN where none would change anything."""
+        """(m, k): the variant for each chosen patch (m, k), CLEAN where none would change anything."""
         if not (patches >= 0).any():
             return torch.full_like(patches, CLEAN)
         offered = self._offers(rows, family)
@@ -377,7 +381,7 @@ class PatchEnv:
         return torch.where(asked.gather(1, offered), offered, offered[:, :1])
 
     def _observation(self) -> Observation:
-        """What the slots see."""
+        """The observation of all slots."""
         n, patches = self.alive.shape[0], len(self.grid)
         rows = torch.arange(n, device=self.alive.device)
         contribution = self._predictions.contribution(rows)

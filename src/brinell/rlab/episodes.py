@@ -1,4 +1,4 @@
-"""A whole batch played by one policy, and cleaned up: what an attack, a benchmark set and a training run share."""
+"""The episodes of a whole batch under one policy, followed by clean-up: shared by the attack and benchmark sets."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,19 +30,19 @@ class EpisodeResults(NamedTuple):
     variant: Tensor
     """(n, patches) int16: the variant on each patch in the end, CLEAN for nothing."""
     eps: Tensor
-    """(n,): the budget that it is fitted to."""
+    """(n,): the budget that the assignment is fitted to."""
     strength: Tensor
     """(n,): the share of the fitted distortion that is left after clean-up."""
     steps: Tensor
     """(n,): queries after the first until the criterion was met."""
     value: Tensor
-    """(n, patches): what each patch was predicted to bring, as a share of the clean input's margin."""
+    """(n, patches): what each patch was predicted to contribute, as a share of the clean input's margin."""
     slope: Tensor
-    """(n, channels, places): the linear model's gradient, from which what further distortions would bring follows."""
+    """(n, channels, places): the linear model's gradient, which predicts the effect of further distortions."""
     closest: Tensor
-    """(n, patches) int16: what stands in the closest of all inputs that met the criterion, which need not be the cleanest."""
+    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which need not be `variant`."""
     length: Tensor
-    """(n,): distance of that before it is fitted and scaled; NaN for none."""
+    """(n,): the distance of that assignment before it is fitted and scaled; NaN for none."""
     map: Tensor
     """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`), NaN for samples that had no episode."""
 
@@ -66,7 +66,7 @@ def run_episodes(
     slots: int = 64,
     ended: Callable[[Outcomes], None] = lambda outcomes: None,
 ) -> EpisodeResults:
-    """Play every sample once, then clean up those that met the criterion.
+    """Run one episode on each sample, then clean up those that met the criterion.
 
     Args:
         oracle: where the model is asked.
@@ -76,9 +76,9 @@ def run_episodes(
         grid: the patches.
         variants: the variants that may be placed.
         rules: how an episode goes.
-        policy: who chooses. Its `choices` are those of `PatchEnv`.
-        prior: what is known of patches beforehand.
-        clean: how much is spent on cleaning up; None leaves it out.
+        policy: chooses the actions. Its `choices` are those of `PatchEnv`.
+        prior: the sensitivity of patches as it is known before the first query.
+        clean: how many queries clean-up may spend; None leaves it out.
         slots: samples that advance together.
         ended: called once with what the environment counted, before clean-up.
     """

@@ -1,4 +1,4 @@
-"""The gradient at each clean input, for distortions that look into the model: asked for once, whoever needs it again."""
+"""The gradient at each clean input, for distortions that need it. It is computed once for each sample."""
 
 import torch
 from torch import Tensor

@@ -1,12 +1,14 @@
-"""From the flip onwards: inputs at chosen multiples of its distance, each a step further on one path.
+"""Inputs at chosen multiples of the distance of a first success, each a step further on one path.
 
-The path of a sample begins at its clean input. What stands on it after clean-up grows to its full strength; then further patches
-are added, one after another, in the order of what the linear model of the answers promises of them; when all are taken, all
-grows together until each value has met the bound of the data. Distances along it are known without a query. Where nothing
-overlaps the distance never falls along the path, so every multiple has one place on it.
+The path of a sample begins at its clean input. The distortion that clean-up left grows to its full
+strength; then further patches are distorted, one after another, in the order of the gains that the
+linear model predicts for them; when all are distorted, everything grows together until each value has
+met the bound of the data. Distances along the path are known without a query. Without overlap the
+distance never falls along the path, so every multiple has one place on it.
 
-arXiv 2403.18985 and the released code of its authors distort on past the flip, patch after patch, and save the input when a
-multiple is passed. Deviation: an input stands at its multiple and not beyond, and what cannot be reached is not stored.
+arXiv 2403.18985 and the released code of its authors distort on past the first success, patch after
+patch, and save the input when a multiple is passed. Deviation: an input lies at its multiple and not
+beyond, and a multiple that cannot be reached is not stored.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +31,7 @@ from brinell.rlab.variants import Variant
 DOUBLINGS = 60
 """Steps of the bisection for the factor by which everything grows in the end: as many as double precision can tell apart."""
 VALUES = 2**25
-"""Distorted values that are looked at together when promises are compared."""
+"""Distorted values that are held together when predictions are compared."""
 
 
 class Graded(NamedTuple):
@@ -53,10 +55,10 @@ class Path:
         clean: (n, *shape).
         threat: the domain; budgets play no part.
         assignment: any state over the samples, for its patches and distorted inputs.
-        standing: (n, patches) int64 what stands at the flip.
-        fitted: (n, *shape) it at its full strength within the budget that it was found in.
+        standing: (n, patches) int64 the assignment at the flip.
+        fitted: (n, *shape) its inputs at full strength within the budget of the episode.
         strength: (n,) the share of that which the flip needs.
-        order: (n, patches) int64 patches in the order in which they are added, those that stand first.
+        order: (n, patches) int64 patches in the order in which they are added, those that are distorted at the flip first.
         offered: (n, patches) int64 what is put on each, CLEAN where nothing would change.
     """
 
@@ -70,7 +72,7 @@ class Path:
     offered: Tensor
 
     def stage(self, number: Tensor) -> Tensor:
-        """(n, patches): what stands at the end of a stage (n,): 0 nothing, 1 the flip at full strength, then one more each."""
+        """(n, patches): the assignment at the end of a stage (n,): 0 nothing, 1 the flip at full strength, then one more each."""
         rank = torch.empty_like(self.order)
         rank.scatter_(1, self.order, torch.arange(self.order.shape[1], device=self.order.device).expand_as(self.order))
         already = (self.standing != CLEAN).sum(1)
@@ -160,9 +162,9 @@ def path(
     """The paths of samples whose episodes were run and met the criterion.
 
     Args:
-        batch: the samples, as they were played.
-        threat: as they were played.
-        rng: as they were played.
+        batch: the samples, as in their episodes.
+        threat: as in their episodes.
+        rng: as in their episodes.
         grid: the patches.
         variants: the variants that may be placed.
         results: what became of them.
@@ -180,9 +182,9 @@ def path(
 
 
 def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
-    """(n, patches): the most that a variant is predicted to bring on each patch for its length, and which it is.
+    """(n, patches): the highest predicted gain for its length of a variant on each patch, and that variant.
 
-    Where nothing is predicted chance decides, and where no variant changes anything it is CLEAN.
+    Where no gain is predicted chance decides, and where no variant changes anything it is CLEAN.
     """
     n, patches = len(cache), len(grid)
     members, inside = grid.members.to(slope.device), grid.inside.to(slope.device)

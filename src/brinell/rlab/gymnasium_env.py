@@ -1,7 +1,7 @@
 """RLAB's decision process as a `gymnasium.Env`: one slot of `PatchEnv`, for the algorithms of other libraries.
 
-Each episode is one sample of a batch, with a ledger of its own that counts and judges its queries. Rewards, ends and the meaning
-of an action are those of `rlab.env`.
+Each episode is one sample of a batch, with a ledger of its own that counts and judges its queries.
+Rewards, ends and the meaning of an action are those of `rlab.env`; `examples/gymnasium_agent.py` uses it.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     Observation: `patch` (patches, PATCH_FEATURES) and `whole` (WHOLE_FEATURES,), float32, every value finite.
 
     Action: MultiDiscrete: patches to add to, then patches to clear, then the choice of distortion and severity. Among patches the
-    number `len(grid)` means none; of choices of the same patch the first counts. Picks that are not possible are struck out. The
+    number `len(grid)` means none; where a patch is named twice the first counts. What is not possible is ignored. The
     last number is 0 for any distortion, else 1 + the position of a pair of distortion and severity in `variants`; where there is one pair
     alone it is always 0.
 
@@ -42,12 +42,12 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
 
     Args:
         model: the model.
-        batch: the samples; those that the model gets wrong are passed over at a reset.
-        threat: distance and largest budget of each.
+        batch: the samples; those that are misclassified are passed over at a reset.
+        threat: distance, largest budget and criterion of each.
         grid: the patches.
         variants: the variants that may be placed, from `rlab.variants.variants`.
         rules: how an episode goes.
-        prior: what is known beforehand about the sensitivity of patches.
+        prior: the sensitivity of patches as it is known before the first query.
         queries: forwards that an episode may cost; None for no limit.
 
     Raises:
@@ -111,7 +111,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
             options: `sample` names a row of the batch in place of a random one.
 
         Raises:
-            RequestError: no such row, or no sample that the model gets right.
+            RequestError: no such row, or no sample that the model classifies correctly.
         """
         super().reset(seed=seed)
         rows = self.np_random.permutation(len(self._batch)).tolist()
@@ -125,7 +125,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
             self._observation = self._patch_env.step(self._parts(self._nothing)).observation
             if bool(self._patch_env.alive[0]):
                 return self._arrays(), self._info()
-        raise RequestError("the model gets none of the samples right, or they are at the goal already: there is no episode")
+        raise RequestError("the model gets none of the samples right, or they meet the criterion already: there is no episode")
 
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
         """One dual action, and one query where it changes anything."""
@@ -139,7 +139,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         return np.array([len(self._grid)] * self._split[1] + [0])
 
     def _parts(self, action: Array) -> tuple[torch.Tensor, ...]:
-        """What was chosen, branch by branch, without repetitions and what cannot be."""
+        """The chosen options of each branch, without repetitions and without those that are not possible."""
         device = self._batch.x.device
         choices = torch.as_tensor(np.asarray(action), dtype=torch.int64, device=device)[None]
         first, second = self._split

@@ -1,14 +1,16 @@
 """What algorithms, environments, networks and policies know of one another.
 
-An environment advances n slots in lockstep; each slot plays one episode after another. An action choices items from each branch
-without replacement, the first choice first: where branch 0 adds and branch 1 removes, an action is the dual action of RLAB
-(arXiv 2403.18985). An ordinary discrete action space is one branch and one choice.
+An environment advances n slots in lockstep; each slot runs one episode after another. An action
+chooses options from each branch without replacement, in order: where branch 0 adds and branch 1
+removes, an action is the dual action of RLAB (arXiv 2403.18985). An ordinary discrete action space is
+one branch and one choice.
 
-Ended slots are not restarted by themselves. A step answers with the state after it for ended slots too, so that an episode that
-was cut off can be bootstrapped from its last state; the next episode begins at `reset`.
+Slots whose episode has ended are not reset by themselves. A step answers with the state after it for
+these slots too, so that an episode that was cut off can be bootstrapped from its last state; the next
+episode begins at `reset`.
 
-Tensors of one environment and its network are on one device. An environment may overwrite the tensors of an observation at its next
-`step` or `reset`.
+Tensors of one environment and its network are on one device. An environment may overwrite the tensors
+of an observation at its next `step` or `reset`.
 """
 
 from typing import NamedTuple, Protocol
@@ -22,7 +24,7 @@ Action = tuple[Tensor, ...]
 
 
 class Observation(NamedTuple):
-    """What n slots see before they act. Rows of slots without an episode hold anything finite."""
+    """What a policy sees of n slots before it acts. Rows of slots without an episode hold anything finite."""
 
     features: dict[str, Tensor]
     """Each (n, ...): what the network reads."""
@@ -31,7 +33,7 @@ class Observation(NamedTuple):
     most: tuple[Tensor, ...] = ()
     """One (n,) int64 for each branch: how many choices count this time; none for all that the environment names.
 
-    What lies beyond is never chosen, so no credit goes to choices that the environment would pass over.
+    Choices beyond that number are not made, so no credit goes to what the environment would ignore.
     """
 
 
@@ -39,7 +41,7 @@ class Heads(NamedTuple):
     """What a network answers."""
 
     value: Tensor
-    """(n,): the worth of the state."""
+    """(n,): the value of the state."""
     branches: tuple[Tensor, ...]
     """One (n, options) for each branch: advantages for DQN, logits for PPO and A2C; anything finite where nothing is allowed."""
 
@@ -54,7 +56,7 @@ class Step(NamedTuple):
     terminated: Tensor
     """(n,) bool: the episode ended in a state that has no future."""
     truncated: Tensor
-    """(n,) bool: the episode was cut off, and its last state keeps its worth, unless it also terminated there."""
+    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also terminated there."""
 
 
 class Environment(Protocol):
@@ -74,19 +76,19 @@ class Environment(Protocol):
     def step(self, action: Action) -> Step:
         """Act in all slots that are alive; the rows of the others are ignored.
 
-        Picks that had no effect may be struck out of `action`, in place, by -1: they are not learned from.
+        Choices without effect may be replaced by -1 in `action`, in place: they are not learned from.
         """
 
 
 class Policy(Protocol):
-    """Something that acts."""
+    """Chooses the actions."""
 
     def act(self, observation: Observation, rng: Streams) -> Action:
-        """What to choice in each of n slots; `rng` has one stream for each, other ones at every step."""
+        """The options chosen in each of n slots; `rng` has one stream for each, other ones at every step."""
 
 
 class Progress(NamedTuple):
-    """How far a trainer has come: one point of its curves."""
+    """How far a trainer has come: one point of the training curve."""
 
     seconds: float
     """Wall time since this call began."""

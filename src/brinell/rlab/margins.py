@@ -1,4 +1,4 @@
-"""The margin that an episode raises: that of the threat's criterion, and of one class where a stuck episode aims at it."""
+"""The margin that an episode raises: that of the criterion or, in a stuck episode, that of one class it aims at."""
 
 import torch
 from torch import Tensor

@@ -1,8 +1,8 @@
-"""Signs that an agent's play has gone wrong, from what the environment counted: each a code, a figure and what to do.
+"""Signs that the episodes of an agent have gone wrong, each with a code, a figure and what to do about it.
 
-- same-patches: the same few patches are changed again and again, and the others are never looked at.
-- cancelling: what was added is removed again, so that steps were paid for twice and led nowhere.
-- distance-without-success: the budget is full and most samples stand; more steps of the same will not do.
+- same-patches: the same few patches are changed again and again, and the others are never tried.
+- cancelling: patches that were distorted are cleared again, so that steps led nowhere.
+- distance-without-success: the budget is full and most samples are robust; more steps will not help.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from brinell.core.intervals import wilson
 from brinell.rlab.outcomes import Outcomes
 
 NARROW = 0.5
-"""Least share of the patches that chooses by chance, as many, would have reached."""
+"""Least share of the patches that as many choices at random would have reached."""
 CANCELLED = 0.8
 """Most of what was added that may have been removed again."""
 EARLY = 20
-"""Changes of a sample before which nothing is said of it."""
+"""Changes of a sample below which no figure is given."""
 FULL = 0.9
 """Share of the budget from which on it counts as full."""
 RARE = 0.25
-"""Success below which much distance was for nothing."""
+"""Success rate below which the sign is seen."""
 
 
 class Sign(StrEnum):
-    """What is looked for."""
+    """The code of a sign."""
 
     SAME_PATCHES = "same-patches"
     CANCELLING = "cancelling"
@@ -35,7 +35,7 @@ class Sign(StrEnum):
 
 
 class Monitored(NamedTuple):
-    """One sign, seen or not."""
+    """One sign, and whether it was seen."""
 
     sign: Sign
     figure: float | None
@@ -57,9 +57,9 @@ def monitors(outcomes: Outcomes, budget: Tensor) -> Sequence[Monitored]:
 
 
 def breadth(visits: Tensor) -> Tensor:
-    """(n,): patches that were changed at least once, over as many as equally many choices by chance would have reached.
+    """(n,): patches that were changed at least once, over the number that equally many choices at random would have reached.
 
-    k choices of p patches reach p (1 - (1 - 1/p)**k) of them on average. Picks without replacement reach more, so that 1 is passed.
+    k choices of p patches reach p (1 - (1 - 1/p)**k) of them on average. Choices without replacement reach more, so the figure may exceed 1.
     """
     patches, choices = visits.shape[1], visits.sum(1)
     expected = patches * (1 - (1 - 1 / patches) ** choices.double())
@@ -100,9 +100,7 @@ def _distance(outcomes: Outcomes, budget: Tensor) -> Monitored:
     seen = interval.high < RARE and float(full.float().mean()) > 0.5
     text = "failures have room left, or are few"
     if seen:
-        text = (
-            f"the goal was reached on {success} of {n} samples, and {int(full.sum())} of {int(failed.sum())} failures ended with"
-        )
+        text = f"{success} of {n} samples were fooled, and {int(full.sum())} of {int(failed.sum())} failures ended with"
         text += " a full budget: other or more severe distortions may do what more steps will not"
     return Monitored(Sign.DISTANCE, success / n, RARE, seen, text)
 

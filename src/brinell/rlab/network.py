@@ -1,7 +1,8 @@
-"""The network of a policy: one small network that looks at each patch, the same for all, and pooled heads for the whole input.
+"""The network of a policy: one small network for all patches, and pooled heads for the whole input.
 
-So one policy serves grids of any size and of one, two or three dimensions. Value and advantages are the dueling form of the
-papers' agent (Wang et al. 2016, Dueling network architectures); PPO and A2C read the advantages as logits.
+So one policy serves grids of any size and of one, two or three dimensions. Value and advantages are
+the dueling form of the papers' agent (Wang et al. 2016, Dueling network architectures); PPO and A2C
+read the advantages as logits.
 """
 
 import torch
@@ -19,8 +20,8 @@ class PatchNetwork(nn.Module):
     Args:
         families: options of the distortion branch; 1 where there is no choice.
         width: units of each layer.
-        scale: of the controls' ranking, which stands below what is learned: 1 for logits, a typical advantage for DQN.
-        seed: of the first weights. Those of the heads are zero: the first choices are those of `controls.Greedy`.
+        scale: of the greedy policy's ranking, to which the learned part is added: 1 for logits, a typical advantage for DQN.
+        seed: of the first weights. Those of the heads are zero: so that it begins as `controls.Greedy`.
     """
 
     def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:
@@ -54,7 +55,7 @@ class PatchNetwork(nn.Module):
 FREELY = 3.0
 """Logit by which any distortion is preferred to a certain one before anything is learned."""
 SHARP = 20.0
-"""Logits for a removal's promise of 1."""
+"""Logits for a removal that is predicted to gain 1."""
 
 
 __all__ = ["PatchNetwork"]

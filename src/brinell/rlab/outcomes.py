@@ -15,24 +15,24 @@ class Outcomes(NamedTuple):
     success: Tensor
     """(n,) bool: whether the criterion was met."""
     variant: Tensor
-    """(n, patches) int16: the assignment with which it was reached at the smallest distance, CLEAN everywhere for none."""
+    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for none."""
     eps: Tensor
     """(n,): the budget to which that assignment is to be fitted."""
     length: Tensor
     """(n,): distance of that assignment before it is fitted; NaN for none."""
     steps: Tensor
-    """(n,): queries after the first until then."""
+    """(n,): queries after the first until the criterion was first met."""
     value: Tensor
-    """(n, patches): what the linear model said of each patch in the end, in shares of the way: its contribution where something
-    stands, else 0. """
+    """(n, patches): what each patch was predicted to contribute at that time, as a share of the clean input's margin; 0 for clean
+    patches."""
     slope: Tensor
-    """(n, channels, places): the linear model's gradient then, by which distortions that do not stand are predicted."""
+    """(n, channels, places): the linear model's gradient at that time, which predicts the effect of other distortions."""
     map: Tensor
     """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
     visits: Tensor
     """(n, patches) int32: how often each patch was changed in an input that was asked about, kept or not."""
     given: Tensor
-    """(n,): patches that were given a variant where nothing stood, in steps that were kept."""
+    """(n,): clean patches that were distorted in steps that were kept."""
     taken: Tensor
     """(n,): patches that were cleared, in steps that were kept."""
     size: Tensor

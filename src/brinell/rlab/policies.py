@@ -1,4 +1,4 @@
-"""Policies: by chance, and by a network."""
+"""Policies: at random, and by a network."""
 
 from dataclasses import dataclass
 
@@ -12,27 +12,27 @@ from brinell.rlab.sampling import best, greedy, sampled
 
 @dataclass(frozen=True, kw_only=True)
 class Random:
-    """Every set of allowed choices is as likely as any other: what learning is measured against."""
+    """Every set of allowed options is as likely as any other: the control that learning is compared with."""
 
     choices: tuple[int, ...]
     """How many options each branch chooses."""
 
     def act(self, observation: Observation, rng: Streams) -> Action:
-        """Uniform choices without replacement."""
+        """Uniform sampling without replacement."""
         keys = (rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(observation.allowed))
         return best(keys, observation, self.choices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A network's choices: the best ones, or a sample of them."""
+    """Acts by a network: the options of the highest outputs, or a sample."""
 
     network: nn.Module
     """Answers features with `Heads`."""
     choices: tuple[int, ...]
     """How many options each branch chooses."""
     temperature: float = 0.0
-    """0 choices the options with the highest outputs; above 0 draws them in proportion to exp(output / temperature)."""
+    """0 takes the options of the highest outputs; above 0 they are drawn in proportion to exp(output / temperature)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

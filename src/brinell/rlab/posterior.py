@@ -1,13 +1,15 @@
-"""What the queries about a sample tell of all changes that were not asked about: a linear model of the answer, sample by sample.
+"""A linear model of the answers to one input's queries: it predicts changes that were not asked about.
 
-A change `d` of the input is taken to raise what the attacker watches by <g, d>. The gradient g is unknown; before the first
-query it is normal around 0, its covariance the product of an energy for each place and of one covariance K over the channels:
-Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer moves the mean of g along the direction in which it is most
-uncertain, so that the model would have predicted that answer (the Kalman update for one exact observation, with the covariance
-left as it is: the classifier is not linear, and what was learned far away grows stale). The unit is measured on the way.
+A change `d` of the input is taken to raise the margin by <g, d>. The gradient g is unknown; before the
+first query it is normal around 0, and its covariance is the product of an energy for each place and of
+one covariance K over the channels: Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer
+moves the mean of g along the direction in which g is most uncertain, so that the model would have
+predicted that answer. This is the Kalman update for one exact observation, with the covariance left as
+it is: the classifier is not linear, and answers about distant inputs lose their worth. The unit is
+measured on the way.
 
-So one query about many patches at once teaches about each of them, adding and removing are predicted by the same numbers, and
-a variant that was never tried is judged by how its values would differ.
+So one query about many patches at once teaches about each of them, the same numbers predict adding and
+removing, and a variant that was never tried is judged by how its values would differ.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """What is known about the sensitivity of patches before the first query, learned from queries about other inputs.
 
-Two things, both those of the covariance that `rlab.posterior` starts from: how much energy the gradient has on a patch, as a
-function of what the patch and its surroundings look like (one small network, the same for every patch), and how its channels go
-together.
+It has two parts, both of the covariance that `rlab.posterior` starts from: how much energy the gradient
+has on a patch, as a function of the content of the patch and its surroundings (one small network, the
+same for every patch), and how the channels of the gradient go together.
 """
 
 import torch
@@ -14,7 +14,7 @@ from brinell.rlab.layers import linear, seeded
 
 WIDTH = 32
 LEAST = 0.02
-"""Energy of a patch that is held for insensitive, so that it is still tried."""
+"""Energy of a patch that is taken for insensitive, so that it is still tried."""
 
 
 class Prior(nn.Module):

@@ -1,8 +1,8 @@
-"""Fitting the prior: a few random distortions on each of many inputs, and what the model answered.
+"""Fitting the prior: random distortions on a few patches of many inputs, and the answers of the model.
 
-The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` predicts, up to a factor for each
-input; energies and channel covariance are those under which the answers are likeliest. All of it are queries, counted by the
-ledger behind the oracle.
+The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` predicts, up
+to a factor for each input; energies and channel covariance are those under which the answers are most
+likely. Every probe is a query that the ledger behind the oracle counts.
 """
 
 from typing import NamedTuple
@@ -22,13 +22,13 @@ from brinell.rlab.prior import Prior
 from brinell.rlab.variants import Variant
 
 KINDS = 12
-"""Variants, about, that are tried: of each distortion and severity some."""
+"""About how many variants are tried, some of each distortion and severity."""
 TOGETHER = 4
 """Patches that one probe distorts."""
 
 
 class Probes(NamedTuple):
-    """What was asked about n inputs and answered."""
+    """The probes of n inputs and their answers."""
 
     content: Tensor
     """(n, patches, features)."""
@@ -37,7 +37,7 @@ class Probes(NamedTuple):
     moments: Tensor
     """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
     effect: Tensor
-    """(n, probes): by how much the margin rose."""
+    """(n, probes): by how much the margin rose, in logits."""
 
 
 def probe(

@@ -1,6 +1,7 @@
-"""Replay memory: every state once, joined to the state that followed it by its row.
+"""Replay memory: it keeps every state once, joined to the state that followed it by its row.
 
-Rows are taken in turn, so a state outlives all that came before it, and whatever a kept row leads to is kept as well.
+Rows are reused in turn, so a state outlives all that came before it, and the state that a kept row
+leads to is kept as well.
 """
 
 from typing import NamedTuple

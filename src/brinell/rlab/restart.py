@@ -1,9 +1,10 @@
-"""Ways out for an episode that is stuck: one that gains nothing, or too little to arrive.
+"""What an episode does that is stuck because it gains nothing, or too little to succeed.
 
-A step is kept where it helps, so an episode climbs to the nearest top and stays there. Most often that is a top towards the class
-that was second from the start. The ways out are taken in turns: first wholly distorted inputs, those that the budget allows; then,
-one after the other, a large step from where the episode stands that is kept whatever it brings, and a new beginning from the
-clean input towards another class. What was learned about the input is kept throughout.
+A step is kept where it raises the margin, so an episode climbs to the nearest maximum and stays there.
+Most often that is a maximum towards the class that came second from the start. First the whole input
+is distorted, with each variant that the budget allows. After that two measures take turns: a large
+step from the present input that is kept whatever it brings, and a restart from the clean input towards
+another class. The posterior of the input is kept throughout.
 """
 
 import torch
@@ -21,23 +22,23 @@ AIMS = 4
 
 
 class Restarts:
-    """Who of n slots is stuck, and what is done about it.
+    """Which of n slots are stuck, and what they do next.
 
     Args:
         slots: how many.
         classes: how many of them can be told apart.
-        wholes: (w,) variants to lay over a whole input, in their order.
+        wholes: (w,) variants to place on all patches, in their order.
         patience: queries without a gain after which an episode is stuck; 0 for never.
-        aims: whether there are other classes to go for: more than one wrong class, and none that is prescribed.
+        aims: whether the criterion leaves several classes to aim at.
         device: where the tensors live.
     """
 
     def __init__(self, slots: int, classes: int, wholes: Tensor, patience: int, aims: bool, device: torch.device) -> None:
         self._wholes, self._patience, self._aims = wholes, patience, aims and classes > 2
         self.aim = torch.full((slots,), -1, dtype=torch.int64, device=device)
-        """(n,): the wrong class that an episode goes for, -1 for any."""
+        """(n,): the class that an episode aims at, -1 for any."""
         self.laid = torch.full((slots,), CLEAN, dtype=torch.int64, device=device)
-        """(n,): what the next question lays on all patches, CLEAN for nothing of that kind."""
+        """(n,): the variant that the next query places on all patches, CLEAN for none."""
         self.kept = torch.zeros(slots, dtype=torch.bool, device=device)
         """(n,): whether the next step is kept whatever it brings."""
         self.since, self._idle, self._leapt, self._rounds, self._count = torch.zeros(5, slots, dtype=torch.int64, device=device)
@@ -55,15 +56,15 @@ class Restarts:
         self.since[rows] = self._idle[rows] = self._count[rows] = 0
         self._mark[rows] = -torch.inf
 
-    def look(self, rows: Tensor, logits: Tensor, y: Tensor) -> None:
-        """Remember how near each class (m, classes) came to the lead; the first answer is that to the clean input."""
+    def note(self, rows: Tensor, logits: Tensor, y: Tensor) -> None:
+        """Note how near each class (m, classes) came to the lead; the first answer is that to the clean input."""
         first = self._lead[rows].isinf().all(1)
         self.clean[rows[first]] = logits[first]
         lead = (logits - logits.gather(1, y[:, None])).scatter(1, y[:, None], -torch.inf)
         self._lead[rows] = torch.maximum(self._lead[rows], lead)
 
     def wait(self, rows: Tensor, better: Tensor, margin: Tensor) -> None:
-        """Count the queries that brought nothing, and those of a window that brought too little; `margin` is what is reached."""
+        """Count queries without a gain, and windows with too small a gain; `margin` (m,) is that of the input that is kept."""
         self.since[rows] += 1
         self._count[rows] += 1
         due = self._count[rows] >= WINDOW * self._patience
@@ -79,13 +80,13 @@ class Restarts:
         return stuck & (self._patience > 0)
 
     def whole(self, rows: Tensor) -> Tensor:
-        """(m,): the variant whose turn it is to be laid over everything, CLEAN where all have had theirs."""
+        """(m,): the next variant to place on all patches, CLEAN where all have been tried."""
         numbers = torch.cat([self._wholes, torch.full_like(self._wholes[:1], CLEAN)])[self._leapt[rows]]
         self._leapt[rows] += (numbers != CLEAN).long()
         return numbers
 
     def restart(self, rows: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """Large steps again; the rows among (m,) that begin anew towards another class, the others keep their next step.
+        """Begin with large steps again; the rows among (m,) that restart towards another class. The others keep their next step.
 
         Of the classes that came nearest it is the one that was tried least.
         """
@@ -104,7 +105,7 @@ class Restarts:
 
 
 def lay(chosen: Tensor, variants: Tensor, whole: Tensor, patches: int) -> tuple[Tensor, Tensor]:
-    """Edits (m, k) of patches, -1 for none; in the rows where `whole` (m,) names a variant it is laid on every patch instead."""
+    """Edits (m, k) of patches, -1 for none; where `whole` (m,) names a variant it is placed on every patch instead."""
     rows = whole != CLEAN
     if not bool(rows.any()):
         return chosen, variants

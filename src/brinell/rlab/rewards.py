@@ -1,11 +1,12 @@
-"""What a step pays the agent. All are bounded, so that no single image or step outweighs the others.
+"""The rewards of a step. All are bounded, so that no single image or step outweighs the others.
 
-- margin: by how much the margin rose, as a share of the whole way, less a price for the query; kept steps of an episode
-  that succeeds add up to 1.
-- dilution: the published form (arXiv 2310.18626), change of the true class's probability dilution 1 / log10 p over change in L2,
-  where above p = 0.9 the dilution goes on as a straight line, which keeps it finite, and the quotient is bounded.
-- projected: the loss of the input that was asked about, which is within the budget by projection, over that of the input before
-  (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum loss).
+- margin: by how much the margin rose, as a share of the clean input's margin, less a price for the
+  query; the kept steps of an episode that succeeds add up to 1.
+- dilution: the published form (arXiv 2310.18626), the change of the true class's probability dilution
+  1 / log10 p over the change in L2. Above p = 0.9 the dilution is continued as a straight line, which
+  keeps it finite, and the quotient is bounded.
+- projected: the loss of the input that was asked about, which is within the budget by projection, less
+  that of the input before (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum loss).
 """
 
 import math
@@ -19,7 +20,7 @@ from brinell.core import losses, norms
 
 RewardName = Literal["margin", "dilution", "projected"]
 QUERY = 0.005
-"""What a query costs, as a share of the whole way."""
+"""What a query costs, as a share of the clean input's margin."""
 LINE = 0.9
 """Probability above which the dilution is a straight line."""
 FLOOR = 0.02
@@ -33,13 +34,13 @@ class Before(NamedTuple):
     logits: Tensor
     margin: Tensor
     start: Tensor
-    """Height of the clean input."""
+    """Margin of the clean input."""
     radius: Tensor
     """The budget."""
 
 
 Reward = Callable[[Before, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""State before; x, logits and margin of what was asked about; labels; clean inputs; to (m,)."""
+"""The state before; x, logits and margin of the input that was asked about; labels; clean inputs; to (m,)."""
 
 
 def _margin(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Stretches of play by the current policy, and what was gained in them over what was expected."""
+"""Rollouts of the current policy, and the advantages of their actions."""
 
 from typing import NamedTuple
 
@@ -48,22 +48,22 @@ def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamm
         after: (T, n), of the states after the action: 0 where the episode terminated, the last state's own where it was cut off.
         ended: (T, n) bool: nothing later belongs to this episode.
         gamma: discount of a step.
-        gae_lambda: 0 looks one step ahead, 1 to the end of the stretch.
+        gae_lambda: 0 looks one step ahead, 1 to the end of the rollout.
     """
     errors = reward + gamma * after - value
     decay = gamma * gae_lambda * (~ended).to(errors.dtype)
-    found, last = torch.empty_like(errors), torch.zeros_like(errors[0])
+    gains, last = torch.empty_like(errors), torch.zeros_like(errors[0])
     for step in reversed(range(len(errors))):
         last = torch.addcmul(errors[step], decay[step], last)
-        found[step] = last
-    return found
+        gains[step] = last
+    return gains
 
 
 class Rollouts:
-    """Plays an environment with a network's policy, one stretch after another."""
+    """Runs an environment with a network's policy, one rollout after another."""
 
     def __init__(self, environment: Environment, network: nn.Module, length: int, seed: int) -> None:
-        """Begin the first episodes; each stretch is `length` steps of all slots."""
+        """Begin the first episodes; each rollout is `length` steps of all slots."""
         self._environment, self._network, self._length = environment, network, length
         self._generator = seeded(seed, device_of(network))
         self._observation = first_observation(environment)
@@ -87,7 +87,7 @@ class Rollouts:
 
     @torch.no_grad()
     def collect(self, gamma: float, gae_lambda: float) -> Rollout:
-        """One stretch."""
+        """One rollout."""
         self._last.zero_()
         noise = [gumbel(torch.rand(one.shape, generator=self._generator, device=one.device)) for one in self._logits]
         for step in range(self._length):
@@ -116,7 +116,7 @@ class Rollouts:
         self._keep(step, self._logits, heads.branches)
         self._value[step], self._alive[step] = heads.value, environment.alive
         _, reward, terminated, truncated = after = environment.step(action)
-        # Only now: the environment may have struck out what had no effect.
+        # Only now: the environment may have replaced choices without effect.
         self._keep(step, self._choices, action)
         self._reward[step], self._observation = reward, after.observation
         ended = torch.logical_or(terminated, truncated, out=self._ended[step])

@@ -1,4 +1,4 @@
-"""How an episode of RLAB goes: its length, its pace, what a step may take away, and what it is for."""
+"""How an episode of RLAB goes: its length, its pace, what a step may clear, and its reward."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
 
 SHRINK = 0.92
-"""From one distance at which the criterion was met to the next at which it is looked for."""
+"""From the distance of one success to the one within which the next is looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ class Rules:
     offers: int = 32
     """Variants that are compared for a patch in one step."""
     patience: int = 50
-    """Queries without a gain after which the next is kept whatever it brings, and the pace begins anew; 0 for never."""
+    """Queries without a gain after which an episode is stuck (`rlab.restart`); 0 for never."""
     refine: int = 0
-    """Queries after the criterion was met that look for it at a smaller distance."""
+    """Queries after the first success that look for one at a smaller distance."""
     reward: RewardName = "margin"
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
 
@@ -53,7 +53,7 @@ class Rules:
 
 
 USUAL = Rules()
-"""What stands where nothing else is said."""
+"""The rules where none are given."""
 
 
 __all__ = ["SHRINK", "USUAL", "Rules"]

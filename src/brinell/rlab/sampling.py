@@ -1,6 +1,7 @@
-"""Picking k of many without replacement: greedily, at random, with a probability; and what a set of choices is worth.
+"""Choosing k of many options without replacement: greedily, at random, or by a probability; and their worth.
 
-Rows never depend on one another, and a row that allows nothing has neither choices nor probabilities nor influence.
+Rows never depend on one another. A row that allows nothing has no choices, no probabilities and no
+influence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int
 
 
 def greedy(heads: Heads, observation: Observation, choices: Sequence[int]) -> Action:
-    """The best choices of each branch. With a fixed number of choices they have the highest `worth` of all actions."""
+    """The options of the highest outputs in each branch. With a fixed number they have the highest `worth` of all actions."""
     return best(heads.branches, observation, choices)
 
 
@@ -72,7 +73,7 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
 
 
 def sampled(heads: Heads, observation: Observation, choices: Sequence[int], uniform: Sequence[Tensor]) -> Action:
-    """Picks drawn from the Plackett-Luce distributions of the branches; `uniform` has (n, options) numbers for each."""
+    """Options drawn from the Plackett-Luce distributions of the branches; `uniform` has (n, options) numbers for each."""
     return best((logits + gumbel(u) for logits, u in zip(heads.branches, uniform, strict=True)), observation, choices)
 
 

@@ -1,8 +1,8 @@
-"""The sensitivity map: how much each distortion on each patch alone is expected to move the margin.
+"""The sensitivity map: how much each distortion on each patch alone is expected to change the margin.
 
-Of each distortion one severity and a few draws are looked at. What the linear model predicts of a variant has a mean and, from its
-prior, a deviation; the map holds the root of the mean square of both over the draws. So a patch of which nothing was learned
-stands there with what is known beforehand, and the map costs no query.
+One severity and a few draws of each distortion are taken. What the linear model predicts for a variant
+has a mean and, from its prior, a deviation; the map holds the root of the mean square of both over the
+draws. So a patch that no query was about has the value of the prior, and the map costs no query.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from brinell.rlab.posterior import Posterior
 from brinell.rlab.variants import Variant
 
 DRAWS = 4
-"""Draws of each distortion that are looked at."""
+"""Draws of each distortion that are taken."""
 
 
 def looked_at(variants: Sequence[Variant]) -> list[list[int]]:

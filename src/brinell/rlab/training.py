@@ -96,7 +96,7 @@ class Tally:
             )
 
     def progress(self, seconds: float = 0.0) -> Progress:
-        """One point of the curves."""
+        """One point of the training curve."""
         returns, lengths = zip(*self._ended, strict=True) if self._ended else ((), ())
         mean_return, mean_length = (sum(of) / len(of) if of else None for of in (returns, lengths))
         return Progress(seconds, self.steps, self.updates, self.episodes, mean_return, mean_length, self.loss, dict(self.terms))

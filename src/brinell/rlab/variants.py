@@ -1,4 +1,4 @@
-"""What may be placed on a patch: each distortion at each severity in each draw, and how a distortion is called and checked."""
+"""The variants that may be placed on a patch, each distortion at each severity in each draw, and how a distortion is called."""
 
 import math
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ SEVERITIES = (1, 2, 3, 4, 5)
 SLACK = 1e-6
 """By how much float32 rounding may move a distortion's answer out of [0, 1]."""
 WHOLES = 16
-"""Wholly distorted inputs that a stuck episode asks about at most."""
+"""Wholly distorted inputs that a stuck episode tries at most."""
 
 
 class Variant(NamedTuple):
-    """One of the things that can stand on a patch."""
+    """One of the things that can be placed on a patch."""
 
     distortion: Distortion | GradientDistortion
     severity: int
@@ -179,7 +179,7 @@ def wholes(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
 
 
 def pair_options(variants: tuple[Variant, ...]) -> int:
-    """Options of the distortion branch: any, and each distortion at each severity; 1 where there is nothing to choose."""
+    """Options of the distortion branch: any, and each pair of distortion and severity; 1 where there is one pair alone."""
     return int(pair_numbers(variants, torch.device("cpu")).max()) + 1
 
 
