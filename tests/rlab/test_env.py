@@ -24,6 +24,7 @@ from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import run_episodes
 from brinell.rlab.policies import Random
+from brinell.rlab.predictions import Predictions
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
 
@@ -235,13 +236,13 @@ def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, po
 @pytest.mark.parametrize("room", [1, 500, 3000])
 def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypatch):
     _, _, whole = played(slots=12, clean=None, n=24)
-    best, sizes = PatchEnv._best, []
+    best, sizes = Predictions._best, []
 
-    def watched(env, rows, patches, offered, chance):
+    def watched(predictions, rows, patches, offered, chance, visits):
         sizes.append(patches.numel() * offered.shape[1] * WIDE.channels * WIDE.members.shape[1])
-        return best(env, rows, patches, offered, chance)
+        return best(predictions, rows, patches, offered, chance, visits)
 
-    monkeypatch.setattr(PatchEnv, "_best", watched)
+    monkeypatch.setattr(Predictions, "_best", watched)
     monkeypatch.setattr("brinell.rlab.predictions.ROOM", room)
     _, _, parts = played(slots=12, clean=None, n=24)
     one_patch = 9 * WIDE.channels * WIDE.members.shape[1]

@@ -48,9 +48,9 @@ def test_whole_inputs_come_first_and_once():
 def test_steps_that_are_kept_and_other_classes_take_turns():
     """Class 1 leads; 3 and then 2 came nearest to it in other answers."""
     made, now = restarts(), torch.tensor([[5.0, 4.0, 0.0, 1.0]])
-    made.look(ROW, torch.tensor([[5.0, 0.0, 3.0, 0.0]]), LABEL)
-    made.look(ROW, torch.tensor([[5.0, 0.0, 0.0, 3.5]]), LABEL)
-    made.look(ROW, now, LABEL)
+    made.note(ROW, torch.tensor([[5.0, 0.0, 3.0, 0.0]]), LABEL)
+    made.note(ROW, torch.tensor([[5.0, 0.0, 0.0, 3.5]]), LABEL)
+    made.note(ROW, now, LABEL)
     assert made.clean.tolist() == [[5, 0, 3, 0]], "of the first answer"
     aims = []
     for _ in range(3):
@@ -66,6 +66,6 @@ def test_steps_that_are_kept_and_other_classes_take_turns():
 def test_with_one_class_to_go_for_steps_are_kept_each_time():
     for made in (restarts(classes=2), restarts(aims=False)):
         now = torch.zeros(1, made.clean.shape[1])
-        made.look(ROW, now, LABEL)
+        made.note(ROW, now, LABEL)
         for _ in range(4):
             assert not len(made.restart(ROW, now, LABEL)) and made.kept.item()

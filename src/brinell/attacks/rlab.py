@@ -1,13 +1,13 @@
-"""RLAB: an agent, seeing class probabilities alone, places distortions of the user's own on the most sensitive patches.
+"""RLAB: an agent that sees class probabilities alone places custom distortions on the most sensitive patches.
 
-Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its deviations from the papers, is
-`rlab.env`; what follows an episode that succeeded is `rlab.cleanup`.
+Sarkar et al. 2023, arXiv 2310.18626, and 2024, arXiv 2403.18985. The decision process, with its
+deviations from the papers, is `rlab.env`; `rlab.cleanup` follows an episode that succeeded.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
@@ -38,13 +38,16 @@ class RLAB:
     """Distortions on the most sensitive patches, placed by an agent that adds and removes in each step."""
 
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
-    """What may stand on a patch: names joined by +, `file.py:Class` for one of your own."""
+    """What may be placed on a patch: names joined by +, `file.py:Class` for one of your own."""
     policy: str = "default"
-    """Who places: default (shipped), greedy, random, or a file that `brinell train-agent` wrote."""
+    """Which policy places them: default (shipped), greedy, random, or a file that `brinell
+    train-agent` wrote."""
     patch: int | str = 0
-    """Side of a patch in values, or one for each axis (4x16x16: frames, margin, width); 0: 64, 16 x 16 or 8**3 patches in all."""
+    """Side of a patch in values, or one for each axis (4x16x16: frames, margin, width); 0: 64, 16 x
+    16 or 8**3 patches in all."""
     stride: int | str = 0
-    """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a patch."""
+    """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a
+    patch."""
     severities: tuple[int, ...] = SEVERITIES
     """Which of the severities 1 to 5 may be used."""
     draws: int = 16
@@ -54,7 +57,7 @@ class RLAB:
     refine: int = 0
     """Queries after the first success that look for one at a smaller distance."""
     clean_up: bool = True
-    """Whether what is not needed is taken away after that."""
+    """Whether patches that are not needed are cleared after that."""
     removals: float = 0.5
     """Patches that a step may clear, as a share of those that it changes; 0 only adds."""
     slots: int = 128
@@ -115,7 +118,8 @@ class RLAB:
         """Try the distortions on a made-up input, and hold the policy against them.
 
         Raises:
-            RequestError: a patch larger than the input, distortions for other data, no such policy, or one that chooses among others.
+            RequestError: a patch larger than the input, distortions for other data, no such policy,
+                or one that chooses among others.
             ContractError: a distortion that breaks its contract.
         """
         self.grid(domain)
@@ -142,7 +146,7 @@ class RLAB:
         return 1 + self.steps + self.refine + clean + looks, looks
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
-        """What may stand on a patch of such inputs.
+        """What may be placed on a patch of such inputs.
 
         Raises:
             RequestError: a distortion that does not know them.
@@ -150,13 +154,16 @@ class RLAB:
         return variants(self.distortions, domain, self.severities, self.draws)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
-        """Play all samples, `slots` at a time; what stands where, the sensitivity map, and what the monitors say of it.
+        """Run an episode on each sample, `slots` at a time; what is placed where, the sensitivity map, and the monitors' remarks.
 
         The extras, for each sample:
-        - `patches` (patches,) int16: the variant on each patch of the closest input that was found, -1 for nothing, else its
-          number among the legend's `variants` (distortion, severity, draw). -1 everywhere where none was found.
-        - `length` float32: distance of what stands there before it was fitted to a budget and scaled down.
-        - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where the sample had no episode.
+        - `patches` (patches,) int16: the variant on each patch of the closest input that was found,
+          -1 for nothing, else its number among the legend's `variants` (distortion, severity,
+          draw). -1 everywhere where none was found.
+        - `length` float32: distance of these distortions before they were fitted to a budget and
+          scaled down.
+        - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where
+          the sample had no episode.
         """
         remarks: list[Remark] = []
 
@@ -164,9 +171,6 @@ class RLAB:
             remarks.extend(Remark(str(one.sign), one.text) for one in monitors(outcomes, threat.eps) if one.seen)
 
         results = self.run_episodes(oracle, batch, threat, rng, ended=watch)
-        return Extras(remarks=remarks, **self._told(batch, threat, rng, results))
-
-    def _told(self, batch: Batch, threat: Threat, rng: Streams, results: EpisodeResults) -> dict[str, Any]:
         grid, placed = self.grid(threat.domain), self.variants(threat.domain)
         names = _names(self.distortions)
         legend = {
@@ -176,7 +180,7 @@ class RLAB:
             "variants": [[names[id(one.distortion)], one.severity, one.draw] for one in placed],
         }
         arrays = {"patches": results.closest, "length": results.length, "map": results.map}
-        return {"arrays": arrays, "legend": legend}
+        return Extras(remarks=remarks, arrays=arrays, legend=legend)
 
     def run_episodes(
         self,

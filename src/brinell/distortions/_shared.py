@@ -1,8 +1,9 @@
 """What several distortions share. Inside a distortion every value runs from 0 to 1.
 
-A distortion never sees the bounds of the data: `rlab.variants.distorted` moves inputs from their bounds to [0, 1] and back, and
-leaves the values that the distortion left alone exactly as they were. So one distortion serves photographs, millivolts and
-features of any unit, and a severity is always a share of the range that a value has.
+A distortion never sees the bounds of the data: `rlab.variants.distorted` moves inputs from their
+bounds to [0, 1] and back, and leaves the values that the distortion left alone exactly as they
+were. So one distortion serves photographs, millivolts and features of any unit, and a severity is
+always a share of the range that a value has.
 """
 
 import math
@@ -22,9 +23,9 @@ SIDES = (32, 224)
 class Scale:
     """The parameter of a distortion at severities 1 to 5, calibrated on photographs of two sizes.
 
-    A blur of one pixel hides more of a small picture than of a large one. Between the two sizes the parameter is interpolated
-    linearly in the logarithm of the side (the geometric mean of height and width; the length of a signal or a vector), and
-    beyond them it stays.
+    A blur of one pixel hides more of a small picture than of a large one. Between the two sizes the
+    parameter is interpolated linearly in the logarithm of the side (the geometric mean of height
+    and width; the length of a signal or a vector), and beyond them it stays.
     """
 
     small: tuple[float, float, float, float, float]
@@ -76,4 +77,20 @@ def opaque(shade: Tensor, cover: Tensor, x: Tensor) -> Tensor:
     return x + cover * (shade - x)
 
 
-__all__ = ["SIDES", "Scale", "by_level", "frame", "opaque", "per_sample", "planes"]
+def middles(length: int, device: torch.device) -> Tensor:
+    """(length,): where the middle of each value lies along an axis, as a share of its length."""
+    return (torch.arange(length, device=device) + 0.5) / length
+
+
+def require_positive(**settings: float) -> None:
+    """Refuse a setting that is not above 0.
+
+    Raises:
+        ValueError: it names the setting.
+    """
+    for name, value in settings.items():
+        if not value > 0:
+            raise ValueError(f"{name} is {value:g}; it must be above 0")
+
+
+__all__ = ["SIDES", "Scale", "by_level", "frame", "middles", "opaque", "per_sample", "planes", "require_positive"]

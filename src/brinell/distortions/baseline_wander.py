@@ -1,6 +1,7 @@
 """Baseline wander: the line drifts up and down with breathing and with electrodes that move on the skin.
 
-A sine wave below the frequencies of a heartbeat, of random frequency and phase; the channels drift each with a phase of its own.
+A sine wave below the frequencies of a heartbeat, of random frequency and phase; the channels drift
+each with a phase of its own.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor
 from brinell.core.domain import Kind
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.distortions._shared import Scale, per_sample, require_positive
 
 __all__ = ["BaselineWander"]
 
@@ -33,8 +34,7 @@ class BaselineWander:
     """Amplitude of the wave, as a share of the range."""
 
     def __post_init__(self) -> None:
-        if not self.rate > 0:
-            raise ValueError(f"rate is {self.rate:g}; it must be above 0")
+        require_positive(rate=self.rate)
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """Endless: each has a wave of its own."""

@@ -1,8 +1,9 @@
 """Compression blocks: data of a compressed video was lost, and blocks stand still, without detail, until the next key frame.
 
-A model of what a decoder shows, made without one: between two key frames a random share of the blocks of a grid shows the mean
-of what the block held at the first of them, the same in all frames up to the next. A block is an eighth of the frame each way, so
-that it hides as much of a small frame as of a large one.
+A model of what a decoder shows, made without one: between two key frames a random share of the
+blocks of a grid shows the mean of what the block held at the first of them, the same in all frames
+up to the next. A block is an eighth of the frame each way, so that it hides as much of a small
+frame as of a large one.
 """
 
 from dataclasses import dataclass

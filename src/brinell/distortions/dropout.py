@@ -1,7 +1,7 @@
 """Signal dropout: contact is lost for a while, and the line lies flat.
 
-One stretch of random place in which every channel reads its own median, its baseline. The stretch follows the severity while its
-middle stays.
+One stretch of random place in which every channel reads its own median, its baseline. The stretch
+follows the severity while its middle stays.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 from brinell.core.domain import Kind
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.distortions._shared import Scale, middles, per_sample
 
 __all__ = ["Dropout"]
 
@@ -38,7 +38,7 @@ class Dropout:
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` with a stretch of this share (n,) lost."""
         length = x.shape[-1]
-        at = (torch.arange(length, device=x.device) + 0.5) / length
+        at = middles(length, x.device)
         # At least one value, however short the signal.
         lost = (at - rng.uniform(1, 1)).abs() <= per_sample(share.clamp_min(1 / length), x) / 2
         return torch.where(lost, x.median(-1, keepdim=True).values, x)

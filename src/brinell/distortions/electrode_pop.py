@@ -1,6 +1,7 @@
 """Electrode pop: an electrode loses its grip for a moment; the line jumps and creeps back.
 
-One jump at a random moment, up or down, the same in all channels; it decays exponentially, as the amplifier's high-pass lets it.
+One jump at a random moment, up or down, the same in all channels; it decays exponentially, as the
+amplifier's high-pass lets it.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from torch import Tensor
 from brinell.core.domain import Kind
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.distortions._shared import Scale, per_sample, require_positive
 
 __all__ = ["ElectrodePop"]
 
@@ -35,8 +36,7 @@ class ElectrodePop:
     """Height of the jump, as a share of the range."""
 
     def __post_init__(self) -> None:
-        if not self.rate > 0:
-            raise ValueError(f"rate is {self.rate:g}; it must be above 0")
+        require_positive(rate=self.rate)
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """Endless: each has a moment and a sign of its own."""

@@ -1,8 +1,10 @@
 """Flicker: the light swells and fades from frame to frame, as under lamps on mains current.
 
-A sine over time with a random phase and a period of 2 to 10 frames is added to all values of a frame.
+A sine over time with a random phase and a period of 2 to 10 frames is added to all values of a
+frame.
 
-What it cannot be: as strong as the highest severities of the others, since between its peaks the light is as it was.
+What it cannot be: as strong as the highest severities of the others, since between its peaks the
+light is as it was.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Fog: a bright veil of uneven thickness.
 
-The veil is noise of several sizes laid over each other, each half as large and half as strong as the one before, drawn for each
-input; it lies over all frames of a video. Air light and attenuation mix as in Koschmieder's law: what the veil covers loses its
-own light and takes on that of the fog.
+The veil is noise of several sizes laid over each other, each half as large and half as strong as
+the one before, drawn for each input; it lies over all frames of a video. Air light and attenuation
+mix as in Koschmieder's law: what the veil covers loses its own light and takes on that of the fog.
 """
 
 from dataclasses import dataclass

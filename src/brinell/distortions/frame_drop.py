@@ -1,7 +1,8 @@
 """Frame drop: frames are lost on their way, each by itself, and in their place the screen is black or shows the last that came.
 
-What `shows=last` cannot be: as strong as its severity. How much it changes is for the video to say: nothing where nothing moves.
-Its severities are those of black frames. Before the first frame nothing has come, so there it is never lost.
+What `shows=last` cannot be: as strong as its severity. How much it changes is for the video to say:
+nothing where nothing moves. Its severities are those of black frames. Before the first frame
+nothing has come, so there it is never lost.
 """
 
 from dataclasses import dataclass

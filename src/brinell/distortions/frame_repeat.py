@@ -1,7 +1,8 @@
 """Frame repeat: the picture freezes on one frame for a while and then goes on from where the video is by then.
 
-What it cannot be: as strong as its severity whatever the video is. Nothing changes where nothing moves; its severities are those
-of natural clips with much motion, and at 224 pixels a side, on calmer ones, the highest fall short.
+What it cannot be: as strong as its severity whatever the video is. Nothing changes where nothing
+moves; its severities are those of natural clips with much motion, and at 224 pixels a side, on
+calmer ones, the highest fall short.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """Gaussian blur: a lens out of focus, or a sensor slower than its signal.
 
-Images and the frames of videos are blurred in height and width, signals over time. Beyond the edge the outermost value goes on.
+Images and the frames of videos are blurred in height and width, signals over time. Beyond the edge
+the outermost value goes on.
 """
 
 import math

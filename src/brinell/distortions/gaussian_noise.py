@@ -1,7 +1,8 @@
 """Gaussian noise: every value is shifted by a normal number of its own; what leaves the bounds is cut off.
 
-Sensor and thermal noise. Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and
-perturbations, section 3; their severities are not used, since they differ in strength from distortion to distortion.
+Sensor and thermal noise. Hendrycks & Dietterich 2019, Benchmarking neural network robustness to
+common corruptions and perturbations, section 3; their severities are not used, since they differ in
+strength from distortion to distortion.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Gradient sign: each value one step along the sign of the loss's gradient. For white-box targets.
 
-Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4, as a distortion: placed on patches it is
-the strongest change of its Linf norm, to first order.
+Goodfellow, Shlens & Szegedy 2015, Explaining and harnessing adversarial examples, section 4, as a
+distortion: placed on patches it is the strongest change of its Linf norm, to first order.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch import Tensor
 from brinell.core.domain import KINDS, Kind
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.distortions._shared import Scale, per_sample, require_positive
 
 __all__ = ["GradientSign"]
 
@@ -30,8 +30,7 @@ class GradientSign:
     """The step, as a share of the range."""
 
     def __post_init__(self) -> None:
-        if not self.factor > 0:
-            raise ValueError(f"factor is {self.factor}; it must be above 0")
+        require_positive(factor=self.factor)
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """One: nothing is random."""

@@ -1,11 +1,12 @@
 """JPEG: block edges and lost detail of strong compression, by Pillow's encoder at its default subsampling.
 
-Pictures of one or three channels are stored as grey or colour; of others, each channel as a grey picture of its own.
-The input is rounded to 256 levels first, as the format demands. The frames of a video are compressed one by one.
+Pictures of one or three channels are stored as grey or colour; of others, each channel as a grey
+picture of its own. The input is rounded to 256 levels first, as the format demands. The frames of a
+video are compressed one by one.
 
-What it cannot be: as strong as the highest severities of the others. At 32 pixels a side the lowest quality stays short of
-severity 5, at 224 of severities 4 and 5 (MS-SSIM 0.59 and 0.78). Below quality 5 the colours go too, which that measure hardly
-sees.
+What it cannot be: as strong as the highest severities of the others. At 32 pixels a side the lowest
+quality stays short of severity 5, at 224 of severities 4 and 5 (MS-SSIM 0.59 and 0.78). Below
+quality 5 the colours go too, which that measure hardly sees.
 """
 
 import io

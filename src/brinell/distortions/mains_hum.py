@@ -1,7 +1,8 @@
 """Mains hum: the power line couples into the leads.
 
-A sine wave at the frequency of the mains, of random phase, the same in all channels. It needs the sampling rate of the signals,
-which a distortion is not told: other than 125 Hz is given as `mains-hum(rate=360)`.
+A sine wave at the frequency of the mains, of random phase, the same in all channels. It needs the
+sampling rate of the signals, which a distortion is not told: other than 125 Hz is given as
+`mains-hum(rate=360)`.
 """
 
 from dataclasses import dataclass

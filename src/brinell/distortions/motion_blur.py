@@ -1,7 +1,8 @@
 """Motion blur: the camera moved in a straight line while the shutter was open.
 
-Each pixel becomes the mean along a segment through it, whose direction is drawn for each input. Frames of a video are blurred one
-by one, all in the same direction. Beyond the edge the outermost pixel goes on.
+Each pixel becomes the mean along a segment through it, whose direction is drawn for each input.
+Frames of a video are blurred one by one, all in the same direction. Beyond the edge the outermost
+pixel goes on.
 """
 
 import math

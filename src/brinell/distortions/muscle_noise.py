@@ -1,7 +1,7 @@
 """Muscle noise: the electromyogram of muscles that tense beneath the electrodes.
 
-Normal noise without the frequencies below 20 Hz, which swells and fades once around a random moment; each channel has noise of
-its own, and all of them the moment.
+Normal noise without the frequencies below 20 Hz, which swells and fades once around a random
+moment; each channel has noise of its own, and all of them the moment.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 from brinell.core.domain import Kind
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.distortions._shared import Scale, middles, per_sample, require_positive
 
 __all__ = ["MuscleNoise"]
 
@@ -36,8 +36,7 @@ class MuscleNoise:
     """Standard deviation at the height of the burst, as a share of the range."""
 
     def __post_init__(self) -> None:
-        if not self.rate > 0:
-            raise ValueError(f"rate is {self.rate:g}; it must be above 0")
+        require_positive(rate=self.rate)
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """Endless."""
@@ -54,7 +53,7 @@ class MuscleNoise:
         spectrum = torch.fft.rfft(rng.fold("noise").normal(*x.shape[1:]))
         noise = torch.fft.irfft(spectrum * heard, length) / heard.float().mean().clamp_min(1 / length).sqrt()
         moment = rng.fold("moment").uniform(1, 1)
-        at = (torch.arange(length, device=x.device) + 0.5) / length
+        at = middles(length, x.device)
         burst = torch.exp(-0.5 * ((at - moment) / WIDTH) ** 2)
         loud: Tensor = per_sample(deviation, x) * burst * noise
         return (x + loud).clamp(0, 1)

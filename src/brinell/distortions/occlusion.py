@@ -1,7 +1,7 @@
 """Occlusion: things in front of the lens. In a signal, stretches without contact.
 
-A few opaque boxes of random place, form and shade, the same in all channels and in every frame of a video. Their size follows
-the severity while their middle stays.
+A few opaque boxes of random place, form and shade, the same in all channels and in every frame of a
+video. Their size follows the severity while their middle stays.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 from brinell.core.domain import Kind
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, frame
+from brinell.distortions._shared import Scale, frame, middles
 
 __all__ = ["Occlusion"]
 
@@ -50,7 +50,7 @@ class Occlusion:
         for box in range(BOXES):
             hidden = torch.ones(len(x), *sides, dtype=torch.bool, device=x.device)
             for axis, length in enumerate(sides):
-                at = (torch.arange(length, device=x.device) + 0.5) / length
+                at = middles(length, x.device)
                 within = (at - numbers[:, box, axis, None]).abs() <= half[:, box, axis, None]
                 hidden &= within.reshape(len(x), *[length if other == axis else 1 for other in range(len(sides))])
             hidden = hidden.reshape(len(x), *[1] * (x.ndim - 1 - len(sides)), *sides)

@@ -1,7 +1,8 @@
 """Pixelate: too few pixels, shown large. A signal is sampled too slowly and held.
 
-What it cannot be: mild on small pictures. Blocks of two are the smallest, and at 32 pixels a side they are as strong as
-severity 2 already; the number of blocks along a side is whole, so strength comes in steps.
+What it cannot be: mild on small pictures. Blocks of two are the smallest, and at 32 pixels a side
+they are as strong as severity 2 already; the number of blocks along a side is whole, so strength
+comes in steps.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """Signed patch: a constant is added or taken away, with a sign for each channel.
 
-The free distortion: no camera does this, but placed patch by patch, with the sign of each channel and patch chosen, it spans the
-perturbations among which Square Attack (Andriushchenko et al. 2020) and SimBA (Guo et al. 2019, Simple black-box adversarial
-attacks) search, so that what is learned about where to strike can be compared with them at equal norms.
+The free distortion: no camera does this, but placed patch by patch, with the sign of each channel
+and patch chosen, it spans the perturbations among which Square Attack (Andriushchenko et al. 2020)
+and SimBA (Guo et al. 2019, Simple black-box adversarial attacks) search, so that what is learned
+about where to strike can be compared with them at equal norms.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch import Tensor
 from brinell.core.domain import KINDS, Kind
 from brinell.core.model import Access
 from brinell.core.streams import Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.distortions._shared import Scale, per_sample, require_positive
 
 __all__ = ["SignedPatch"]
 
@@ -35,8 +36,7 @@ class SignedPatch:
     """The constant, as a share of the range."""
 
     def __post_init__(self) -> None:
-        if not self.factor > 0:
-            raise ValueError(f"factor is {self.factor}; it must be above 0")
+        require_positive(factor=self.factor)
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """Two to the number of channels, 16 at most."""

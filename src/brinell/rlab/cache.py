@@ -1,8 +1,8 @@
 """The distorted inputs of each sample: every variant is made when it is first asked for, and kept.
 
-A variant of a sample is always made in the same call of its distortion, together with all variants of
-that distortion for that sample. So a variant that was dropped for want of memory comes back bit by
-bit as it was.
+A variant of a sample is always made in the same call of its distortion, together with all variants
+of that distortion for that sample. So a variant that was dropped for want of memory comes back bit
+by bit as it was.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +20,8 @@ CLEAN = -1
 """The variant that is the clean input itself."""
 
 Gradient = Callable[[Tensor], Tensor]
-"""Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; its queries are counted where it is computed."""
+"""Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; its
+queries are counted where it is computed."""
 
 
 class DistortionCache:
@@ -30,9 +31,11 @@ class DistortionCache:
         x: (n, *shape) clean inputs, within the bounds of `domain`. They are copied.
         domain: where inputs live.
         variants: what may be placed, from `rlab.variants.variants`.
-        rng: a stream for each sample. Variants of one distortion and draw share their randomness over all severities.
+        rng: a stream for each sample. Variants of one distortion and draw share their randomness
+            over all severities.
         gradient: where distortions that declare access GRADIENTS get theirs from.
-        memory: bytes that distorted inputs may take. There is room for all variants of one sample at least.
+        memory: bytes that distorted inputs may take. There is room for all variants of one sample
+            at least.
 
     Raises:
         RequestError: no variants, or one that needs gradients and none are given.
@@ -67,7 +70,8 @@ class DistortionCache:
         everything = n * len(self.variants)
         self.capacity = min(everything, max(len(self.variants), memory // (x[0].numel() * x.element_size())))
         """Distorted inputs that are held at once."""
-        # The clean inputs come first and are never dropped, so a value is read from one place, distorted or not.
+        # The clean inputs come first and are never dropped, so a value is read from one place,
+        # distorted or not.
         self._values = torch.empty(n + self.capacity, x[0].numel(), dtype=x.dtype, device=device)
         self._values[:n] = x.flatten(1)
         self._slot = torch.full((n, len(self.variants) + 1), -1, device=device)
@@ -142,7 +146,8 @@ class DistortionCache:
         wanted: dict[tuple[int, int], list[int]] = {}
         for row, variant in missing.tolist():
             wanted.setdefault((row, int(self._group_of[variant])), []).append(variant)
-        # What the same calls make besides is kept as far as there is room, but nothing is dropped for it.
+        # What the same calls make besides is kept as far as there is room, but nothing is dropped
+        # for it.
         spare = len(self._free) - len(missing)
         for (row, group), asked in wanted.items():
             spare = self._make(row, group, asked, spare)

@@ -1,8 +1,8 @@
 """After a success: patches that are not needed are cleared, and the rest is scaled down.
 
 Every trial is a query and counts. Groups of patches are eliminated by delta debugging (Zeller &
-Hildebrandt 2002, Simplifying and isolating failure-inducing input), those first that are predicted to
-contribute least; the scale is found by bisection. Many samples are cleaned up in lockstep, and a
+Hildebrandt 2002, Simplifying and isolating failure-inducing input), those first that are predicted
+to contribute least; the scale is found by bisection. Many samples are cleaned up in lockstep, and a
 sample that is done makes room for the next one, so that the batches shown to the model stay full
 until the last samples.
 """
@@ -60,8 +60,9 @@ class Cleaned(NamedTuple):
     strength: Tensor
     """(n,): the share of the fitted distortion that is enough."""
     closest: Tensor
-    """(n, patches) int64: the assignment of the closest of all inputs that met the criterion. Most often it is `variant`; but
-    where a budget is full, the patches that are left are scaled up to it again and are no closer."""
+    """(n, patches) int64: the assignment of the closest of all inputs that met the criterion. Most
+    often it is `variant`; but where a budget is full, the patches that are left are scaled up to it
+    again and are no closer."""
     length: Tensor
     """(n,): the distance of that assignment before it is fitted and scaled."""
 
@@ -172,7 +173,8 @@ class _Pool:
         over = (wrapped & (self.group[rows] == 1)) | (left <= 1) | (self.tried[rows] >= self.settings.eliminations)
         self.start[rows] = torch.where(wrapped, 0, next_)
         self.group[rows] = torch.where(wrapped, (self.group[rows] // 2).clamp_min(1), self.group[rows])
-        # Told apart from slots that were scaling already by a count of -1, which the next lines raise to 0.
+        # Told apart from slots that were scaling already by a count of -1, which the next lines
+        # raise to 0.
         self.halved[rows[over]] = -1
         self.eliminating[rows] = ~over
 

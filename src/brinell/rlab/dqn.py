@@ -1,9 +1,9 @@
 """DQN: dueling double deep Q-learning for actions that choose several options.
 
-Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver
-2016, Deep reinforcement learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network
-architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, section 4;
-n-step returns as in Hessel et al. 2018, Rainbow.
+Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez &
+Silver 2016, Deep reinforcement learning with double Q-learning, equation 4; Wang et al. 2016,
+Dueling network architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching
+architectures, section 4; n-step returns as in Hessel et al. 2018, Rainbow.
 
 Deviations:
 - An action chooses several options from each branch without replacement and has one Q
@@ -47,7 +47,8 @@ class DQNSettings:
     updates: int = 1
     """Gradient steps in one round."""
     warm_up: int = 1000
-    """Steps of single slots before the first gradient step, all of them exploring as at the start."""
+    """Steps of single slots before the first gradient step, all of them exploring as at the
+    start."""
     target_every: int = 500
     """Gradient steps from one copy of the network to the next."""
     epsilon_start: float = 1.0
@@ -55,9 +56,11 @@ class DQNSettings:
     epsilon_end: float = 0.05
     """The same in the end."""
     epsilon_steps: int = 20_000
-    """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
+    """Steps of single slots until then; from step 0 to there it falls linearly, after the
+    warm-up."""
     temperature: float = 0.0
-    """Above 0: options that are not random are drawn in proportion to exp(advantage / temperature)."""
+    """Above 0: options that are not random are drawn in proportion to exp(advantage /
+    temperature)."""
     double: bool = True
     """The network chooses, its copy values. False: the copy does both."""
     dueling: bool = True

@@ -36,15 +36,19 @@ class EpisodeResults(NamedTuple):
     steps: Tensor
     """(n,): queries after the first until the criterion was met."""
     value: Tensor
-    """(n, patches): what each patch was predicted to contribute, as a share of the clean input's margin."""
+    """(n, patches): what each patch was predicted to contribute, as a share of the clean input's
+    margin."""
     slope: Tensor
-    """(n, channels, places): the linear model's gradient, which predicts the effect of further distortions."""
+    """(n, channels, places): the linear model's gradient, which predicts the effect of further
+    distortions."""
     closest: Tensor
-    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which need not be `variant`."""
+    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which
+    need not be `variant`."""
     length: Tensor
     """(n,): the distance of that assignment before it is fitted and scaled; NaN for none."""
     map: Tensor
-    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`), NaN for samples that had no episode."""
+    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`), NaN for samples that had
+    no episode."""
 
     def select(self, rows: Tensor) -> "EpisodeResults":
         """The same of the chosen samples."""

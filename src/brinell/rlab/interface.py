@@ -2,15 +2,15 @@
 
 An environment advances n slots in lockstep; each slot runs one episode after another. An action
 chooses options from each branch without replacement, in order: where branch 0 adds and branch 1
-removes, an action is the dual action of RLAB (arXiv 2403.18985). An ordinary discrete action space is
-one branch and one choice.
+removes, an action is the dual action of RLAB (arXiv 2403.18985). An ordinary discrete action space
+is one branch and one choice.
 
-Slots whose episode has ended are not reset by themselves. A step answers with the state after it for
-these slots too, so that an episode that was cut off can be bootstrapped from its last state; the next
-episode begins at `reset`.
+Slots whose episode has ended are not reset by themselves. A step answers with the state after it
+for these slots too, so that an episode that was cut off can be bootstrapped from its last state;
+the next episode begins at `reset`.
 
-Tensors of one environment and its network are on one device. An environment may overwrite the tensors
-of an observation at its next `step` or `reset`.
+Tensors of one environment and its network are on one device. An environment may overwrite the
+tensors of an observation at its next `step` or `reset`.
 """
 
 from typing import NamedTuple, Protocol
@@ -20,7 +20,8 @@ from torch import Tensor
 from brinell.core.streams import Streams
 
 Action = tuple[Tensor, ...]
-"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is chosen. No position twice in a row."""
+"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is chosen.
+No position twice in a row."""
 
 
 class Observation(NamedTuple):
@@ -29,9 +30,11 @@ class Observation(NamedTuple):
     features: dict[str, Tensor]
     """Each (n, ...): what the network reads."""
     allowed: tuple[Tensor, ...]
-    """One (n, options) bool for each branch. Where a row allows less than is to be chosen, all that is allowed is chosen."""
+    """One (n, options) bool for each branch. Where a row allows less than is to be chosen, all that
+    is allowed is chosen."""
     most: tuple[Tensor, ...] = ()
-    """One (n,) int64 for each branch: how many choices count this time; none for all that the environment names.
+    """One (n,) int64 for each branch: how many choices count this time; none for all that the
+    environment names.
 
     Choices beyond that number are not made, so no credit goes to what the environment would ignore.
     """
@@ -43,7 +46,8 @@ class Heads(NamedTuple):
     value: Tensor
     """(n,): the value of the state."""
     branches: tuple[Tensor, ...]
-    """One (n, options) for each branch: advantages for DQN, logits for PPO and A2C; anything finite where nothing is allowed."""
+    """One (n, options) for each branch: advantages for DQN, logits for PPO and A2C; anything finite
+    where nothing is allowed."""
 
 
 class Step(NamedTuple):
@@ -56,7 +60,8 @@ class Step(NamedTuple):
     terminated: Tensor
     """(n,) bool: the episode ended in a state that has no future."""
     truncated: Tensor
-    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also terminated there."""
+    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also
+    terminated there."""
 
 
 class Environment(Protocol):
@@ -76,7 +81,8 @@ class Environment(Protocol):
     def step(self, action: Action) -> Step:
         """Act in all slots that are alive; the rows of the others are ignored.
 
-        Choices without effect may be replaced by -1 in `action`, in place: they are not learned from.
+        Choices without effect may be replaced by -1 in `action`, in place: they are not learned
+        from.
         """
 
 

@@ -2,7 +2,8 @@
 
 - same-patches: the same few patches are changed again and again, and the others are never tried.
 - cancelling: patches that were distorted are cleared again, so that steps led nowhere.
-- distance-without-success: the budget is full and most samples are robust; more steps will not help.
+- distance-without-success: the budget is full and most samples are robust; more steps will not
+  help.
 """
 
 from collections.abc import Sequence
@@ -59,7 +60,8 @@ def monitors(outcomes: Outcomes, budget: Tensor) -> Sequence[Monitored]:
 def breadth(visits: Tensor) -> Tensor:
     """(n,): patches that were changed at least once, over the number that equally many choices at random would have reached.
 
-    k choices of p patches reach p (1 - (1 - 1/p)**k) of them on average. Choices without replacement reach more, so the figure may exceed 1.
+    k choices of p patches reach p (1 - (1 - 1/p)**k) of them on average. Choices without
+    replacement reach more, so the figure may exceed 1.
     """
     patches, choices = visits.shape[1], visits.sum(1)
     expected = patches * (1 - (1 - 1 / patches) ** choices.double())

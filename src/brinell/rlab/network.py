@@ -20,8 +20,10 @@ class PatchNetwork(nn.Module):
     Args:
         families: options of the distortion branch; 1 where there is no choice.
         width: units of each layer.
-        scale: of the greedy policy's ranking, to which the learned part is added: 1 for logits, a typical advantage for DQN.
-        seed: of the first weights. Those of the heads are zero: so that it begins as `controls.Greedy`.
+        scale: of the greedy policy's ranking, to which the learned part is added: 1 for logits, a
+            typical advantage for DQN.
+        seed: of the first weights. Those of the heads are zero: so that it begins as
+            `controls.Greedy`.
     """
 
     def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:

@@ -15,7 +15,8 @@ class Outcomes(NamedTuple):
     success: Tensor
     """(n,) bool: whether the criterion was met."""
     variant: Tensor
-    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for none."""
+    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for
+    none."""
     eps: Tensor
     """(n,): the budget to which that assignment is to be fitted."""
     length: Tensor
@@ -23,14 +24,17 @@ class Outcomes(NamedTuple):
     steps: Tensor
     """(n,): queries after the first until the criterion was first met."""
     value: Tensor
-    """(n, patches): what each patch was predicted to contribute at that time, as a share of the clean input's margin; 0 for clean
-    patches."""
+    """(n, patches): what each patch was predicted to contribute at that time, as a share of the
+    clean input's margin; 0 for clean patches."""
     slope: Tensor
-    """(n, channels, places): the linear model's gradient at that time, which predicts the effect of other distortions."""
+    """(n, channels, places): the linear model's gradient at that time, which predicts the effect of
+    other distortions."""
     map: Tensor
-    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode ended; NaN where there is none."""
+    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`) when the episode ended;
+    NaN where there is none."""
     visits: Tensor
-    """(n, patches) int32: how often each patch was changed in an input that was asked about, kept or not."""
+    """(n, patches) int32: how often each patch was changed in an input that was asked about, kept
+    or not."""
     given: Tensor
     """(n,): clean patches that were distorted in steps that were kept."""
     taken: Tensor

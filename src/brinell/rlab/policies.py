@@ -32,7 +32,8 @@ class Learned:
     choices: tuple[int, ...]
     """How many options each branch chooses."""
     temperature: float = 0.0
-    """0 takes the options of the highest outputs; above 0 they are drawn in proportion to exp(output / temperature)."""
+    """0 takes the options of the highest outputs; above 0 they are drawn in proportion to
+    exp(output / temperature)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

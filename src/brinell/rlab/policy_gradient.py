@@ -44,7 +44,8 @@ class PolicyGradientSettings:
     learning_rate: float = 3e-4
     """Of Adam, or of RMSprop without `ratio_clip`."""
     ratio_clip: float | None = 0.2
-    """How far the probability of an action may move before its advantage stops counting; None for the plain gradient of A2C."""
+    """How far the probability of an action may move before its advantage stops counting; None for
+    the plain gradient of A2C."""
     entropy: float = 0.0
     """Weight of the entropy."""
     value: float = 0.5

@@ -1,15 +1,15 @@
 """A linear model of the answers to one input's queries: it predicts changes that were not asked about.
 
-A change `d` of the input is taken to raise the margin by <g, d>. The gradient g is unknown; before the
-first query it is normal around 0, and its covariance is the product of an energy for each place and of
-one covariance K over the channels: Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer
-moves the mean of g along the direction in which g is most uncertain, so that the model would have
-predicted that answer. This is the Kalman update for one exact observation, with the covariance left as
-it is: the classifier is not linear, and answers about distant inputs lose their worth. The unit is
-measured on the way.
+A change `d` of the input is taken to raise the margin by <g, d>. The gradient g is unknown; before
+the first query it is normal around 0, and its covariance is the product of an energy for each place
+and of one covariance K over the channels: Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e].
+Each answer moves the mean of g along the direction in which g is most uncertain, so that the model
+would have predicted that answer. This is the Kalman update for one exact observation, with the
+covariance left as it is: the classifier is not linear, and answers about distant inputs lose their
+worth. The unit is measured on the way.
 
-So one query about many patches at once teaches about each of them, the same numbers predict adding and
-removing, and a variant that was never tried is judged by how its values would differ.
+So one query about many patches at once teaches about each of them, the same numbers predict adding
+and removing, and a variant that was never tried is judged by how its values would differ.
 """
 
 import torch
@@ -26,7 +26,8 @@ class Posterior:
         slots: how many.
         channels: values at each place.
         places: places of an input.
-        covariance: (channels, channels) K, of trace `channels`; the identity where nothing is known.
+        covariance: (channels, channels) K, of trace `channels`; the identity where nothing is
+            known.
         device: where the tensors live.
     """
 
@@ -60,7 +61,8 @@ class Posterior:
 
         Args:
             rows: (m,) distinct slots.
-            change: (m, channels, places) by how the input that was asked about differs from the one known before.
+            change: (m, channels, places) by how the input that was asked about differs from the one
+                known before.
             effect: (m,) by how much the answer differs.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]

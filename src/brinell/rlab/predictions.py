@@ -11,7 +11,8 @@ from brinell.rlab.posterior import Posterior
 NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
 ROOM = 2**22
-"""Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
+"""Values that are compared together when variants are chosen; what is computed of each takes some
+thirty bytes."""
 
 
 class Predictions:
@@ -22,7 +23,8 @@ class Predictions:
         posterior: the linear models.
         distance: in which budgets are measured.
         radius: (n,) the budgets; the environment changes them in place.
-        temperature: how far chance moves the choice of a variant, in deviations of what is not known about it.
+        temperature: how far chance moves the choice of a variant, in deviations of what is not
+            known about it.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class Predictions:
             patches: (m, k) patches, -1 for none.
             offered: (m, offers) variants that are compared.
             chance: (m, k, offers) standard normal numbers.
-            visits: (n, patches) how often each patch was changed: what was asked about often is less uncertain.
+            visits: (n, patches) how often each patch was changed: what was asked about often is
+                less uncertain.
         """
         each = self.members.shape[1] * self._grid.channels * offered.shape[1]
         # With overlap a single input has more patches to choose for than there is room.
@@ -92,7 +95,8 @@ class Predictions:
     def price(self, rows: Tensor) -> Tensor:
         """(m,): what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit it.
 
-        The predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps / |u|.
+        The predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its
+        derivative to |u|**2, over eps / |u|.
         """
         if self._distance.name != "l2":
             return torch.zeros(len(rows), device=rows.device)

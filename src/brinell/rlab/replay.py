@@ -15,7 +15,8 @@ from brinell.rlab.interface import Action, Observation
 END = -1
 """In place of the next row: the episode terminated."""
 OPEN = -2
-"""In place of the next row: nothing was done in this state yet, or nothing ever will be, as the last of a truncated episode."""
+"""In place of the next row: nothing was done in this state yet, or nothing ever will be, as the
+last of a truncated episode."""
 
 
 class Sample(NamedTuple):
@@ -29,7 +30,8 @@ class Sample(NamedTuple):
     reward: Tensor
     """(b,): discounted sum of the rewards on the way."""
     discount: Tensor
-    """(b,): what a unit of value at the end of the way is worth at its beginning; 0 where the episode terminated."""
+    """(b,): what a unit of value at the end of the way is worth at its beginning; 0 where the
+    episode terminated."""
     later: Observation
     """The states at the end of the way; anything where the discount is 0."""
     weight: Tensor
@@ -73,7 +75,8 @@ class Replay:
             name: torch.empty(self.capacity, *tensor.shape[1:], dtype=kinds[name], device=device) for name, tensor in like.items()
         }
         for branch in range(len(action)):
-            # States in which nothing was done are sampled too, with weight 0: what stands there must be a possible action.
+            # States in which nothing was done are sampled too, with weight 0: what stands there
+            # must be a possible action.
             self._columns[f"action.{branch}"].fill_(-1)
         self.reward = torch.zeros(self.capacity, device=device)
         self.following = torch.empty(self.capacity, dtype=torch.int64, device=device)
@@ -124,8 +127,9 @@ class Replay:
             n_step: longest way. Ways end early where the episode does, and at the present.
             gamma: discount of a step.
             generator: where the draws come from.
-            importance: None draws uniformly. A number draws by priority and corrects for it by weights of this exponent
-                (Schaul, Quan, Antonoglou & Silver 2016, Prioritized experience replay, section 3.4).
+            importance: None draws uniformly. A number draws by priority and corrects for it by
+                weights of this exponent (Schaul, Quan, Antonoglou & Silver 2016, Prioritized
+                experience replay, section 3.4).
         """
         uniform = torch.rand(size, generator=generator, device=self.reward.device)
         if importance is None:
@@ -134,7 +138,8 @@ class Replay:
         else:
             shares = self.priority[: len(self)].to(torch.float64).cumsum(0)
             rows = torch.searchsorted(shares, uniform * shares[-1], right=True).clamp(max=len(self) - 1)
-            # A uniform number that was rounded up can land on the last row, which may be no transition.
+            # A uniform number that was rounded up can land on the last row, which may be no
+            # transition.
             known, chosen = self.following[rows] != OPEN, self.priority[rows]
             weight = torch.where(known, chosen, 1.0).pow(-importance)
             weight = (weight / weight.max()).masked_fill(~known, 0)

@@ -2,11 +2,12 @@
 
 - margin: by how much the margin rose, as a share of the clean input's margin, less a price for the
   query; the kept steps of an episode that succeeds add up to 1.
-- dilution: the published form (arXiv 2310.18626), the change of the true class's probability dilution
-  1 / log10 p over the change in L2. Above p = 0.9 the dilution is continued as a straight line, which
-  keeps it finite, and the quotient is bounded.
-- projected: the loss of the input that was asked about, which is within the budget by projection, less
-  that of the input before (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum loss).
+- dilution: the published form (arXiv 2310.18626), the change of the true class's probability
+  dilution 1 / log10 p over the change in L2. Above p = 0.9 the dilution is continued as a straight
+  line, which keeps it finite, and the quotient is bounded.
+- projected: the loss of the input that was asked about, which is within the budget by projection,
+  less that of the input before (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum
+  loss).
 """
 
 import math
@@ -40,7 +41,8 @@ class Before(NamedTuple):
 
 
 Reward = Callable[[Before, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""The state before; x, logits and margin of the input that was asked about; labels; clean inputs; to (m,)."""
+"""The state before; x, logits and margin of the input that was asked about; labels; clean inputs;
+to (m,)."""
 
 
 def _margin(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:

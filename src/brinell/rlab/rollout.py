@@ -45,7 +45,8 @@ def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamm
     Args:
         reward: (T, n).
         value: (T, n), of the states acted in.
-        after: (T, n), of the states after the action: 0 where the episode terminated, the last state's own where it was cut off.
+        after: (T, n), of the states after the action: 0 where the episode terminated, the last
+            state's own where it was cut off.
         ended: (T, n) bool: nothing later belongs to this episode.
         gamma: discount of a step.
         gae_lambda: 0 looks one step ahead, 1 to the end of the rollout.

@@ -8,7 +8,8 @@ from torch import Tensor
 from brinell.rlab.rewards import REWARDS, RewardName
 
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-"""Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
+"""Shares of an episode after which half as many patches are changed at once: Square's schedule
+(Andriushchenko et al. 2020)."""
 
 SHRINK = 0.92
 """From the distance of one success to the one within which the next is looked for."""

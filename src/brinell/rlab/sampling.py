@@ -26,8 +26,9 @@ def top(keys: Tensor, allowed: Tensor, choices: int) -> Tensor:
 def gumbel(uniform: Tensor) -> Tensor:
     """Standard Gumbel variables from uniform ones in [0, 1), finite for every one of them.
 
-    The `top` of logits plus these is a sample of the Plackett-Luce distribution, in order (Kool, van Hoof & Welling 2019,
-    Stochastic beams and where to find them, section 2.3). Values below 2**-24 count as that, which is less than torch resolves.
+    The `top` of logits plus these is a sample of the Plackett-Luce distribution, in order (Kool,
+    van Hoof & Welling 2019, Stochastic beams and where to find them, section 2.3). Values below
+    2**-24 count as that, which is less than torch resolves.
     """
     return -(-uniform.clamp(2.0**-24, 1 - 2.0**-24).log()).log()
 
@@ -51,9 +52,10 @@ def greedy(heads: Heads, observation: Observation, choices: Sequence[int]) -> Ac
 def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool = True) -> Tensor:
     """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of the choices' advantages.
 
-    Advantages are measured from their mean over the allowed options of the branch (Wang et al. 2016, Dueling network
-    architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, equation 1). Tavakoli et al. give
-    each branch a Q of its own and average their errors; here the action has one Q, which is exact where effects add up.
+    Advantages are measured from their mean over the allowed options of the branch (Wang et al.
+    2016, Dueling network architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action
+    branching architectures, equation 1). Tavakoli et al. give each branch a Q of its own and
+    average their errors; here the action has one Q, which is exact where effects add up.
 
     Args:
         heads: what the network answered.
@@ -80,9 +82,10 @@ def sampled(heads: Heads, observation: Observation, choices: Sequence[int], unif
 def likelihood(heads: Heads, allowed: Sequence[Tensor], action: Action) -> tuple[Tensor, Tensor]:
     """Log-probabilities of ordered choices, and entropies, both (n,) and summed over independent branches.
 
-    Plackett-Luce: each choice is a softmax over what is still there. The entropy is the sum of those softmaxes' entropies along
-    the given choices. For one choice it is exact; for more its mean over sampled choices is the entropy of the whole (chain rule), and
-    its gradient lacks the term by which earlier choices change what later ones choose from.
+    Plackett-Luce: each choice is a softmax over what is still there. The entropy is the sum of
+    those softmaxes' entropies along the given choices. For one choice it is exact; for more its
+    mean over sampled choices is the entropy of the whole (chain rule), and its gradient lacks the
+    term by which earlier choices change what later ones choose from.
     """
     log_prob, entropy = torch.zeros_like(heads.value), torch.zeros_like(heads.value)
     for logits, can, choices in zip(heads.branches, allowed, action, strict=True):
@@ -106,8 +109,9 @@ def _first(logits: Tensor, can: Tensor, choices: Tensor) -> tuple[Tensor, Tensor
 def _ordered(logits: Tensor, can: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability and entropy of several choices, without a loop over them.
 
-    With weights w that sum to 1, choice j is a softmax over what was never chosen and choices j, j+1, ...: sums from the end. In
-    double precision, since those may be far below the weights of the first choices.
+    With weights w that sum to 1, choice j is a softmax over what was never chosen and choices j,
+    j+1, ...: sums from the end. In double precision, since those may be far below the weights of
+    the first choices.
     """
     chosen, at = choices >= 0, choices.clamp(min=0)
     logs = logits.double().masked_fill(~can, LOW).log_softmax(1)

@@ -1,8 +1,9 @@
 """The sensitivity map: how much each distortion on each patch alone is expected to change the margin.
 
-One severity and a few draws of each distortion are taken. What the linear model predicts for a variant
-has a mean and, from its prior, a deviation; the map holds the root of the mean square of both over the
-draws. So a patch that no query was about has the value of the prior, and the map costs no query.
+One severity and a few draws of each distortion are taken. What the linear model predicts for a
+variant has a mean and, from its prior, a deviation; the map holds the root of the mean square of
+both over the draws. So a patch that no query was about has the value of the prior, and the map
+costs no query.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Training an agent on inputs of its own: first the prior on random probes, then the network by playing.
+"""Training an agent on inputs of its own: first the prior on random probes, then the network on episodes.
 
-Every query is counted by the ledger; they are what the agent cost, not what an attack with it costs.
+The ledger counts every query. These queries are the cost of the agent, not of an attack with it.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ Algorithm = Literal["dqn", "ppo", "a2c", "none"]
 ADVANTAGE = 0.02
 """A typical advantage in shares of the way: what DQN's outputs are measured in."""
 ADDED = ("seconds", "steps", "updates", "episodes", "queries")
-"""What a training that goes on counts from where it stopped."""
+"""What a resumed training counts from where it stopped."""
 FEWEST = 8
 """Correctly classified inputs that there must be."""
 HELD_OUT = 0.2
@@ -41,7 +41,7 @@ HELD_OUT = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lessons:
+class TrainConfig:
     """How an agent is trained."""
 
     algorithm: Algorithm = "ppo"
@@ -67,7 +67,7 @@ class Lessons:
 
 
 class Report(NamedTuple):
-    """A point of the training curves."""
+    """A point of the training curve."""
 
     stage: str
     """prior or the algorithm's name."""
@@ -85,13 +85,13 @@ def correct(model: Model, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> 
         return torch.cat([asked.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
 
 
-def teach(
+def train(
     model: Model,
     batch: Batch,
     threat: Threat,
     grid: PatchGrid,
     variants: tuple[Variant, ...],
-    lessons: Lessons,
+    config: TrainConfig,
     rules: Rules,
     *,
     batch_size: int = 128,
@@ -107,13 +107,13 @@ def teach(
         threat: distance and budget of the episodes.
         grid: the patches.
         variants: the variants that may be placed.
-        lessons: how it is trained.
+        config: how it is trained.
         rules: how an episode goes.
         batch_size: the most inputs shown to the model at once.
-        tell: called with points of the curves.
-        keep: called with the agent as it is then, at every point of them.
-        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
-            episodes, and its queries, steps and seconds count.
+        tell: called with points of the training curve.
+        keep: called with the agent as it is then, at every point of the curve.
+        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its
+            network learns on, in fresh episodes, and its queries, steps and seconds count.
 
     Raises:
         RequestError: too few inputs.
@@ -122,7 +122,7 @@ def teach(
     def agent() -> Agent:
         asked = int(ledger.forwards.sum())
         about = {
-            "lessons": asdict(lessons),
+            "config": asdict(config),
             "rules": asdict(rules),
             "patch": list(grid.patch),
             "distortions": sorted({type(variant.distortion).__name__ for variant in variants}),
@@ -134,7 +134,7 @@ def teach(
 
     if len(batch) < FEWEST:
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
-    slots = min(lessons.slots, len(batch))
+    slots = min(config.slots, len(batch))
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
@@ -142,28 +142,28 @@ def teach(
     before = {"probes": 0, "steps": 0} | told.get("training_queries", {})
     curve: list[dict[str, Any]] = list(told.get("curve", ()))
     done = curve[-1] if curve else {}
-    rng = Streams.of(lessons.seed, batch.ids)
-    prior, network = (begun.prior, begun.network) if begun else (Prior(grid.channels, lessons.seed), None)
-    if lessons.probes and not begun:
-        for report in _fit(prior, ledger, batch, threat, grid, variants, replace(lessons, slots=slots), rng.fold("probes")):
+    rng = Streams.of(config.seed, batch.ids)
+    prior, network = (begun.prior, begun.network) if begun else (Prior(grid.channels, config.seed), None)
+    if config.probes and not begun:
+        for report in _fit(prior, ledger, batch, threat, grid, variants, replace(config, slots=slots), rng.fold("probes")):
             tell(report)
     probing = int(ledger.forwards.sum())
-    left = None if lessons.steps is None else lessons.steps - done.get("steps", 0)
-    if lessons.algorithm != "none" and (left is None or left > 0):
+    left = None if config.steps is None else config.steps - done.get("steps", 0)
+    if config.algorithm != "none" and (left is None or left > 0):
         keep(agent())
         if done:  # other episodes than those that were played
             rng = rng.fold(f"after {len(curve)} reports")
         environment = PatchEnv(
             ledger.oracle(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, cycle=True
         )
-        scale = ADVANTAGE if lessons.algorithm == "dqn" else 1.0
-        network = network or PatchNetwork(pair_options(variants), scale=scale, seed=lessons.seed)
-        trainer = _trainer(replace(lessons, slots=slots), network, environment, lessons.seed + len(curve))
-        for progress in learn(trainer, steps=left, seconds=lessons.seconds, every=20 * slots):
+        scale = ADVANTAGE if config.algorithm == "dqn" else 1.0
+        network = network or PatchNetwork(pair_options(variants), scale=scale, seed=config.seed)
+        trainer = _trainer(replace(config, slots=slots), network, environment, config.seed + len(curve))
+        for progress in learn(trainer, steps=left, seconds=config.seconds, every=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.forwards.sum())}
             point |= {name: point[name] + done.get(name, 0) for name in ADDED}
             curve.append(point)
-            tell(Report(lessons.algorithm, point))
+            tell(Report(config.algorithm, point))
             keep(agent())
     return agent()
 
@@ -175,15 +175,15 @@ def _fit(
     threat: Threat,
     grid: PatchGrid,
     variants: tuple[Variant, ...],
-    lessons: Lessons,
+    config: TrainConfig,
     rng: Streams,
 ) -> Iterator[Report]:
-    """Probe, fit, and say what it gave on the inputs held out."""
+    """Probe, fit, and report the likelihood on the inputs held out."""
     rows = torch.arange(len(batch), device=batch.x.device)
     parts = []
-    for part in torch.split(rows, lessons.slots):
+    for part in torch.split(rows, config.slots):
         found = probe(
-            ledger.oracle(), batch.select(part), threat.select(part), grid, variants, rng.select(part), probes=lessons.probes
+            ledger.oracle(), batch.select(part), threat.select(part), grid, variants, rng.select(part), probes=config.probes
         )
         parts.append(found)
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.forwards.sum())})
@@ -192,18 +192,18 @@ def _fit(
     learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(kept), slice(kept, None)))
     with torch.no_grad():
         before = float(likelihood(prior, test).mean())
-    curve = fit(prior, learn, seeded(lessons.seed), steps=lessons.fits)
+    curve = fit(prior, learn, seeded(config.seed), steps=config.fits)
     with torch.no_grad():
         after = float(likelihood(prior, test).mean())
     yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.forwards.sum())})
 
 
-def _trainer(lessons: Lessons, network: PatchNetwork, environment: PatchEnv, seed: int) -> Trainer:
-    if lessons.algorithm == "dqn":
+def _trainer(config: TrainConfig, network: PatchNetwork, environment: PatchEnv, seed: int) -> Trainer:
+    if config.algorithm == "dqn":
         settings = DQNSettings(
             epsilon_start=0.2,
             temperature=network.scale,
-            warm_up=10 * lessons.slots,
+            warm_up=10 * config.slots,
             updates=2,
             batch_size=64,
             memory=2**29,
@@ -212,10 +212,10 @@ def _trainer(lessons: Lessons, network: PatchNetwork, environment: PatchEnv, see
             target_every=200,
         )
         return DQN(settings, network, environment, seed)
-    if lessons.algorithm == "ppo":
+    if config.algorithm == "ppo":
         ppo = PolicyGradientSettings(length=16, epochs=3, batch_size=256, gamma=0.98, learning_rate=1e-3)
         return PolicyGradient(ppo, network, environment, seed)
     return PolicyGradient(a2c(gamma=0.98, gae_lambda=0.95, length=8), network, environment, seed)
 
 
-__all__ = ["Algorithm", "Lessons", "Report", "correct", "teach"]
+__all__ = ["Algorithm", "Report", "TrainConfig", "correct", "train"]

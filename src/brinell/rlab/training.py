@@ -84,7 +84,8 @@ class Tally:
         """Note the gradient steps of a round by their losses, and the means of what else was watched.
 
         Raises:
-            ContractError: a loss is not finite, so the features, the rewards or the network are not.
+            ContractError: a loss is not finite, so the features, the rewards or the network are
+                not.
         """
         self.updates += len(losses)
         self.loss = float(torch.stack(list(losses)).mean())

@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import load, named
 from brinell.rlab.rules import Rules
-from brinell.rlab.train import Lessons, teach
+from brinell.rlab.train import TrainConfig, train
 from brinell.rlab.variants import variants
 from brinell.studies.agent.request import TrainAgentRequest
 from brinell.studies.agent.run import train_agent
@@ -41,15 +41,15 @@ def _linear(n=12, seed=0):
     return model, Batch(ids=torch.arange(n), x=x, y=y)
 
 
-def _teach(algorithm, model, batch, begun=None, **lessons):
+def _train(algorithm, model, batch, begun=None, **config):
     noise = plugins.build("distortion", "gaussian-noise", {})
-    return teach(
+    return train(
         model,
         batch,
         threat_of(0.5, "l2", DOMAIN, n=len(batch)),
         PatchGrid.over(DOMAIN, 2),
         variants([noise], DOMAIN, (1, 2), 2),
-        Lessons(algorithm=algorithm, **(SHORT | lessons)),
+        TrainConfig(algorithm=algorithm, **(SHORT | config)),
         Rules(steps=20),
         begun=begun,
     )
@@ -58,7 +58,7 @@ def _teach(algorithm, model, batch, begun=None, **lessons):
 @pytest.mark.parametrize("algorithm", ["none", "dqn", "ppo", "a2c"])
 def test_every_training_query_is_counted(algorithm):
     model, batch = _linear()
-    agent = _teach(algorithm, model, batch, steps=300)
+    agent = _train(algorithm, model, batch, steps=300)
     counted = agent.about["training_queries"]
     assert counted["probes"] == len(batch) * 5  # the clean input and four probes
     assert sum(counted.values()) == model.seen
@@ -67,7 +67,7 @@ def test_every_training_query_is_counted(algorithm):
 
 
 def test_training_for_steps_repeats_exactly():
-    agents = [_teach("ppo", *_linear(), steps=200) for _ in range(2)]
+    agents = [_train("ppo", *_linear(), steps=200) for _ in range(2)]
     first, second = (agent.network.state_dict() for agent in agents)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(bool(value.abs().sum() > 0) for name, value in first.items() if name.startswith("patch."))
@@ -75,7 +75,7 @@ def test_training_for_steps_repeats_exactly():
 
 def test_the_prior_finds_the_corner_that_matters():
     model, batch = _linear(n=64)
-    agent = _teach("none", model, batch, probes=12, fits=300)
+    agent = _train("none", model, batch, probes=12, fits=300)
     # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
     assert agent.prior.covariance_for(2) is not None
     assert agent.prior.covariance_for(3) is None
@@ -85,9 +85,9 @@ def test_the_prior_finds_the_corner_that_matters():
 def test_a_training_that_goes_on_counts_from_where_it_stopped(algorithm):
     """The prior is not learned anew, the network is the one that was left, and every query of both parts is counted."""
     model, batch = _linear()
-    first = _teach(algorithm, model, batch, steps=200)
+    first = _train(algorithm, model, batch, steps=200)
     prior = {name: value.clone() for name, value in first.prior.state_dict().items()}
-    whole = _teach(algorithm, model, batch, steps=500, begun=first)
+    whole = _train(algorithm, model, batch, steps=500, begun=first)
     assert all(torch.equal(value, prior[name]) for name, value in whole.prior.state_dict().items())
     assert sum(whole.about["training_queries"].values()) == model.seen
     assert whole.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
@@ -101,24 +101,24 @@ def test_a_training_that_goes_on_counts_from_where_it_stopped(algorithm):
 
 def test_a_training_that_was_long_enough_is_left_as_it_is():
     model, batch = _linear()
-    first = _teach("ppo", model, batch, steps=200)
+    first = _train("ppo", model, batch, steps=200)
     seen, weights = model.seen, {name: value.clone() for name, value in first.network.state_dict().items()}
-    again = _teach("ppo", model, batch, steps=200, begun=first)
+    again = _train("ppo", model, batch, steps=200, begun=first)
     assert model.seen == seen and all(torch.equal(value, weights[name]) for name, value in again.network.state_dict().items())
 
 
 def test_too_few_inputs_are_refused():
     model, batch = _linear(n=4)
     with pytest.raises(RequestError, match="4 correctly classified inputs are too few"):
-        _teach("none", model, batch)
+        _train("none", model, batch)
 
 
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "a2c"])
 def test_fewer_inputs_than_slots_fill_as_many(algorithm):
     model, batch = _linear(n=9)
-    agent = _teach(algorithm, model, batch, slots=64, steps=100)
+    agent = _train(algorithm, model, batch, slots=64, steps=100)
     assert sum(agent.about["training_queries"].values()) == model.seen
-    assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["lessons"]["slots"] == 64
+    assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["config"]["slots"] == 64
 
 
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):

@@ -17,7 +17,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, gaps, open_data, opener_of
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.rules import Rules
-from brinell.rlab.train import Lessons, Report, correct, teach
+from brinell.rlab.train import Report, TrainConfig, correct, train
 from brinell.rlab.variants import variants
 from brinell.store.files import named_safetensors
 from brinell.studies.agent.request import TrainAgentRequest
@@ -63,7 +63,7 @@ def train_agent(request: TrainAgentRequest, out: Path, tell: Callable[[Report], 
         return _save(agent, out, request, first_looks=first_looks)
 
     size = request.batch_size
-    return keep(teach(model, batch, threat, grid, placed, config, rules, batch_size=size, tell=tell, keep=keep, begun=begun))
+    return keep(train(model, batch, threat, grid, placed, config, rules, batch_size=size, tell=tell, keep=keep, begun=begun))
 
 
 def _budget(text: str) -> float:
@@ -76,8 +76,8 @@ def _budget(text: str) -> float:
     return float(budgets[0])
 
 
-def _config(request: TrainAgentRequest) -> Lessons:
-    return Lessons(seconds=60 * request.minutes if request.steps is None else 1e9, **request.settings(Lessons))
+def _config(request: TrainAgentRequest) -> TrainConfig:
+    return TrainConfig(seconds=60 * request.minutes if request.steps is None else 1e9, **request.settings(TrainConfig))
 
 
 def _begun(out: Path, request: TrainAgentRequest) -> Agent:
@@ -88,8 +88,8 @@ def _begun(out: Path, request: TrainAgentRequest) -> Agent:
     """
     agent = load(out)
     about, now = agent.about or {}, _settings(request)
-    was = {name: about.get(name) for name in now} | {"lessons": _kept(about.get("lessons", {}))}
-    now |= {"lessons": _kept(asdict(_config(request)))}
+    was = {name: about.get(name) for name in now} | {"config": _kept(about.get("config", {}))}
+    now |= {"config": _kept(asdict(_config(request)))}
     if changed := [f"{name} was {was[name]!r} and is {now[name]!r}" for name in now if was[name] != now[name]]:
         raise RequestError(f"{out} learned something else ({'; '.join(changed)}): choose another --out, or leave out --resume")
     return agent
@@ -101,9 +101,9 @@ def _settings(request: TrainAgentRequest) -> dict[str, Any]:
     return found | {"eps": _budget(request.eps), "steps": request.episode_steps}
 
 
-def _kept(lessons: dict[str, Any]) -> dict[str, Any]:
-    """The lessons but for how long they last."""
-    return {name: value for name, value in lessons.items() if name not in ("seconds", "steps")}
+def _kept(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a training but for how long it lasts."""
+    return {name: value for name, value in config.items() if name not in ("seconds", "steps")}
 
 
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int) -> Agent:
