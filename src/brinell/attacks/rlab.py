@@ -43,7 +43,7 @@ class RLAB:
     """Which policy places them: default (shipped), greedy, random, or a file that `brinell
     train-agent` wrote."""
     patch: int | str = 0
-    """Side of a patch in values, or one for each axis (4x16x16: frames, margin, width); 0: 64, 16 x
+    """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
     16 or 8**3 patches in all."""
     stride: int | str = 0
     """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a
