@@ -25,7 +25,7 @@ def manifest(**more):
         "judges": [{"name": "j"}],
         "variants": {"latent": {"noise": 0.0}},
         "generator": {"same_data": True},
-        "wanted": None,
+        "target": None,
         "attempts": 0,
         "state": "finished",
     } | more
@@ -34,8 +34,8 @@ def manifest(**more):
 ROWS = [
     row(0, Outcome.UNCLEAR, plain_judges=[1]),
     row(1, Outcome.GENERALISATION, intended=1),
-    row(2, Outcome.FOUND, forwards=5, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5),
-    row(3, Outcome.FOUND, intended=1, judges=(1,), forwards=9, latent_l2=3.0, moved_l2=4.0, moved_linf=0.7),
+    row(2, Outcome.FOOLED, forwards=5, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5),
+    row(3, Outcome.FOOLED, intended=1, judges=(1,), forwards=9, latent_l2=3.0, moved_l2=4.0, moved_linf=0.7),
     row(4, Outcome.CONTESTED, judges=(1,), near=(5.0, 3.0, 2.0, 4.0), forwards=7, latent_l2=2.0, moved_l2=3.0, moved_linf=0.6),
     row(5, Outcome.SURVIVED, forwards=200),
 ]
@@ -85,7 +85,7 @@ def test_who_sees_the_intended_class():
 )
 def test_the_conditions_by_hand(near, constant, alone):
     assert FRACTION == 0.5
-    (one,) = summarise(manifest(), [row(0, Outcome.FOUND, near=near)], "run").results
+    (one,) = summarise(manifest(), [row(0, Outcome.FOOLED, near=near)], "run").results
     for held in (*one.found, *one.plain):
         assert (held.label_constant.k, held.no_interpolation.k, held.both.k) == (constant, alone, constant and alone)
         assert held.nearer_to_own.k == (near[0] < near[1]) and held.same == near[0] and held.training_other == near[3]
@@ -100,4 +100,4 @@ def test_no_data_is_not_zero():
 def test_warnings():
     said = summarise(manifest(judges=[], generator={"same_data": False}), [row(0, Outcome.UNCLEAR)], "run").warnings
     assert [text.split()[0] for text in said] == ["Nobody", "There", "The", "Only"]
-    assert len(summarise(manifest(), [row(0, Outcome.FOUND)], "run").warnings) == 1
+    assert len(summarise(manifest(), [row(0, Outcome.FOOLED)], "run").warnings) == 1

@@ -100,7 +100,7 @@ def test_what_the_rows_claim_holds(made, generator):
     rows = run.rows()
     assert len(rows) == 2 * 30 and sorted({row["intended"] for row in rows}) == list(range(10))
     assert pq.read_table(run.file("records", 0)).schema.names == list(COLUMNS)
-    found = [row for row in rows if row["outcome"] == Outcome.FOUND]
+    found = [row for row in rows if row["outcome"] == Outcome.FOOLED]
     assert len(found) > 10, "this generator and this model: most searches succeed"
     flat = dataset.load(range(len(dataset))).flatten(1).numpy()
     labels = dataset.labels()
@@ -140,7 +140,7 @@ def test_the_page_stands_alone(made):
     html = (made / "report.html").read_text(encoding="utf-8")
     assert "Two kinds of failure" in html and html.count("data:image/png;base64") > 40
     assert "http://" not in html and "https://" not in html and "<script" not in html
-    ended = {(row["variant"], row["intended"]) for row in UnrestrictedRun.open(made).rows() if row["outcome"] == Outcome.FOUND}
+    ended = {(row["variant"], row["intended"]) for row in UnrestrictedRun.open(made).rows() if row["outcome"] == Outcome.FOOLED}
     assert html.count("<h3>Class") == len(ended) > 5
     assert {path.name for path in (made / "tables").iterdir()} == {"failures.csv", "witnesses.csv", "distances.csv"}
 
@@ -175,16 +175,16 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path, root,
     for row in rows:
         agrees = row["plain_judges"] == [row["intended"]] and row["plain_aux"] == row["intended"]
         assert agrees or row["outcome"] == Outcome.UNCLEAR
-        if row["outcome"] in (Outcome.FOUND, Outcome.CONTESTED):
-            assert (row["judges"] == [row["intended"]]) == (row["outcome"] == Outcome.FOUND)
+        if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED):
+            assert (row["judges"] == [row["intended"]]) == (row["outcome"] == Outcome.FOOLED)
     assert any(row["outcome"] == Outcome.UNCLEAR for row in rows)
     both = answer(
         capsys, root, words(generator, tmp_path / "b", "--model", "digits-cnn", "--model", spec, "--towards", "3"), "unrestricted"
     )
     assert both["towards"] == "3" and both["attempts"] == 27
     rows = UnrestrictedRun.open(tmp_path / "b").rows()
-    assert {row["model"] for row in rows} == {"digits-cnn", "judge"} and {row["wanted"] for row in rows} == {3}
-    assert all(row["pred"] == 3 for row in rows if row["outcome"] == Outcome.FOUND)
+    assert {row["model"] for row in rows} == {"digits-cnn", "judge"} and {row["target"] for row in rows} == {3}
+    assert all(row["pred"] == 3 for row in rows if row["outcome"] == Outcome.FOOLED)
 
 
 @pytest.mark.parametrize(

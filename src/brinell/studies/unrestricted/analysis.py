@@ -194,7 +194,7 @@ def summarise(manifest: dict[str, Any], rows: Sequence[Row], run: str) -> Unrest
         data=manifest["data"]["name"],
         attempts=manifest["attempts"],
         complete=manifest["state"] == "finished",
-        towards=None if manifest["wanted"] is None else classes[manifest["wanted"]],
+        towards=None if manifest["target"] is None else classes[manifest["target"]],
         judges=_judges(manifest),
         warnings=_warnings(manifest, results),
         results=results,
@@ -208,7 +208,7 @@ def _judges(manifest: dict[str, Any]) -> list[str]:
 def _variant(rows: list[Row], model: str, variant: str, noise: float, classes: list[str], judges: list[str]) -> VariantResult:
     by_class = [(number, [row for row in rows if row["intended"] == number]) for number in range(len(classes))]
     clear = [row for row in rows if row["outcome"] in CLEAR]
-    found = [row for row in rows if row["outcome"] == Outcome.FOUND]
+    found = [row for row in rows if row["outcome"] == Outcome.FOOLED]
     return VariantResult(
         model=model,
         variant=variant,
@@ -231,16 +231,16 @@ def _tally(rows: list[Row]) -> dict[str, Any]:
         "clear": share(outcome in CLEAR for outcome in outcomes),
         "plain_accuracy": share(outcome != Outcome.GENERALISATION for outcome in clear),
         "generalisation": share(outcome == Outcome.GENERALISATION for outcome in clear),
-        "adversarial": share(outcome == Outcome.FOUND for outcome in clear),
+        "adversarial": share(outcome == Outcome.FOOLED for outcome in clear),
         "contested": share(outcome == Outcome.CONTESTED for outcome in clear),
         "searched_accuracy": share(outcome == Outcome.SURVIVED for outcome in clear),
-        "success": share(outcome == Outcome.FOUND for outcome in searched),
+        "success": share(outcome == Outcome.FOOLED for outcome in searched),
         "success_by_auxiliary": share(outcome != Outcome.SURVIVED for outcome in searched),
     }
 
 
 def _witnesses(rows: list[Row], judges: list[str]) -> list[Witness]:
-    said = [row for row in rows if row["outcome"] in (Outcome.FOUND, Outcome.CONTESTED)]
+    said = [row for row in rows if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
 
     def witness(name: str, sees: Callable[[Row, str], bool]) -> Witness:
         plain, found = ([sees(row, prefix) for row in some] for some, prefix in ((rows, "plain_"), (said, "")))
@@ -278,7 +278,7 @@ def _conditions(rows: list[Row], norm: str, prefix: str) -> Conditions:
 
 
 def _cost(rows: list[Row]) -> Cost:
-    ended = [row for row in rows if row["outcome"] in (Outcome.FOUND, Outcome.CONTESTED)]
+    ended = [row for row in rows if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
     medians = {
         name: _median(np.array([row[name] for row in ended], float))
         for name in ("forwards", "latent_l2", "moved_l2", "moved_linf")

@@ -99,7 +99,7 @@ def sheets_of(run: UnrestrictedRun, manifest: dict[str, Any], rows: list[dict[st
     own = [row for row in rows if (row["model"], row["variant"]) == (one.model, one.variant)]
     sheets = []
     for number, name in enumerate(classes):
-        ended = [row for row in own if row["intended"] == number and row["outcome"] in (Outcome.FOUND, Outcome.CONTESTED)]
+        ended = [row for row in own if row["intended"] == number and row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
         ended.sort(key=lambda row: row["outcome"] == Outcome.CONTESTED)
         if ended:
             sheets.append(Sheet(class_name=name, total=len(ended), examples=_examples(run, manifest, ended[:ROW], one)))

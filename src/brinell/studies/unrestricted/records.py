@@ -26,7 +26,7 @@ from brinell.store.folder import Layout
 LAYOUT = Layout(
     what="unrestricted attack",
     verb="brinell unrestricted",
-    version=1,
+    version=2,
     version_key="format",
     manifest="unrestricted.json",
     request="unrestricted.toml",
@@ -45,17 +45,17 @@ class Outcome(StrEnum):
     UNCLEAR = "unclear"
     """The auxiliary classifier or a judge does not see the intended class in the plain sample: nothing was searched."""
     GENERALISATION = "generalisation"
-    """They see it, and the model errs on the plain sample already: nothing was searched."""
-    FOUND = "found"
-    """The model errs where the search ended, and the auxiliary classifier and every judge see the intended class."""
+    """They see it, and the model is wrong on the plain sample already: nothing was searched."""
+    FOOLED = "fooled"
+    """The model is wrong where the search ended, and the auxiliary classifier and every judge see the intended class."""
     CONTESTED = "contested"
-    """The model errs and the auxiliary classifier sees the intended class, but a judge does not: the class may have changed."""
+    """The model is wrong and the auxiliary classifier sees the intended class, but a judge does not: the class may have changed."""
     SURVIVED = "survived"
-    """The search ended without an input on which the model errs and the auxiliary classifier sees the intended class."""
+    """The search ended without an input on which the model is wrong and the auxiliary classifier sees the intended class."""
 
 
 CLEAR = frozenset(Outcome) - {Outcome.UNCLEAR}
-SEARCHED = frozenset({Outcome.FOUND, Outcome.CONTESTED, Outcome.SURVIVED})
+SEARCHED = frozenset({Outcome.FOOLED, Outcome.CONTESTED, Outcome.SURVIVED})
 
 
 def _neighbours(prefix: str, what: str, *, null: bool) -> dict[str, Column]:
@@ -77,7 +77,7 @@ COLUMNS = {
     "model": Column("string", "name of the model"),
     "variant": Column("string", "latent: the latent alone is searched; noise: small noise on each value too"),
     "intended": Column("int32", "class that the generator was asked for"),
-    "wanted": Column("int32", "class that the model was to see; null where any wrong one would do", null=True),
+    "target": Column("int32", "target class; null where any wrong class counts", null=True),
     "outcome": Column("string", "one of Outcome"),
     "plain_pred": Column("int32", "the model's answer to the plain sample"),
     "plain_confidence": Column("float64", "its probability"),

@@ -52,7 +52,7 @@ class UnrestrictedPlan:
     variants: dict[str, LatentSearch]
     intended: Tensor
     """(attempts,) int64."""
-    wanted: int | None
+    target: int | None
     device: torch.device
 
     @property
@@ -72,7 +72,7 @@ class UnrestrictedPlan:
             data=self.data_digest,
             variants={name: repr(settings) for name, settings in self.variants.items()},
             intended=self.intended.tolist(),
-            wanted=self.wanted,
+            target=self.target,
             seed=self.request.seed,
         )
 
@@ -105,8 +105,8 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
             )
     for asked in (models, judges):
         _distinct(asked)
-    wanted = None if request.towards is None else _class(request.towards, dataset.classes)
-    sources = [number for number in range(len(dataset.classes)) if number != wanted]
+    target = None if request.towards is None else _class(request.towards, dataset.classes)
+    sources = [number for number in range(len(dataset.classes)) if number != target]
     return UnrestrictedPlan(
         request=request,
         dataset=dataset,
@@ -117,7 +117,7 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
         judges=judges,
         variants=_variants(request),
         intended=torch.tensor(sources).repeat(request.per_class),
-        wanted=wanted,
+        target=target,
         device=device,
     )
 
@@ -210,7 +210,7 @@ class Engine:
         plan, domain = self.plan, self.plan.dataset.domain
         low, high = domain.bounds(plain)
         everything = torch.full((len(y),), float((high - low).max()), device=y.device)
-        criterion = MISCLASSIFIED if plan.wanted is None else Targeted(torch.full_like(y, plan.wanted))
+        criterion = MISCLASSIFIED if plan.target is None else Targeted(torch.full_like(y, plan.target))
         threat = Threat(distance=plugins.build("distance", "linf", {}), eps=everything, domain=domain, criterion=criterion)
         batch = Batch(ids=torch.arange(len(y), device=y.device), x=plain, y=y)
         ledger = Ledger(model, batch, threat, batch_size=plan.request.batch_size, minimal=True, on_pass=self.on_pass)
@@ -284,7 +284,7 @@ def _rows(
     place = {row: number for number, row in enumerate(at.tolist())}
     rows = []
     for row, attempt in enumerate(ids.tolist()):
-        held: dict[str, Any] = {"attempt": attempt, "intended": int(y[row]), "wanted": engine.plan.wanted}
+        held: dict[str, Any] = {"attempt": attempt, "intended": int(y[row]), "target": engine.plan.target}
         held |= {name: values[row] for name, values in plain.items()}
         if row in place:
             held |= {name: values[place[row]] for name, values in found.items()}
@@ -315,7 +315,7 @@ def _ended(trial: Trial, y: Tensor, n: int) -> dict[str, list[Any]]:
     """The columns of the attempts that were searched."""
     moved, latent = (trial.found.x - trial.plain).flatten(1), trial.found.z - trial.z0
     outcome = [
-        str(Outcome.SURVIVED if not (wrong and aux) else Outcome.FOUND if clear else Outcome.CONTESTED)
+        str(Outcome.SURVIVED if not (wrong and aux) else Outcome.FOOLED if clear else Outcome.CONTESTED)
         for wrong, aux, clear in zip(trial.errs.tolist(), trial.seen.kept.tolist(), trial.seen.clear.tolist(), strict=True)
     ]
     ledger = trial.ledger
@@ -353,7 +353,7 @@ def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str,
                 def make_part(number: int) -> int:
                     rows, arrays = engine.block(number)
                     folder.save_part(number, rows, arrays)
-                    return len({row["attempt"] for row in rows if row["outcome"] == Outcome.FOUND})
+                    return len({row["attempt"] for row in rows if row["outcome"] == Outcome.FOOLED})
 
                 each_part(manifest, sizes, make_part, progress, model=names, stage="unrestricted", forwards=forwards)
     return folder
@@ -369,7 +369,7 @@ def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
         "models": _models(plan.models),
         "judges": _models(plan.judges),
         "variants": {name: {"noise": settings.noise} for name, settings in plan.variants.items()},
-        "wanted": plan.wanted,
+        "target": plan.target,
         "generator": {
             "file": plan.request.generator,
             "digest": plan.generator_digest,
