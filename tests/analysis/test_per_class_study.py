@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brinell.analysis.robust_accuracy import mean_drops, summarise
+from brinell.analysis.robust_accuracy import summarise
 
 MODELS = [
     "Peng2023Robust",
@@ -31,13 +31,6 @@ MEAN_PER_MODEL = [-21.93, -23.20, -25.46, -26.96, -25.68]
 MEAN_PER_CLASS = [-21.42, -13.65, -31.78, -45.31, -39.94, -25.43, -21.85, -21.28, -15.79, -10.00]
 CLEAN_OVERALL = [93.40, 93.23, 93.17, 95.03, 93.23]
 EPS = [i / 255 for i in range(9)]
-
-
-def test_means_of_the_published_totals():
-    per_model, per_class = mean_drops(TOTAL_DROP)
-    # The study's totals are themselves rounded to 0.01, so the means may differ in the last place.
-    assert per_model == pytest.approx(MEAN_PER_MODEL, abs=0.0101)
-    assert per_class == pytest.approx(MEAN_PER_CLASS, abs=0.0101)
 
 
 def counts(model: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brinell.analysis.results import audit_schema
 from brinell.analysis.robust_accuracy import summarise
+from brinell.cli.schemas import schema
 from brinell.core.record import Outcome
 
 EPS = [0.0, 0.1, 0.2]
@@ -60,7 +60,7 @@ def test_json_has_the_promised_fields_and_no_nan(small):
     assert {"run", "n", "clean_accuracy", "robust_accuracy", "per_class", "stages", "warnings"} <= set(payload)
     assert {"eps", "value", "low", "high", "n", "k"} <= set(payload["robust_accuracy"][0])
     assert {"class", "name", "n", "clean", "robust", "drop", "total_drop"} == set(payload["per_class"][0])
-    jsonschema.validate(json.loads(text), audit_schema())
+    jsonschema.validate(json.loads(text), schema("audit"))
 
 
 def test_several_models_stand_side_by_side(small, synthetic):
@@ -72,7 +72,7 @@ def test_several_models_stand_side_by_side(small, synthetic):
     assert [m["model"] for m in payload["models"]] == ["m", "o"]
     assert [m.robust_accuracy[-1].value for m in result.models] == pytest.approx([1 / 3, 1])
     assert [c.mean_drop for c in result.mean_drop_per_class] == pytest.approx([-1 / 3, -1 / 6])
-    jsonschema.validate(payload, audit_schema())
+    jsonschema.validate(payload, schema("audit"))
 
 
 def test_failed_samples_are_neither_robust_nor_silently_gone(small, synthetic):

@@ -106,14 +106,6 @@ def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
     return [stage for stage in manifest["stages"] if stage["name"] not in skipped]
 
 
-def _ahead(manifest: Mapping[str, Any], model: str) -> CheckResult:
-    """An audit notes as a warning where a probe was ahead; here is said whether there was one."""
-    climbs = [stage["access"] == "gradients" and stage["family"] == "budgeted" for stage in _stages(manifest, model)]
-    if manifest["state"] != "finished" or True not in climbs or all(climbs[climbs.index(True) :]):
-        return _unmade(Code.AHEAD, "no attack that does not climb the loss ran after one that does")
-    return CheckResult(code=Code.AHEAD, passed=True, text="no attack that does not climb the loss was far ahead of those that do")
-
-
 def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
     """An attack without gradients that breaks, at the largest eps, what gradient attacks did not.
 

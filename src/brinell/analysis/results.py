@@ -6,7 +6,7 @@ ever NaN or infinite.
 
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 
 class Result(BaseModel):
@@ -333,11 +333,6 @@ class GateResult(Result):
     """Whether all checks passed."""
     checks: list[Check]
     """The checks, in order."""
-
-
-def audit_schema() -> dict[str, Any]:
-    """JSON schema of what `brinell audit --json` prints."""
-    return TypeAdapter(ModelResult | AuditResult).json_schema(by_alias=True, mode="serialization")
 
 
 class LevelResult(Result):

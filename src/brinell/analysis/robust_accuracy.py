@@ -187,11 +187,6 @@ def mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def mean_drops(total_drops: Sequence[Sequence[float | None]]) -> tuple[list[float | None], list[float | None]]:
-    """Means of a models x classes table of total drops: per model over its classes, and per class over the models."""
-    return [mean(row) for row in total_drops], [mean(column) for column in zip(*total_drops, strict=True)]
-
-
 def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
     """Robust accuracy when only quantised adversarial examples count.
 

@@ -153,15 +153,6 @@ class PatchGrid:
             axes.append((along[:, 0] + along[:, -1].clamp_max(length - 1) + 1) / (2 * length))
         return torch.tensor(list(itertools.product(*(axis.tolist() for axis in axes))), dtype=torch.float32)
 
-    def coarse(self, cell: tuple[int, ...]) -> "PatchGrid":
-        """A grid over the lattice of this one: `members` of its patches are the numbers of the fine patches that they hold.
-
-        Args:
-            cell: how many fine patches a cell holds along each axis; more than there are means all.
-        """
-        sides = tuple(min(side, count) for side, count in zip(cell, self.lattice, strict=True))
-        return PatchGrid(self.lattice, sides)
-
     def touched(self, chosen: Tensor) -> Tensor:
         """(n, *shape) bool: the values that the chosen patches (n, patches) bool cover."""
         sentinel = torch.zeros(len(chosen), 1, dtype=torch.bool, device=chosen.device)

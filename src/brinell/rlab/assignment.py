@@ -114,21 +114,6 @@ class Assignment:
         parts = [measure(part) for part in self._parts(len(rows), self._members.shape[1])]
         return Costs(*torch.cat(parts, 1)) if parts else Costs(*torch.zeros(3, 0, device=rows.device))
 
-    def squares_after(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
-        """(m,): squared L2 from the clean input after each single edit, overlap included. No query is needed."""
-        spent = (self.x - self.cache.x).flatten(1).square().sum(1)
-
-        def measure(part: slice) -> Tensor:
-            row, patch = rows[part], patches[part]
-            places = self._members[patch]
-            after = self._variant[row].scatter_(1, patch[:, None], variants[part, None])
-            clean, now = self._clean(row, places), self._at(self.x, row, places)
-            change = (self._values(row, after, places) - clean).square() - (now - clean).square()
-            return spent[row] + (change * self._inside[patch, None]).flatten(1).sum(1)
-
-        parts = [measure(part) for part in self._parts(len(rows), self._members.shape[1])]
-        return torch.cat(parts).clamp_min_(0) if parts else spent[:0]
-
     def _values(self, rows: Tensor, variant: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values at the places (m, k) under the assignments (m, patches + 1)."""
         over = self._covers[places]
