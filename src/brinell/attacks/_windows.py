@@ -12,8 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from brinell.core.domain import Domain
-from brinell.core.streams import Streams
+from brinell.core.contracts import Domain, Streams
 
 Sides = tuple[int, ...]
 

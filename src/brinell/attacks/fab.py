@@ -26,15 +26,9 @@ from torch import Tensor
 
 from brinell.attacks._hyperplane import PROJECT
 from brinell.core import norms
-from brinell.core.batch import Batch
-from brinell.core.contracts import Family
+from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
-from brinell.core.domain import KINDS, Kind
-from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Oracle
-from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 
 __all__ = ["FAB"]
 

@@ -23,16 +23,11 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.batch import Batch
-from brinell.core.contracts import Family
+from brinell.core.contracts import KINDS, Access, Batch, Distance, Family, Kind, Oracle, Streams, Threat
 from brinell.core.criterion import ROUNDING
-from brinell.core.domain import KINDS, Kind
 from brinell.core.losses import margin
-from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Gradient, Oracle
-from brinell.core.streams import Streams
-from brinell.core.threat import Distance, Threat
+from brinell.core.oracle import Gradient
 
 __all__ = ["FMN"]
 

@@ -21,15 +21,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.contracts import Family
-from brinell.core.domain import KINDS, Kind
-from brinell.core.model import Access
+from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.norms import l2, per_sample
-from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
-from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 
 __all__ = ["HopSkipJump"]
 

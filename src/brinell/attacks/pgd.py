@@ -13,15 +13,9 @@ Deviations:
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from brinell.core.batch import Batch
-from brinell.core.contracts import Family
-from brinell.core.domain import KINDS, Kind
+from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
-from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Oracle
-from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 
 __all__ = ["PGD"]
 

@@ -11,15 +11,9 @@ from typing import ClassVar
 
 import torch
 
-from brinell.core.batch import Batch
-from brinell.core.contracts import Distortion, Extras, Family, Remark
-from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.contracts import KINDS, Access, Batch, Distortion, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
 from brinell.core.errors import RequestError
-from brinell.core.model import Access
-from brinell.core.oracle import Oracle
 from brinell.core.patches import AXES, PatchGrid, sides
-from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, fingerprint, named
 from brinell.rlab.cleanup import CleanUp

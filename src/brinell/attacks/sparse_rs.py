@@ -24,14 +24,8 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.contracts import Family
-from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
-from brinell.core.model import Access
-from brinell.core.oracle import Oracle
-from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 
 __all__ = ["SparseRS"]
 

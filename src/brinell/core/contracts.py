@@ -1,4 +1,7 @@
-"""The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods."""
+"""The contracts of the plugin points. Settings are the fields of a frozen, keyword-only dataclass; these are its methods.
+
+A plug-in imports what these contracts speak of from here, in one line.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +11,12 @@ import numpy as np
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.domain import Domain, Kind, Sampling
+from brinell.core.domain import KINDS, Domain, Kind, Sampling
 from brinell.core.errors import ContractError
 from brinell.core.model import Access, Model, Remark
 from brinell.core.oracle import Oracle
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
+from brinell.core.threat import Distance, Threat
 
 Family = Literal["minimal", "budgeted"]
 """minimal: one run finds how close the nearest adversarial input is. budgeted: a run searches within one budget."""
@@ -203,16 +206,26 @@ def complete(contract: type[Any], given: Any) -> Any:
 
 
 __all__ = [
+    "Access",
     "Attack",
+    "Batch",
     "ChoosesData",
     "DataInfo",
     "Dataset",
     "Detector",
+    "Distance",
+    "Distortion",
+    "Domain",
     "Extras",
     "Family",
-    "Distortion",
     "GradientDistortion",
+    "KINDS",
+    "Kind",
+    "Model",
+    "Oracle",
     "Remark",
+    "Streams",
     "Suspicion",
+    "Threat",
     "complete",
 ]

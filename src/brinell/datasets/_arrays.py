@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import DataInfo
-from brinell.core.domain import Domain, Kind
+from brinell.core.contracts import DataInfo, Domain, Kind
 from brinell.core.errors import RequestError
 
 Array = np.ndarray[Any, Any]

@@ -18,8 +18,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from brinell.core.contracts import DataInfo, Dataset
-from brinell.core.domain import Domain, Sampling
+from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.renamed import renamed
 from brinell.datasets._arrays import Labels, little

@@ -12,8 +12,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from brinell.core.contracts import Dataset
-from brinell.core.domain import Domain
+from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays, check_labels, class_names
 from brinell.datasets._files import existing_folder, mapped, unread

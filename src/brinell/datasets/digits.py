@@ -7,8 +7,7 @@ The split is fixed: `digits-cnn` learns from `train` (1,258 images), and `test` 
 from dataclasses import dataclass
 from typing import Literal
 
-from brinell.core.contracts import Dataset
-from brinell.core.domain import Domain
+from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.core.splits import digits_split
 from brinell.datasets._arrays import StoredArrays, arrange

@@ -15,8 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.contracts import DataInfo, Dataset
-from brinell.core.domain import Domain
+from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, Labels
 from brinell.datasets._files import existing_folder, unread

@@ -11,8 +11,7 @@ from typing import IO, Literal, cast
 
 import numpy as np
 
-from brinell.core.contracts import Dataset
-from brinell.core.domain import Domain
+from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, StoredArrays, arrange, check_labels
 from brinell.datasets._files import existing_folder, mapped, spill, unread

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from brinell.core.contracts import DataInfo, Dataset
-from brinell.core.domain import Kind, Sampling
+from brinell.core.contracts import DataInfo, Dataset, Kind
+from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
 from brinell.datasets._arrays import (

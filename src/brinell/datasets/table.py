@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from brinell.core.contracts import DataInfo, Dataset
-from brinell.core.domain import Column, Domain
+from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.domain import Column
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Arrangement, Array, Labels, StoredArrays
 from brinell.datasets._files import existing_file, unread

@@ -22,10 +22,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.contracts import DataInfo, Dataset
-from brinell.core.domain import Domain
+from brinell.core.contracts import DataInfo, Dataset, Domain, Streams
 from brinell.core.errors import RequestError, SampleError
-from brinell.core.streams import Streams
 from brinell.datasets._arrays import Array, Labels
 from brinell.datasets._files import existing_folder, unread
 from brinell.datasets._listing import Listing, centre, listing_of

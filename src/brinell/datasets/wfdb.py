@@ -27,8 +27,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from brinell.core.contracts import DataInfo, Dataset, Remark
-from brinell.core.domain import Domain, Sampling
+from brinell.core.contracts import DataInfo, Dataset, Domain, Remark
+from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.core.splits import turns
 from brinell.datasets._arrays import Arrangement, Array, Labels, StoredArrays

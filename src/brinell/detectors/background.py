@@ -12,10 +12,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from brinell.core.contracts import Suspicion
-from brinell.core.domain import Kind
+from brinell.core.contracts import Access, Kind, Model, Suspicion
 from brinell.core.errors import RequestError
-from brinell.core.model import Access, Model
 from brinell.detectors._background import BINS, SHARE, most_frequent
 
 __all__ = ["Background"]

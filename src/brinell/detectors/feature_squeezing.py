@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from brinell.core.contracts import Suspicion
-from brinell.core.domain import Domain, Kind
-from brinell.core.model import Access, Model, ask
+from brinell.core.contracts import Access, Domain, Kind, Model, Suspicion
+from brinell.core.model import ask
 
 __all__ = ["FeatureSqueezing"]
 

@@ -15,9 +15,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Suspicion
-from brinell.core.domain import KINDS, Kind
-from brinell.core.model import Access, Model, ask
+from brinell.core.contracts import KINDS, Access, Kind, Model, Suspicion
+from brinell.core.model import ask
 
 __all__ = ["Mahalanobis"]
 

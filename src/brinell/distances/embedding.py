@@ -27,10 +27,9 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core import norms
-from brinell.core.domain import Domain
+from brinell.core.contracts import Domain, Streams
 from brinell.core.errors import RequestError, one_line
 from brinell.core.norms import per_sample
-from brinell.core.streams import Streams
 from brinell.distances import _embedding as embedding
 from brinell.distances import _projections as projections
 

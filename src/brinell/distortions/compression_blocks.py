@@ -12,9 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.domain import Kind
-from brinell.core.model import Access
-from brinell.core.streams import Streams
+from brinell.core.contracts import Access, Kind, Streams
 from brinell.distortions._shared import Scale
 
 __all__ = ["CompressionBlocks"]

@@ -5,9 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from brinell.core.domain import Kind
-from brinell.core.model import Access
-from brinell.core.streams import Streams
+from brinell.core.contracts import Access, Kind, Streams
 from brinell.distortions._shared import Scale, opaque, per_sample
 
 __all__ = ["Contrast"]

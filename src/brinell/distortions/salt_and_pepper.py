@@ -6,9 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.domain import KINDS, Kind
-from brinell.core.model import Access
-from brinell.core.streams import Streams
+from brinell.core.contracts import KINDS, Access, Kind, Streams
 from brinell.distortions._shared import Scale, per_sample
 
 __all__ = ["SaltAndPepper"]

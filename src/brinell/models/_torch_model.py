@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from brinell.core.domain import Domain
+from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.model import Access, ModelInfo
+from brinell.core.model import ModelInfo
 from brinell.models import _first_conv as first_conv
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")

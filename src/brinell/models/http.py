@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.domain import Domain
+from brinell.core.contracts import Access, Domain, Remark, Streams
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
-from brinell.core.model import Access, ModelInfo, Remark
-from brinell.core.streams import Streams
+from brinell.core.model import ModelInfo
 from brinell.models._answers import are_probabilities, of_labels, of_probabilities
 from brinell.models._channel import Channel, Patience, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, sides, slots

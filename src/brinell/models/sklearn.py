@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.domain import Domain
+from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.model import Access, ModelInfo
+from brinell.core.model import ModelInfo
 from brinell.models import _answers as answers
 
 __all__ = ["Sklearn"]

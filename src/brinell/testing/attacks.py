@@ -8,15 +8,10 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.batch import Batch
-from brinell.core.contracts import Attack
-from brinell.core.domain import KINDS, Kind
+from brinell.core.contracts import KINDS, Access, Attack, Batch, Distance, Kind, Streams, Threat
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.streams import Streams
-from brinell.core.threat import Distance, Threat
 from brinell.testing.form import check_form, check_settings, generator_states
 from brinell.testing.linear import LinearProblem, linear_problem
 

@@ -6,11 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Detector, Suspicion
-from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.contracts import KINDS, Access, Detector, Domain, Kind, Streams, Suspicion
 from brinell.core.errors import ContractError
-from brinell.core.model import Access
-from brinell.core.streams import Streams
 from brinell.testing.form import check_form, check_settings, generator_states
 from brinell.testing.linear import SHAPES, LinearModel
 

@@ -6,12 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Distortion, GradientDistortion
-from brinell.core.domain import KINDS, Domain, Kind
+from brinell.core.contracts import KINDS, Access, Distortion, Domain, GradientDistortion, Kind, Streams
 from brinell.core.errors import ContractError
-from brinell.core.model import Access
 from brinell.core.norms import l2
-from brinell.core.streams import Streams
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.testing.form import check_form, check_settings, generator_states
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.domain import Domain, Kind
-from brinell.core.model import Access, ModelInfo
-from brinell.core.streams import Streams
+from brinell.core.contracts import Access, Batch, Domain, Kind, Streams
+from brinell.core.model import ModelInfo
 
 SHAPES: dict[Kind, tuple[int, ...]] = {"image": (3, 6, 6), "signal": (2, 30), "video": (1, 4, 5, 5), "vector": (40,)}
 DUAL = {"linf": 1.0, "l2": 2.0, "l1": torch.inf, "l0": torch.inf, "embedding": 2.0}

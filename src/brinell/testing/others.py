@@ -3,12 +3,9 @@
 import numpy as np
 import torch
 
-from brinell.core.contracts import Dataset, complete
+from brinell.core.contracts import Access, Dataset, Distance, Model, Streams, complete
 from brinell.core.errors import ContractError
-from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
-from brinell.core.streams import Streams
-from brinell.core.threat import Distance
 
 
 def check_distance(distance: Distance) -> None:
