@@ -32,6 +32,7 @@ class StraightUp:
     distances = frozenset({"linf"})
     domains = frozenset(KINDS)
     family = "budgeted"
+    targeted = False
 
     def cost(self, classes):
         """A gradient, and a look at where it leads."""

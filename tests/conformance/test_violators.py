@@ -25,6 +25,7 @@ class Honest:
     distances: ClassVar[frozenset[str]] = frozenset({"linf"})
     domains: ClassVar[frozenset[str]] = frozenset({"vector"})
     family: ClassVar[str] = "budgeted"
+    targeted: ClassVar[bool] = True
 
     def cost(self, classes):
         return 2, 1
@@ -411,13 +412,14 @@ def test_ill_formed(violator):
         check_attack(violator)
 
 
-@pytest.mark.parametrize("missing", ["access", "distances", "domains", "family", "cost"])
+@pytest.mark.parametrize("missing", ["access", "distances", "domains", "family", "targeted", "cost"])
 def test_every_declaration_is_needed(missing):
     own = {
         "access": Access.GRADIENTS,
         "distances": frozenset({"linf"}),
         "domains": frozenset({"vector"}),
         "family": "budgeted",
+        "targeted": True,
         "cost": lambda self, classes: (2, 1),
     }
     del own[missing]

@@ -70,7 +70,7 @@ def _broken(attack: Attack, rule: str) -> ContractError:
 
 
 def _form(plugin: Any) -> None:
-    check_form(plugin, ("access", "distances", "domains", "family", "cost"), SYNONYMS)
+    check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
     name = plugin.__name__
     if plugin.family not in ("minimal", "budgeted"):
         raise ContractError(f"{name}: family is {plugin.family!r}, not minimal or budgeted")
