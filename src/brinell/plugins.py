@@ -217,7 +217,7 @@ def _source(plugin: type[Any]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to write in place of `name`: its new word where it was renamed, else the closest of `known`; nothing where none is close."""
+    """What to write in place of `name`: its new word, or the closest of `known`; nothing where none is close."""
     known = list(known)
     if new := renamed(name, known):
         return f", which is now called {new!r}"

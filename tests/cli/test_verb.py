@@ -20,6 +20,8 @@ class Wider(Request):
 
     hurry: float = Field(default=0.5, gt=0)
     """How much of a hurry there is."""
+    dry: bool = False
+    """Whether it is dry."""
 
 
 def made(kept="run.toml", does=lambda asked: 0):
@@ -66,7 +68,7 @@ def test_one_line_in_a_request_makes_an_option_a_key_and_a_keyword(tmp_path):
 
 
 def test_the_command_of_a_request_repeats_it():
-    request = Wider(hurry=2.0, attack=("fgsm", "pgd?steps=3"), samples=3)
+    request = Wider(hurry=2.0, attack=("fgsm", "pgd?steps=3"), samples=3, dry=True)
     wide, seen = made()
     words = command_of(request, "wide").replace("'", "").split()
     assert words[:2] == ["brinell", "wide"]

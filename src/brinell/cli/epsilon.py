@@ -59,8 +59,7 @@ def _review(asked: Asked, served: dict[str, Any]) -> int:
         raise RequestError("a review has one norm, linf or l2: give --norm once")
     given = asked.given | ({"norm": asked.given["norm"][0]} if "norm" in asked.given else {})
     request = asked.request(ReviewRequest, given)
-    folder = asked.folder(request, request.data, "review")
-    asked.begin(request, folder, "--review")
+    folder = asked.folder(request, request.data, "review", "--review")
     result = api.review(**given, out=folder, tell=say, **served)
     return asked.answer(result.model_dump(mode="json"), lambda: _show_review(result))
 

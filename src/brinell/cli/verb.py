@@ -70,16 +70,16 @@ class Asked:
         assert self.out is not None, "typer refuses the command line without it"
         return self.out
 
-    def folder(self, request: "BaseRequest", data: str, what: str) -> Path:
+    def folder(self, request: "BaseRequest", data: str, what: str, *flags: str) -> Path:
         """Where the answer goes; from here on an interruption says how to go on."""
         from brinell.api import default_out
 
         folder = self.out or default_out(data, what)
-        self.begin(request, folder)
+        self.begin(request, folder, *flags)
         return folder
 
     def begin(self, request: "BaseRequest", out: Path, *flags: str) -> None:
-        """From here on an interruption says how to go on."""
+        """From here on an interruption says how to go on; `flags` belong to the command and to no request."""
         if self.verb.resume:
             again = f"brinell {self.verb.name}" if self.verb.kept else self.command(request)
             self.again = " ".join([again, *flags, "--resume --out", shlex.quote(str(out))])
@@ -180,6 +180,8 @@ def command_of(request: "BaseRequest", verb: str, argument: str = "") -> str:
         value = getattr(request, key)
         if key == argument:
             last = [str(value)]
+        elif isinstance(value, bool) and value != field.default:
+            words.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
         elif value != field.default:
             for one in value if isinstance(value, tuple) else (value,):
                 words += [f"--{key.replace('_', '-')}", str(one)]
