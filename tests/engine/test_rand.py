@@ -187,7 +187,7 @@ def test_the_rand_cascade_is_the_published_one():
 
 @pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "²"])
 def test_eot_is_a_number_of_looks(value):
-    with pytest.raises(RequestError, match="number of looks whose mean counts, 1 or more"):
+    with pytest.raises(RequestError, match="number of answers that are averaged, 1 or more"):
         build_stages((f"fgsm?eot={value}",))
 
 

@@ -45,7 +45,7 @@ class APGD:
     steps: int = 100
     """Iterations of each restart."""
     restarts: int = 1
-    """Random starting points, tried one after another on what still stands."""
+    """Random starting points, tried one after another on the samples that are still active."""
     random_start: bool = True
     """Start at distance eps in a random direction; otherwise at the clean input."""
     targets: int = 0
@@ -73,7 +73,7 @@ class APGD:
         return runs * (self.steps + 1) + (self.targets > 0), runs * self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the restarts one after another on what still stands, all targets of a sample side by side."""
+        """Run the restarts one after another on the samples that are still active, all targets of a sample side by side."""
         target = self._rivals(oracle, batch, threat) if self.targets else batch.y[:, None]
         # One row for each sample and target, in portions that keep the memory of a run in bounds.
         portion = max(1, ROWS // target.shape[1])

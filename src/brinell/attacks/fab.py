@@ -10,8 +10,8 @@ would do where a point turns out not to be adversarial, and cost a gradient more
 of ten do, one does not tell the next, and no rule tried for guessing (the last outcome, running rates) made it any cheaper.
 
 Deviations:
-- The paper ends with a short search on the segment from the closest find to the clean input. It is left out: on a linear model
-  the find is within 0.6 % already.
+- The paper ends with a short search on the segment from the closest adversarial example to the clean input. It is left out: on a linear model
+  that example is within 0.6 % already.
 - Untargeted, the boundaries to the 99 most likely other classes of the clean input are looked at, in models of more than 100
   classes: each costs a backward per iteration.
 - With `stop_at_eps` a sample leaves once it has been fooled within eps; in AutoAttack it does so between targets and restarts.

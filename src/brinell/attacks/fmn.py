@@ -10,7 +10,7 @@ Deviations:
 - Step sizes are fractions of the width of the bounds, which is 1 in the paper, and in Linf ten times larger: with 10
   instead of 1 the mean distance fell by 4 % on resnet4b and by a quarter on cnn4_pgd.
 - `gamma` starts at 0.2 and not at 0.05: over 50 steps the mean distance fell by 0.4 to 1.6 % (resnet4b in Linf, L2 and L1,
-  cnn4_pgd in Linf and L2, 200 samples each), and in L2 on cnn4_pgd 147 instead of 154 samples held at 2.
+  cnn4_pgd in Linf and L2, 200 samples each), and in L2 on cnn4_pgd 147 instead of 154 samples robust at 2.
 - Untargeted, from the clean input: neither an adversarial starting point nor L0.
 """
 

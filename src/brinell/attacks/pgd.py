@@ -29,7 +29,7 @@ class PGD:
     step_size: float | None = None
     """Length of a step as a fraction of eps; none means 2.5 / steps."""
     restarts: int = 1
-    """Random starting points, tried one after another on what still stands."""
+    """Random starting points, tried one after another on the samples that are still active."""
     random_start: bool = True
     """Start at a uniform point of the ball; otherwise at the clean input."""
     loss: Literal["ce", "dlr", "margin"] = "ce"
@@ -54,7 +54,7 @@ class PGD:
         return self.restarts * (self.steps + 1), self.restarts * self.steps
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the restarts one after another on what still stands."""
+        """Run the restarts one after another on the samples that are still active."""
         for restart in range(self.restarts):
             stands = oracle.active(batch.ids)
             if not stands.any():

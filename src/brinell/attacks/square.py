@@ -63,7 +63,7 @@ class Square:
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy)."""
     restarts: int = 1
-    """Random starting points, tried one after another on what still stands."""
+    """Random starting points, tried one after another on the samples that are still active."""
     rescale_schedule: bool = True
     """Halve the fraction at the paper's shares of `steps`; otherwise at the paper's iterations of 10,000."""
 
@@ -86,7 +86,7 @@ class Square:
         return self.restarts * (self.steps + 1), 0
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Run the restarts one after another on what still stands."""
+        """Run the restarts one after another on the samples that are still active."""
         for restart in range(self.restarts):
             for rows in torch.split(oracle.active(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
                 if len(rows):

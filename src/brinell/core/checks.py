@@ -7,7 +7,7 @@ class Code(StrEnum):
     """What is looked for. A check that fails says that robust accuracy may be too good to be true, never that it is wrong.
 
     The first eight are made on at most 64 samples before the attacks, the next three on what the attacks found; the last two are
-    named by the literature and need no look here.
+    named by the literature and need no measurement here.
     """
 
     RANDOM = "random-answers"
@@ -15,7 +15,7 @@ class Code(StrEnum):
     PROBABILITIES = "probabilities"
     """Answers are probabilities in place of logits, a softmax in the forward pass; such a model is refused (the same)."""
     ONE_HOT = "one-hot-answers"
-    """Every answer has the same margin, as after an argmax in the forward pass: scores lead no attack (the same)."""
+    """Every answer has the same margin, as after an argmax in the forward pass: scores guide no attack (the same)."""
     INSIDE = "gradients-inside"
     """The model takes gradients within its own forward pass, as defences that optimise at test time do (the same)."""
     ZERO = "zero-gradients"
@@ -28,7 +28,7 @@ class Code(StrEnum):
     UNCONSTRAINED = "unconstrained-failure"
     """A gradient attack fails although its only budget is the bounds of the data (Pintor et al. 2022; Carlini et al. 2019)."""
     BLACK_BOX = "black-box-better"
-    """An attack without gradients breaks what the gradient attacks left standing (Croce & Hein 2020; Carlini et al. 2019)."""
+    """An attack without gradients breaks samples that are robust to the gradient attacks (Croce & Hein 2020; Carlini et al. 2019)."""
     AHEAD = "probe-ahead"
     """An attack that does not climb the loss (FAB, Square) comes nearer to the boundary than those before it that do."""
     INCOMPLETE = "incomplete-optimisation"

@@ -95,7 +95,7 @@ class Records:
     )
     best_margin: np.ndarray[Any, Any] = column(
         "float32",
-        "largest lead of a wrong class over the true one that was seen within eps, in logits; below 0 where it failed",
+        "largest margin that was seen within eps, in logits: a wrong class minus the true one; negative where the attack failed",
         null=True,
     )
     linf: np.ndarray[Any, Any] = column("float32", "Linf size of the perturbation", null=True)

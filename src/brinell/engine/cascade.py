@@ -111,7 +111,7 @@ class Stage:
     attack: Attack
     turn: Turn = Turn()
     eot: int = 1
-    """Looks at each input by whose mean the model is judged, and its gradient taken, because it draws random numbers."""
+    """Answers to each input that are averaged, and their gradients with them, because the model draws random numbers (EOT)."""
 
     title: str = ""
     """A short name for people, such as "APGD-T, 9 targets, 30 steps"; no two stages of a run share one."""
@@ -207,11 +207,11 @@ def _flag(spec: str, name: str, options: dict[str, str]) -> bool:
 
 def _when(spec: str, text: str | None) -> bool:
     if text not in (None, "masked"):
-        raise RequestError(f"when is {text!r} in {spec!r}: it can only be masked, for signs that gradients mislead")
+        raise RequestError(f"when is {text!r} in {spec!r}: it can only be masked, for gradients that mislead")
     return text is not None
 
 
 def _eot(spec: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise RequestError(f"eot is {text!r} in {spec!r}: it is the number of looks whose mean counts, 1 or more")
+        raise RequestError(f"eot is {text!r} in {spec!r}: it is the number of answers that are averaged, 1 or more")
     return int(text)

@@ -26,7 +26,7 @@ from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import probes
 
 SAMPLES = 64
-"""On how many samples the looks are made."""
+"""On how many samples the checks are made."""
 MASKING: frozenset[str] = frozenset(
     {Code.RANDOM, Code.ONE_HOT, Code.INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.UNCONSTRAINED}
 )
@@ -165,7 +165,7 @@ def _random(answers: list[Tensor]) -> Finding:
     changed = f"{int(differ.sum())} of {len(first)} classes changed"
     if spread > SAME:
         text = (
-            f"the model answers differently to the same input ({changed} within {len(answers)} looks): what one look finds or "
+            f"the model answers differently to the same input ({changed} within {len(answers)} answers): what one answer shows or "
             "misses may be luck; --attack rand judges it by the mean of 20"
         )
     else:
