@@ -4,7 +4,7 @@ Samples are flattened and sorted by class, so that the blocks of a class lie tog
 pair is a pair of different labels, and only the few blocks on the diagonal compare labels.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,19 +123,11 @@ class _Nearest:
     def update(self, where: slice, block: Tensor, start: int) -> None:
         """Take a block (rows, columns) whose first column is number `start`."""
         least = block.amin(1)
-        self._take(where, least, lambda rows: block[rows].argmin(1), start)
-
-    def update_columns(self, where: slice, block: Tensor, start: int) -> None:
-        """The same of a block's columns, whose first row is number `start`."""
-        least = block.amin(0)
-        self._take(where, least, lambda columns: block[:, columns].argmin(0), start)
-
-    def _take(self, where: slice, least: Tensor, place: Callable[[Tensor], Tensor], start: int) -> None:
         # The position is searched only where the value is a new best: in the k-th block that is one row in k.
         better = (least < self.value[where]).nonzero()[:, 0]
         if len(better):
             self.value[where][better] = least[better]
-            self.at[where][better] = place(better) + start
+            self.at[where][better] = block[better].argmin(1) + start
 
 
 def _note(
@@ -165,7 +157,7 @@ def _note(
     for nearest, block in sides:
         nearest.update(rows, block, columns.start)
         if both and not diagonal:
-            nearest.update_columns(columns, block, rows.start)
+            nearest.update(columns, block.T, rows.start)
 
 
 def _carrying(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -374,7 +374,6 @@ def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: flo
 
 
 def _about(points: Points, spec: str) -> dict[str, Any]:
-    domain = points.domain
     return {
         "spec": spec,
         "name": points.dataset.name,
@@ -382,11 +381,5 @@ def _about(points: Points, spec: str) -> dict[str, Any]:
         "n": len(points),
         "total": len(points.dataset),
         "classes": list(points.dataset.classes),
-        "domain": {
-            "kind": domain.kind,
-            "shape": list(domain.shape),
-            "low": domain.low,
-            "high": domain.high,
-            "levels": domain.levels,
-        },
+        "domain": {key: value for key, value in points.domain.to_json().items() if key != "columns"},
     }
