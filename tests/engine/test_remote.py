@@ -174,7 +174,7 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
         line = capsys.readouterr().err.splitlines()[-1]
         assert "see to the server, then try again" in line and f"brinell audit --resume --out {out}" in line
         kept = {path.name for path in (out / "records").iterdir()}
-        assert any(name.startswith("unit-") for name in kept) and any(name.startswith("part-") for name in kept)
+        assert any(name.startswith("shard-") for name in kept) and any(name.startswith("part-") for name in kept)
         server.faults = lambda number: ""
         assert cli(["audit", "--resume", "--out", str(out)]) == 0
         whole = tmp_path / "whole"
