@@ -295,12 +295,12 @@ def test_what_a_kill_left_half_written_is_cleared_away(run):
     half.parent.mkdir()
     half.write_text("half")
     assert len(run.records()) == 0
-    with run.lock():
+    with LAYOUT.lock(run.path):
         assert not half.exists()
 
 
 def _hold(path, entered, leave):
-    with Run(path, {}).lock():
+    with LAYOUT.lock(path):
         entered.set()
         leave.wait(30)
 
@@ -313,12 +313,12 @@ def test_a_second_process_is_refused(tmp_path):
     try:
         assert entered.wait(30)
         with pytest.raises(RequestError, match="another process is writing to .*: wait for it, or choose another --out"):
-            with Run(tmp_path / "run", {}).lock():
+            with LAYOUT.lock(tmp_path / "run"):
                 pass
     finally:
         leave.set()
         process.join()
-    with Run(tmp_path / "run", {}).lock():
+    with LAYOUT.lock(tmp_path / "run"):
         pass
 
 
@@ -327,5 +327,5 @@ def test_a_folder_that_cannot_be_made(tmp_path, deep):
     (tmp_path / "file").write_text("not a folder")
     out = tmp_path / "file" / "run" if deep else tmp_path / "file"
     with pytest.raises((RequestError, StoppedError), match="file"):
-        with Run(out, {}).lock():
+        with LAYOUT.lock(out):
             pass

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,6 @@ class Run:
     def save_manifest(self) -> None:
         """Write the manifest as it is now."""
         LAYOUT.save(self.path, self.manifest)
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Keep a second process from writing here.
-
-        Raises:
-            RequestError: one already does, or the folder cannot be made.
-        """
-        return LAYOUT.lock(self.path)
 
     # Reading
 

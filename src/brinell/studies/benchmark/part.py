@@ -25,7 +25,7 @@ from brinell.rlab.episodes import EpisodeResults
 from brinell.rlab.grading import Graded, Path, path
 from brinell.rlab.margins import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
-from brinell.studies.benchmark.records import Outcome
+from brinell.studies.benchmark.records import COLUMNS, Outcome
 
 Array = np.ndarray[Any, Any]
 
@@ -295,20 +295,5 @@ class Part:
             )
 
 
-_UNREACHED: dict[str, Any] = {
-    "reached": False,
-    "input": None,
-    "mask": None,
-    "prediction": None,
-    "confidence": None,
-    "true_probability": None,
-    "adversarial": None,
-    "prediction_quantised": None,
-    "l2": None,
-    "linf": None,
-    "l1": None,
-    "l0": None,
-    "patch_count": None,
-    "patches": [],
-}
+_UNREACHED: dict[str, Any] = {"reached": False, "patches": []} | {name: None for name, column in COLUMNS.items() if column.null}
 """A level that the bounds of the data do not allow."""
