@@ -158,19 +158,19 @@ def record_page() -> str:
     outcomes = [[f"`{o.value}`", counts_as(o), docs[o.name]] for o in Outcome]
     return (
         f"{NOTE}# Records\n\n"
-        "`records/part-*.parquet` in a run folder holds one row per model, sample, attack and eps, also for samples that no "
-        "attack was spent on. Every figure of the report is computed from these rows.\n\n"
+        "`records/part-*.parquet` in a run folder holds one row per model, sample, attack and eps, also for\n"
+        "samples that no attack was spent on. Every figure of the report is computed from these rows.\n\n"
         f"{table(['column', 'type', 'may be null', 'meaning'], columns)}\n"
         "## Outcomes\n\n"
         "A sample counts as robust at an eps when no attack that ran found an adversarial example within it.\n\n"
         f"{table(['outcome', 'counts as', 'meaning'], outcomes)}\n"
         "## Checks\n\n"
         f"{inspect.getdoc(Code)}\n\n"
-        "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`). `manifest.json` "
-        "keeps the first eight (`checks`) and what they cost (`probes`). `gate` fails where one failed (unless `--allow CODE`) "
-        "and, with `--need-all`, where one that counts could not be made. How the limits were found: "
-        "[design/0006](../design/0006-checks.md).\n\n"
-        f"{table(['code', 'what it looks for'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
+        "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`).\n"
+        "`manifest.json` keeps the first eight (`checks`) and the evaluations spent on them (`probes`). `gate`\n"
+        "fails where one failed (unless `--allow CODE`) and, with `--need-all`, where one that counts could\n"
+        "not be made. How the limits were found: [design/0006](../design/0006-checks.md).\n\n"
+        f"{table(['code', 'what fails it'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
     )
 
 

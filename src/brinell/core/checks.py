@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """What is looked for. A check that fails says that robust accuracy may be too good to be true, never that it is wrong.
+    """The gradient-masking checks. A check that fails says that robust accuracy may be too high, never that it is wrong.
 
     The first eight are made on at most 64 samples before the attacks, the next three on what the attacks found; the last two are
     named by the literature and need no measurement here.
@@ -36,4 +36,4 @@ class Code(StrEnum):
     SILENT = "silent-success"
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"
-    """An attack on a surrogate does not carry over (Pintor et al. 2022). Not looked for: no attack here uses a surrogate."""
+    """An attack on a surrogate does not carry over (Pintor et al. 2022). Not checked: no attack here uses a surrogate."""

@@ -32,9 +32,9 @@ class Outcome(StrEnum):
     """Earlier attacks left the sample so far from the boundary that this one was not run (the stage's `within`), or the
     sample's own budget is 0."""
     SKIPPED = "skipped"
-    """The attack cannot run on this model, distance or domain; the reason stands in the manifest."""
+    """The attack cannot run on this model, distance or domain; the manifest gives the reason."""
     FAILED = "failed"
-    """The sample could not be judged, as where a server refuses it; the reason stands in the manifest (`failed`)."""
+    """The sample could not be judged, as where a server refuses it; the manifest gives the reason (`failed`)."""
 
 
 BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.FOOLED_BEFORE})
