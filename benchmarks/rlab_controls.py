@@ -111,7 +111,7 @@ class Restricted:
 
     def _cost(self, row: int, patches: Tensor, versions: Tensor) -> Tensor:
         """Squared L2 of each; patches do not overlap, so that they add up."""
-        cost = self.state.costs_alone(torch.full((len(patches),), row), patches, versions.clamp_min(0)).l2.square()
+        cost = self.state.lengths_alone(torch.full((len(patches),), row), patches, versions.clamp_min(0)).square()
         return torch.where(versions == CLEAN, 0.0, cost)
 
 

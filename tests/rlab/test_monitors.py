@@ -11,7 +11,7 @@ from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.monitors import Sign, breadth, monitors, seen_in
+from brinell.rlab.monitors import Sign, breadth, monitors
 from brinell.rlab.outcomes import no_outcomes
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
@@ -21,7 +21,7 @@ GRAY = torch.full((1, 1, 16), 0.5)
 
 def signs(found, budget=None):
     budget = torch.full_like(found.eps, torch.inf) if budget is None else budget
-    return {one.sign for one in seen_in(found, budget)}
+    return {one.sign for one in monitors(found, budget) if one.seen}
 
 
 def nothing(n=1):

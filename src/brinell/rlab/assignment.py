@@ -7,8 +7,6 @@ it, and the input that the model is asked about is bit by bit the one that is ke
 overlap, the patch of the lower number hides the other one as long as it has a variant.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -18,17 +16,6 @@ from brinell.rlab.cache import CLEAN, DistortionCache
 
 ROOM = 2**24
 """Values that are looked at together."""
-
-
-class Costs(NamedTuple):
-    """Distances from the clean input, all of one shape."""
-
-    l2: Tensor
-    """Euclidean length."""
-    linf: Tensor
-    """Largest absolute change."""
-    l0: Tensor
-    """Values that changed, each channel counted."""
 
 
 class Assignment:
@@ -89,30 +76,20 @@ class Assignment:
         self._variant[rows] = CLEAN
         self.x[rows] = self.cache.x[rows]
 
-    def touched(self) -> Tensor:
-        """(n, *shape) bool: the values under patches that have a variant."""
-        return self.grid.touched(self.variant != CLEAN)
+    def lengths_alone(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
+        """(m,): the L2 length of each variant on each patch of a sample whose other patches are clean; no query is needed.
 
-    def costs(self) -> Costs:
-        """(n,): how far the distorted inputs are from the clean ones, measured on the inputs themselves."""
-        delta = self.x - self.cache.x
-        return Costs(norms.l2(delta), norms.linf(delta), norms.l0(delta))
-
-    def costs_alone(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Costs:
-        """(m,): what each variant costs on each patch of a sample whose other patches are clean. No query is needed.
-
-        Without overlap squared L2 and L0 of an assignment are the sums over its patches, and Linf
-        is the largest.
+        Without overlap the squared length of an assignment is the sum of squares over its patches.
         """
 
         def measure(part: slice) -> Tensor:
             places = self._members[patches[part]]
             delta = self.cache.values(rows[part], variants[part, None].expand_as(places), places, self.grid.channels)
-            delta = (delta - self._clean(rows[part], places)) * self._inside[patches[part], None]
-            return torch.stack([norms.l2(delta), norms.linf(delta), norms.l0(delta)])
+            clean = self._at(self.cache.x, rows[part], places)
+            return norms.l2((delta - clean) * self._inside[patches[part], None])
 
         parts = [measure(part) for part in self._parts(len(rows), self._members.shape[1])]
-        return Costs(*torch.cat(parts, 1)) if parts else Costs(*torch.zeros(3, 0, device=rows.device))
+        return torch.cat(parts) if parts else torch.zeros(0, device=rows.device)
 
     def _values(self, rows: Tensor, variant: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values at the places (m, k) under the assignments (m, patches + 1)."""
@@ -120,9 +97,6 @@ class Assignment:
         standing = variant.gather(1, over.flatten(1)).view(over.shape)
         lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
         return self.cache.values(rows, standing.gather(2, lowest)[..., 0], places, self.grid.channels)
-
-    def _clean(self, rows: Tensor, places: Tensor) -> Tensor:
-        return self._at(self.cache.x, rows, places)
 
     def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values of `x` (n, *shape) at the places (m, k) of the rows (m,)."""
@@ -139,4 +113,4 @@ def _columns(edits: Tensor) -> Tensor:
     return edits[:, None] if edits.ndim == 1 else edits
 
 
-__all__ = ["Assignment", "Costs"]
+__all__ = ["Assignment"]

@@ -21,10 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.rlab.interface import Action, Environment, Heads
+from brinell.rlab.layers import seeded
 from brinell.rlab.policies import Learned
 from brinell.rlab.replay import Replay, Sample
 from brinell.rlab.sampling import best, greedy, gumbel, worth
-from brinell.rlab.training import Tally, device_of, first_observation, require, seeded
+from brinell.rlab.training import Tally, device_of, first_observation, require
 
 LEAST_ERROR = 1e-3
 """Added to errors that become priorities, so that nothing is forgotten."""

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 
-def seeded(seed: int) -> torch.Generator:
+def seeded(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator of its own."""
-    return torch.Generator().manual_seed(seed)
+    return torch.Generator(device).manual_seed(seed)
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:

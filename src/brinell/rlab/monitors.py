@@ -107,9 +107,4 @@ def _distance(outcomes: Outcomes, budget: Tensor) -> Monitored:
     return Monitored(Sign.DISTANCE, success / n, RARE, seen, text)
 
 
-def seen_in(outcomes: Outcomes, budget: Tensor) -> list[Monitored]:
-    """The signs that were seen."""
-    return [one for one in monitors(outcomes, budget) if one.seen]
-
-
-__all__ = ["Monitored", "Sign", "breadth", "monitors", "seen_in"]
+__all__ = ["Monitored", "Sign", "breadth", "monitors"]

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from brinell.rlab.interface import Action, Environment, Heads, Observation
+from brinell.rlab.layers import seeded
 from brinell.rlab.sampling import best, gumbel
-from brinell.rlab.training import Tally, device_of, first_observation, seeded
+from brinell.rlab.training import Tally, device_of, first_observation
 
 
 class Rollout(NamedTuple):

@@ -103,11 +103,6 @@ class Tally:
         return Progress(seconds, self.steps, self.updates, self.episodes, mean_return, mean_length, self.loss, dict(self.terms))
 
 
-def seeded(seed: int, device: torch.device) -> torch.Generator:
-    """The generator of one training run."""
-    return torch.Generator(device).manual_seed(seed)
-
-
 def device_of(network: nn.Module) -> torch.device:
     """Where the network's parameters are."""
     return next(network.parameters()).device
