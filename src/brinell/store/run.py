@@ -19,6 +19,7 @@ LAYOUT = Layout(
     what="run",
     verb="brinell audit",
     version=SCHEMA_VERSION,
+    changed="stored_pred and stored_within are quantised_pred and quantised_within, and target is new",
     needed=("schema", "state", "request", "data", "models", "distance", "eps", "eps_text", "stages"),
 )
 

@@ -19,7 +19,13 @@ from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
 
 LAYOUT = Layout(
-    what="detection", verb="brinell detect", version=2, manifest="detection.json", needed=("request", "models"), resumable=False
+    what="detection",
+    verb="brinell detect",
+    version=2,
+    changed="held is robust",
+    manifest="detection.json",
+    needed=("request", "models"),
+    resumable=False,
 )
 CLEAN = "clean"
 EVADING = ("evading", "evading, background kept")
