@@ -12,6 +12,8 @@ GENERATED = {"docs/benchmark-sets.md", "docs/cli.md", "docs/plugins.md", "docs/r
 RETIRED = {
     r"\bdesk\b": "oracle",
     r"\badvised\b": "recommended",
+    r"\bbeliefs?\b": "posterior",
+    r"\bflips?\b": "adversarial example",
     r"--filters\b": "--distortions",
     r"filters=": "distortions=",
     r"\bvouched\b": "checks passed, failed or not made",
