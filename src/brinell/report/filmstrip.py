@@ -38,6 +38,14 @@ def most_changed(clean: Array, adversarial: Array) -> list[int]:
     return [int(part[change[part].argmax()]) for part in parts]
 
 
+def thumbnail(image: Image.Image, side: int, title: str) -> Markup:
+    """A picture as HTML, its longest side at most `side` pixels."""
+    if max(image.size) > side:
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    tiny = " tiny" if max(image.size) < 64 else ""
+    return Markup(f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="{_png(image)}">')
+
+
 def film(
     array: Array,
     low: float,

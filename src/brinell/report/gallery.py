@@ -1,21 +1,19 @@
 """Examples of what broke the model: clean input, amplified perturbation, adversarial input, with labels and confidences."""
 
-import base64
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from PIL import Image
 
 from brinell.core.record import Outcome, Records
 from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
-from brinell.report.filmstrip import film, most_changed, weight
+from brinell.report.filmstrip import film, most_changed, thumbnail, weight
 from brinell.report.format import short
 from brinell.report.masks import masks
 from brinell.store.run import Run
@@ -226,13 +224,7 @@ def _image(array: Array, low: float, high: float, title: str) -> Markup:
     else:
         # Other numbers of channels have no colours of their own: their mean is shown.
         image = Image.fromarray(np.rint(levels.mean(0)).astype(np.uint8))
-    if max(image.size) > THUMBNAIL:
-        image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    tiny = " tiny" if max(image.size) < 64 else ""
-    return Markup(f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="data:image/png;base64,{data}">')
+    return thumbnail(image, THUMBNAIL, title)
 
 
 def _name(names: Sequence[object], index: int) -> str:

@@ -1,7 +1,5 @@
 """Where the distortions of an example are placed: a mask over the clean input, a colour for each distortion, denser where more severe."""
 
-import base64
-import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +10,7 @@ from PIL import Image
 
 from brinell.analysis.masks import Placed, placed
 from brinell.core.record import Records
+from brinell.report.filmstrip import thumbnail
 from brinell.report.format import NBSP, count, norm, percent, short
 from brinell.store.run import Run
 
@@ -104,13 +103,7 @@ def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: floa
         density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
         pixels[here] = (1 - density) * pixels[here] + density * np.array(colours[standing.distortion])
     image = Image.fromarray(np.rint(pixels).astype(np.uint8))
-    if max(image.size) > SIDE:
-        image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    tiny = " tiny" if max(image.size) < 64 else ""
-    return f'<img class="thumb{tiny}" alt="{escape(title)}" title="{escape(title)}" src="data:image/png;base64,{data}">'
+    return thumbnail(image, SIDE, title)
 
 
 def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
