@@ -13,6 +13,7 @@ from brinell.cli.verb import Asked, Verb, command_of, verb
 from brinell.core.errors import RequestError, StoppedError
 from brinell.engine.request import BaseRequest, Request
 from brinell.engine.toml import dump
+from brinell.studies.detection.request import DetectRequest
 
 
 class Wider(Request):
@@ -65,6 +66,27 @@ def test_one_line_in_a_request_makes_an_option_a_key_and_a_keyword(tmp_path):
     assert audit("m", hurry=3, eps=None) == {"hurry": 3}
     with pytest.raises(RequestError, match="there is no setting 'hury', did you mean 'hurry'"):
         audit("m", hury=3)
+
+
+def test_a_file_in_place_of_the_argument(tmp_path):
+    seen = []
+
+    @verb(requests=lambda: (DetectRequest,), argument="run")
+    def look(asked: Asked) -> int:
+        """Look."""
+        seen.append(asked.request(DetectRequest))
+        return 0
+
+    file = tmp_path / "look.toml"
+    file.write_text('run = "runs/a"\ntrain = "digits"\nfpr = 0.1\n', encoding="utf-8")
+    for words in ([file], [file, "--fpr", "0.2"], ["runs/b", "--train", "mnist:x"]):
+        assert call(look, *words).exception is None
+    assert [(one.run, one.train, one.fpr) for one in seen] == [
+        ("runs/a", "digits", 0.1),
+        ("runs/a", "digits", 0.2),
+        ("runs/b", "mnist:x", 0.05),
+    ]
+    assert "train is missing, and there is no default" in str(call(look, "runs/b").exception)
 
 
 def test_the_command_of_a_request_repeats_it():

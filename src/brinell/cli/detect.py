@@ -16,8 +16,10 @@ def _requests() -> Requests:
 def detect(asked: Asked) -> int:
     """Measure how much of a robust accuracy is due to changes that a detector sees, and what adaptive attacks leave of it."""
     from brinell import api
+    from brinell.studies.detection.request import DetectRequest
 
-    result = api.detect(**asked.given, out=asked.out, tell=say)
+    request = asked.request(DetectRequest)
+    result = api.detect(**request.model_dump(exclude_unset=True), out=asked.out, tell=say)
     return asked.answer(result.model_dump(mode="json"), lambda: _show(result))
 
 

@@ -31,6 +31,7 @@ def epsilon(
     brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
+    from brinell.studies.epsilon.request import EpsilonRequest
 
     advice, judged = (request.model_fields for request in _requests())
     served = {name: value for name, value in (("reviewer", reviewer), ("port", port), ("resume", asked.resume)) if value}
@@ -41,7 +42,8 @@ def epsilon(
         return _review(asked, served)
     if foreign := [*foreign, *served]:
         raise RequestError(f"--{foreign[0]} is for a person's verdict: add --review")
-    result = api.epsilon(**asked.given, out=asked.out, progress=_Telling())
+    request = asked.request(EpsilonRequest)
+    result = api.epsilon(**request.model_dump(exclude_unset=True), out=asked.out, progress=_Telling())
     return asked.answer(result.model_dump(mode="json", by_alias=True), lambda: _show(result))
 
 
@@ -60,7 +62,7 @@ def _review(asked: Asked, served: dict[str, Any]) -> int:
     given = asked.given | ({"norm": asked.given["norm"][0]} if "norm" in asked.given else {})
     request = asked.request(ReviewRequest, given)
     folder = asked.folder(request, request.data, "review", "--review")
-    result = api.review(**given, out=folder, tell=say, **served)
+    result = api.review(**request.model_dump(exclude_unset=True), out=folder, tell=say, **served)
     return asked.answer(result.model_dump(mode="json"), lambda: _show_review(result))
 
 

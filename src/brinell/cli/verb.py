@@ -106,7 +106,7 @@ class Verb:
     requests: Callable[[], Requests]
     """The requests whose fields are its options. A function, so that the help of other verbs need not import them."""
     argument: str = ""
-    """The field that is given by its position."""
+    """The field that is given by its position; what ends with .toml there is a file of settings."""
     kept: str = ""
     """The TOML file in an output folder with which --resume goes on; a verb that has one reads such a file too."""
     out: str = FRESH
@@ -125,6 +125,8 @@ class Verb:
         def command(**words: Any) -> int:
             own = {name: words.pop(name) for name in names}
             file, out, resume, json = (words.pop(name, None) for name in ("file", "out", "resume", "json"))
+            if str(words.get(self.argument, "")).endswith(".toml"):
+                file = Path(words.pop(self.argument))
             given = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
             given = {key: value for key, value in given.items() if value not in (None, ())}
             return self._guarded(Asked(self, given, file, out, bool(resume), bool(json)), own)
@@ -197,10 +199,13 @@ def _option(name: str, field: Any, positional: bool) -> inspect.Parameter:
     if not field.is_required() and field.default not in (None, (), ""):
         value = ", ".join(field.default) if many else f"{field.default:g}" if kind is float else field.default
         said += f" Default: {value}."
-    must = field.is_required()
+    if positional:
+        said += " What ends with .toml is a file of settings."
+    elif field.is_required():
+        said += " It must be given."
     info: Any = typer.Argument(metavar=name.upper(), help=said) if positional else typer.Option(help=said)
     hint: Any = list[kind] if many else kind  # type: ignore[valid-type]
-    return _parameter(name, hint if must else hint | None, info, ... if must else None)
+    return _parameter(name, hint if positional else hint | None, info, ... if positional else None)
 
 
 def _plain(hint: Any) -> tuple[type, bool]:

@@ -59,6 +59,10 @@ def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
     except ValidationError as error:
         first = error.errors()[0]
         where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]
+        if first["type"] == "missing":
+            raise RequestError(
+                f"{where.replace('_', '-')} is missing, and there is no default: give it as an option or in the file"
+            ) from None
         raise RequestError(f"{where.replace('_', '-')} is {first['input']!r}: {problem[0].lower()}{problem[1:]}") from None
 
 
