@@ -51,7 +51,7 @@ class Restricted:
 
     def __call__(self) -> None:
         """Until every sample is fooled, or with `closer` in any case, until the steps are spent."""
-        rows, open_ = torch.arange(len(self.batch)), self.oracle.affordable if self.closer else self.oracle.standing
+        rows, open_ = torch.arange(len(self.batch)), self.oracle.affordable if self.closer else self.oracle.active
         for step in range(self.steps):
             rows = rows[open_(self.batch.ids[rows])]
             if not len(rows):

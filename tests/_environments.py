@@ -14,7 +14,7 @@ OVER = -1
 
 @dataclass
 class Table:
-    """A deterministic decision process from a table: one branch, one pick, n slots that all begin in state 0."""
+    """A deterministic decision process from a table: one branch, one choice, n slots that all begin in state 0."""
 
     following: Tensor
     """(states, options) int64: the next state, OVER where the episode terminates."""
@@ -61,7 +61,7 @@ class Table:
 
 @dataclass
 class Swaps:
-    """One step: pick `add` of what is worth most and `remove` of what costs most; worth and cost stand in the features.
+    """One step: choice `add` of what is worth most and `remove` of what costs most; worth and cost stand in the features.
 
     The return is the worth of what was added less the worth of what was removed; the best is known by sorting.
     """
@@ -73,7 +73,7 @@ class Swaps:
     work: int = 1_000_000
     """Episodes in all."""
     limited: bool = False
-    """Every other episode counts one pick less in each branch."""
+    """Every other episode counts one choice less in each branch."""
 
     alive: Tensor = field(init=False)
     values: Tensor = field(init=False)
@@ -156,7 +156,7 @@ class Shared(nn.Module):
         return Heads(self.state(x.mean(1, keepdim=True))[:, 0], (adding, removing))
 
 
-def played(environment: Swaps, act: Callable[[Observation], Action], rounds: int) -> tuple[float, float]:
+def rollouts_of(environment: Swaps, act: Callable[[Observation], Action], rounds: int) -> tuple[float, float]:
     """Mean return of a policy, and of the best there is."""
     got, best = torch.zeros(()), torch.zeros(())
     for _ in range(rounds):

@@ -225,7 +225,7 @@ def test_a_grid_of_the_usual_size():
 
 
 def test_the_first_answer_of_a_policy_is_that_all_is_alike(folder, tmp_path):
-    """A network whose heads are zero picks by chance, so that it fools what random placement fools."""
+    """A network whose heads are zero acts at random, so that it fools what random placement fools."""
     draw = torch.Generator().manual_seed(0)
     x = (0.3 + 0.15 * torch.rand(6, 2, generator=draw)).numpy()
     attack = f"rlab?policy={folder}/any.safetensors&steps=60&draws=64&severities=5&patch=1"

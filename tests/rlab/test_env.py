@@ -112,7 +112,7 @@ def test_the_dual_action_adds_and_removes_in_one_query():
 
 
 def test_where_nothing_changes_nothing_is_asked():
-    """At the upper bound adding changes nothing; the pick is struck out, and the episode still grows old."""
+    """At the upper bound adding changes nothing; the choice is replaced by -1, and the episode still grows old."""
     made = begun(linear(weights(*[1] * 8), -30.0), torch.ones(1, 1, 16), rules=Rules(p_init=1.0, steps=2))
     asked, action = made.model.seen, act(made.env, add=[0, 3])
     made.env.step(action)
@@ -211,7 +211,7 @@ def crowd(n=90, hidden=False):
     return Recorder(logits, DOMAIN), x, (logits(x)[:, 1] > 0).long()
 
 
-def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, policy=Greedy, clean=TIDY, rows=None, **rules):
+def episodes_of(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, policy=Greedy, clean=TIDY, rows=None, **rules):
     model, x, y = crowd(n)
     rows = torch.arange(n) if rows is None else rows
     batch = batch_of(x[rows], y[rows])
@@ -235,7 +235,7 @@ def played(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=90, po
 
 @pytest.mark.parametrize("room", [1, 500, 3000])
 def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypatch):
-    _, _, whole = played(slots=12, clean=None, n=24)
+    _, _, whole = episodes_of(slots=12, clean=None, n=24)
     best, sizes = Predictions._best, []
 
     def watched(predictions, rows, patches, offered, chance, visits):
@@ -244,7 +244,7 @@ def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypa
 
     monkeypatch.setattr(Predictions, "_best", watched)
     monkeypatch.setattr("brinell.rlab.predictions.ROOM", room)
-    _, _, parts = played(slots=12, clean=None, n=24)
+    _, _, parts = episodes_of(slots=12, clean=None, n=24)
     one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
     assert max(sizes) <= max(room, one_patch) and len(sizes) > 24
     assert torch.equal(parts.variant, whole.variant) and torch.equal(parts.steps, whole.steps)
@@ -260,14 +260,14 @@ def test_filtered_inputs_are_held_once(monkeypatch):
         alive.add(cache)
 
     monkeypatch.setattr(DistortionCache, "__init__", watched)
-    _, _, found = played(slots=5, n=24)
+    _, _, found = episodes_of(slots=5, n=24)
     assert int(found.success.sum()) > 10
     assert beside == [0, 0]
 
 
 def test_batches_stay_full_until_the_queue_is_empty():
     slots = 12
-    model, ledger, _ = played(slots=slots, clean=None, n=90)
+    model, ledger, _ = episodes_of(slots=slots, clean=None, n=90)
     firsts = ledger.forwards > 0
     assert firsts.all()
     begun_, full = 0, []
@@ -283,8 +283,8 @@ def test_batches_stay_full_until_the_queue_is_empty():
 @pytest.mark.parametrize(("slots", "batch_size"), [(32, 1024), (90, 7)])
 @pytest.mark.parametrize("settings", [{}, {"refine": 6}, {"norm": "linf", "eps": 0.1}], ids=str)
 def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, settings):
-    _, one, found = played(slots=4, n=36, **settings)
-    _, other, again = played(slots=slots, batch_size=batch_size, n=36, **settings)
+    _, one, found = episodes_of(slots=4, n=36, **settings)
+    _, other, again = episodes_of(slots=slots, batch_size=batch_size, n=36, **settings)
     assert torch.equal(one.forwards, other.forwards) and torch.equal(one.first_success, other.first_success)
     assert torch.equal(found.variant, again.variant) and torch.equal(found.steps, again.steps)
     assert torch.allclose(one.closest, other.closest, atol=1e-5)
@@ -292,9 +292,9 @@ def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, setting
 
 
 def test_results_do_not_depend_on_the_company():
-    _, whole, found = played(slots=8, n=24)
+    _, whole, found = episodes_of(slots=8, n=24)
     order = torch.arange(23, 3, -2)
-    _, part, again = played(slots=3, n=24, rows=order)
+    _, part, again = episodes_of(slots=3, n=24, rows=order)
     assert torch.equal(part.forwards, whole.forwards[order]) and torch.equal(again.variant, found.variant[order])
 
 
@@ -302,7 +302,7 @@ def test_results_do_not_depend_on_the_company():
 @pytest.mark.parametrize("queries", [1, 2, 9, 30])
 @pytest.mark.parametrize("refine", [0, 15])
 def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
-    model, ledger, found = played(slots=7, queries=queries, refine=refine, n=20, policy=policy)
+    model, ledger, found = episodes_of(slots=7, queries=queries, refine=refine, n=20, policy=policy)
     assert int(ledger.forwards.max()) <= queries and int(ledger.forwards.min()) >= 1
     assert model.seen == int(ledger.forwards.sum())
     assert torch.equal(found.success, ledger.fooled)
@@ -310,7 +310,7 @@ def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
 
 @pytest.mark.parametrize("refine", [0, 4])
 def test_without_a_budget_the_rules_are_kept(refine):
-    model, ledger, found = played(slots=7, refine=refine, n=20, steps=10, clean=None)
+    model, ledger, found = episodes_of(slots=7, refine=refine, n=20, steps=10, clean=None)
     assert int(ledger.forwards.max()) <= 1 + 10 + refine and model.seen == int(ledger.forwards.sum())
     assert bool((ledger.forwards[~found.success] == 11).all()) and not found.success.all()
     if not refine:
@@ -318,8 +318,8 @@ def test_without_a_budget_the_rules_are_kept(refine):
 
 
 def test_refinement_comes_closer_and_never_loses_the_goal():
-    _, near, found = played(slots=20, n=20, refine=20, eps=2.0, clean=None)
-    _, far, _ = played(slots=20, n=20, refine=0, eps=2.0, clean=None)
+    _, near, found = episodes_of(slots=20, n=20, refine=20, eps=2.0, clean=None)
+    _, far, _ = episodes_of(slots=20, n=20, refine=0, eps=2.0, clean=None)
     assert found.success.all() and (near.distance <= far.distance + 1e-6).all()
     assert near.distance.mean() < 0.8 * far.distance.mean()
 

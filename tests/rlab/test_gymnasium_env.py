@@ -94,7 +94,7 @@ def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
     _, reward, terminated, _, info = env.step(np.array([0, 0, NONE, 0, NONE, NONE, 0]))
     assert terminated and info["reached"] and info["queries"] == 3 and reward > 0.9
     assert model.seen == 3
-    assert env._patch_env._gain[0, 0].item() == pytest.approx(10.0), "the whole effect is the one patch's: no pick counts twice"
+    assert env._patch_env._gain[0, 0].item() == pytest.approx(10.0), "the whole effect is the one patch's: no choice counts twice"
     assert not any(mask[:-1].any() for mask in info["action_mask"][:-1]), "nothing is possible any more"
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from _environments import OVER, Linear, Shared, Swaps, Table, played
+from _environments import OVER, Linear, Shared, Swaps, Table, rollouts_of
 from brinell.core.errors import ContractError
 from brinell.core.streams import Streams
 from brinell.rlab.dqn import DQN, DQNSettings, target_of
@@ -85,7 +85,7 @@ def test_a_state_that_allows_nothing_is_worth_what_follows():
 
 @pytest.mark.parametrize(("make", "settings"), TABLES)
 def test_the_best_allowed_option_is_found_and_forbidden_ones_are_never_taken(make, settings):
-    # Nothing pays more than what is forbidden; the environment itself objects to a forbidden pick.
+    # Nothing pays more than what is forbidden; the environment itself objects to a forbidden choice.
     table = Table(
         torch.full((1, 4), OVER), torch.tensor([[0.1, 0.7, 5.0, 0.5]]), forbidden=torch.tensor([[False, False, True, False]])
     )
@@ -109,9 +109,9 @@ def test_several_picks_of_two_branches_are_learned_together(make, settings, step
     trainer = make(settings, Shared(), Swaps(limited=True), 0)
     progress = done(trainer, steps)
     unseen, rng = Swaps(seed=9, limited=True), Streams.of(0, torch.arange(16))
-    got, best = played(unseen, lambda observation: trainer.policy.act(observation, rng), 10)
+    got, best = rollouts_of(unseen, lambda observation: trainer.policy.act(observation, rng), 10)
     assert got == pytest.approx(best)
-    chance, _ = played(Swaps(seed=9, limited=True), lambda observation: Random(choices=(2, 1)).act(observation, rng), 10)
+    chance, _ = rollouts_of(Swaps(seed=9, limited=True), lambda observation: Random(choices=(2, 1)).act(observation, rng), 10)
     assert chance < 0.5 * best and progress.mean_return > 0.5 * best
 
 

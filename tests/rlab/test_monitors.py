@@ -50,7 +50,7 @@ def test_what_is_counted_by_hand():
 
 def test_breadth_by_hand():
     visits = torch.zeros(3, 8, dtype=torch.int32)
-    visits[0] = 1  # eight picks, all different: chance reaches 8 (1 - (7/8)**8) = 5.25
+    visits[0] = 1  # eight choices, all different: chance reaches 8 (1 - (7/8)**8) = 5.25
     visits[1, 0] = 1000
     visits[2, :4] = 250
     assert torch.allclose(breadth(visits), torch.tensor([8 / 5.2511, 1 / 8, 4 / 8]), atol=1e-3)

@@ -69,7 +69,7 @@ def test_probes_cost_what_they_say_and_tell_what_was_answered(fitted):
 
 
 def test_moments_foretell_the_variance_of_the_effects():
-    """With the planted energies and covariance, effects over their foretold deviations have mean square 1."""
+    """With the planted energies and covariance, effects over their predicted deviations have mean square 1."""
     asked, _, _, there, _ = probes_of(n=120, probes=10)
     energy = torch.where(there, 9.0, 0.09).flatten(1)[:, GRID.members].mean(2)
     trace = torch.einsum("npkce,ce->npk", asked.moments, COVARIANCE)

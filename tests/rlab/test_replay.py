@@ -41,8 +41,8 @@ def everything(replay, n_step, gamma=0.5):
     return found
 
 
-def play(replay, steps, mask=None):
-    """Write steps of one slot: (number, pick, reward, what follows: None to go on, END, or the number of a last state)."""
+def write(replay, steps, mask=None):
+    """Write steps of one slot: (number, choice, reward, what follows: None to go on, END, or the number of a last state)."""
     alive = torch.tensor([True])
     row = replay.add(observation(steps[0][0]), alive)
     for index, (_, choice, reward, last) in enumerate(steps):
@@ -62,7 +62,7 @@ EPISODES = [(1, 0, 1.0, None), (2, 1, 2.0, None), (3, 0, 4.0, END), (4, 1, 8.0, 
 
 def test_ways_of_one_step_by_hand():
     replay = memory()
-    play(replay, EPISODES)
+    write(replay, EPISODES)
     assert everything(replay, 1) == {
         1: (0, 1, 0.5, 2),
         2: (1, 2, 0.5, 3),
@@ -75,7 +75,7 @@ def test_ways_of_one_step_by_hand():
 
 def test_ways_of_three_steps_end_with_the_episode_and_at_the_present():
     replay = memory()
-    play(replay, EPISODES)
+    write(replay, EPISODES)
     assert everything(replay, 3) == {
         1: (0, 1 + 0.5 * 2 + 0.25 * 4, 0, None),
         2: (1, 2 + 0.5 * 4, 0, None),
@@ -88,7 +88,7 @@ def test_ways_of_three_steps_end_with_the_episode_and_at_the_present():
 
 def test_what_is_overwritten_is_gone_and_the_rest_is_whole():
     replay = memory(capacity=7)
-    play(replay, [(n, n % 2, float(n), END if n % 4 == 0 else None) for n in range(1, 60)])
+    write(replay, [(n, n % 2, float(n), END if n % 4 == 0 else None) for n in range(1, 60)])
     found = everything(replay, 2)
     # 7 rows: the present (77) and the six states before it.
     assert found == {
@@ -114,7 +114,7 @@ def test_slots_keep_apart_and_idle_ones_leave_no_trace():
 
 def test_priorities_set_frequencies_and_weights():
     replay = memory()
-    play(replay, [(1, 0, 0.0, END), (2, 0, 0.0, END), (3, 0, 0.0, END), (4, 0, 0.0, END)])
+    write(replay, [(1, 0, 0.0, END), (2, 0, 0.0, END), (3, 0, 0.0, END), (4, 0, 0.0, END)])
     rows = torch.arange(5)
     replay.prioritise(rows, torch.tensor([1.0, 2.0, 4.0, 8.0, 100.0]))
     sample = replay.sample(30_000, 1, 1.0, torch.Generator().manual_seed(0), 0.5)
@@ -129,7 +129,7 @@ def test_priorities_set_frequencies_and_weights():
 
 def test_new_transitions_come_with_the_highest_priority():
     replay = memory()
-    play(replay, [(1, 0, 0.0, END), (2, 0, 0.0, END)])
+    write(replay, [(1, 0, 0.0, END), (2, 0, 0.0, END)])
     replay.prioritise(torch.tensor([0, 1]), torch.tensor([1.0, 6.0]))
     row = replay.add(observation(3), torch.tensor([True]))
     replay.link(row, action(0), torch.tensor([0.0]), torch.tensor([END]))

@@ -52,7 +52,7 @@ def test_margin_by_hand():
     assert paid("margin", before, after, start=start) == pytest.approx(0.5 - QUERY)
     assert paid("margin", after, before, start=start) == pytest.approx(-QUERY), "a step back costs the query alone"
     won = torch.tensor([[-7.0, 0.0]])
-    assert paid("margin", before, won, start=start) == pytest.approx(0.75 - QUERY), "beyond the goal nothing more is paid"
+    assert paid("margin", before, won, start=start) == pytest.approx(0.75 - QUERY), "beyond the criterion nothing more is paid"
 
 
 def test_margin_steps_of_a_won_episode_add_up_to_one():

@@ -1,4 +1,4 @@
-"""Advantages by hand, alone and out of whole stretches of play."""
+"""Advantages by hand, alone and out of whole rollouts."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Picks without replacement: by hand, and against all actions there are."""
+"""Choices without replacement: by hand, and against all actions there are."""
 
 import itertools
 import math
@@ -58,7 +58,9 @@ def test_worth_by_hand():
     none = (torch.tensor([[-1, -1]]), torch.tensor([[-1]]))
     assert worth(heads, (torch.zeros(1, 4, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.bool)), none).item() == 10
     single = (torch.tensor([[0, -1]]), torch.tensor([[-1]]))
-    assert worth(heads, allowed, single).item() == pytest.approx(10 + 1 - 3), "one pick: value plus advantage, as in Wang et al."
+    assert worth(heads, allowed, single).item() == pytest.approx(10 + 1 - 3), (
+        "one choice: value plus advantage, as in Wang et al."
+    )
 
 
 @given(st.data())
