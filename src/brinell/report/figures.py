@@ -76,7 +76,7 @@ def curve(
     """
     frame = SMALL if small else LARGE
     top = max([eps for eps, _ in labels] + [rate.eps for s in series for rate in s.rates] + [1e-12])
-    parts = [_percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"), small)]
+    parts = [percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"), small)]
     for line in reversed(series):
         parts.append(_line(frame, line, top, dots=not small or line.style >= 0))
     return svg(frame, title, parts, "small" if small else "large")
@@ -155,7 +155,8 @@ def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
     return Markup(head + "".join(parts) + "</svg>")
 
 
-def _percent_axis(frame: Frame, small: bool) -> str:
+def percent_axis(frame: Frame, small: bool = False) -> str:
+    """Lines and labels of a vertical axis of shares, in percent."""
     parts = []
     for share in (0.0, 0.5, 1.0) if small else (0.0, 0.25, 0.5, 0.75, 1.0):
         y = frame.y(share)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from brinell.report.figures import COLOURS, LARGE, svg
+from brinell.report.figures import COLOURS, LARGE, percent_axis, svg
 from brinell.report.format import percent
 from brinell.report.html import fill
 from brinell.store.files import write_text
@@ -63,13 +63,10 @@ def roc(detection: Detection, one: DetectorResult) -> Markup:
     """ROC curves of all attacks that found something."""
     scores = of(detection, one.model, one.detector)
     clean = scores.score[scores.attack == CLEAN]
-    frame, parts = LARGE, []
-    for share in (0.0, 0.5, 1.0):
-        x, y = frame.x(share), frame.y(share)
-        parts.append(f'<line class="grid" x1="{frame.x(0):.1f}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left - 5}" y="{y + 4:.1f}">{share:.0%}</text>')
-        anchor = "end" if share == 1 else "mid"
-        parts.append(f'<text class="{anchor}" x="{x:.1f}" y="{frame.height - frame.bottom + 16}">{share:.0%}</text>')
+    frame, parts = LARGE, [percent_axis(LARGE)]
+    for share, anchor in ((0.0, "mid"), (0.5, "mid"), (1.0, "end")):
+        y = frame.height - frame.bottom + 16
+        parts.append(f'<text class="{anchor}" x="{frame.x(share):.1f}" y="{y}">{100 * share:.0f} %</text>')
     parts.append(f'<polyline class="line ref" points="{frame.x(0):.1f},{frame.y(0):.1f} {frame.x(1):.1f},{frame.y(1):.1f}"/>')
     if one.false_alarms.value is not None:
         x = frame.x(one.false_alarms.value)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from brinell.report.figures import LARGE, Frame, svg
+from brinell.report.figures import LARGE, Frame, percent_axis, svg
 from brinell.report.format import short
 from brinell.report.html import fill
 from brinell.store.files import write_text
@@ -111,11 +111,7 @@ def curve(fitted: Curve, dots: Sequence[Named], title: str, frame: Frame) -> Mar
     line = " ".join(f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability, strict=True))
     upper = [f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability_high, strict=True)]
     lower = [f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability_low, strict=True)]
-    parts = []
-    for share in (0.0, 0.5, 1.0):
-        y = frame.y(share)
-        parts.append(f'<line class="grid" x1="{frame.x(0):.1f}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left - 5}" y="{y + 4:.1f}">{share:.0%}</text>')
+    parts = [percent_axis(frame, frame is SMALL)]
     ticks = _ticks(low, high, 3 if frame is SMALL else 6)
     for i, size in enumerate(ticks):
         anchor = "mid" if 0 < i < len(ticks) - 1 or len(ticks) == 1 else "end" if i else "start"
