@@ -22,7 +22,6 @@ def gate(
     model: Annotated[str | None, typer.Option(help="Model of the run, where it has several.")] = None,
     allow: Annotated[list[str] | None, typer.Option(help="Code of a warning that does not fail the gate. May repeat.")] = None,
     need_all: Annotated[bool, typer.Option("--need-all", help="Fail too where a check that counts could not be made.")] = False,
-    vouched: Annotated[bool, typer.Option("--vouched", hidden=True)] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the failed checks as SARIF 2.1.0.")] = None,
     json: Json = False,
@@ -35,8 +34,6 @@ def gate(
     from brinell.report.sarif import sarif as as_sarif
     from brinell.store.files import write_text
 
-    if vouched:
-        raise RequestError("--vouched is called --need-all")
     at = parse_eps(eps).values[0] if eps is not None else None
     demanded = {"clean": clean, "robust": robust, "worst_class": worst_class}
     try:
