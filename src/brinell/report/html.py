@@ -66,7 +66,7 @@ def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence
 
 
 def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], **context: Any) -> str:
-    """A page as one self-contained HTML document.
+    """A page as one self-contained HTML document, or another text from a template that does not end with `.html`.
 
     Args:
         package: the package in whose folder the template lies; the shared frame and style are found beside it.
@@ -77,7 +77,7 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
     shared = jinja2.PackageLoader("brinell.report")
     found = jinja2.Environment(
         loader=shared if package == "brinell.report" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 from brinell.core.record import Column
+from brinell.report.html import fill
 from brinell.store.files import write_text
 from brinell.studies.benchmark.records import COLUMNS, PATCH, SAMPLES, SPLIT, BenchmarkSet, Form
 
@@ -24,6 +25,8 @@ CROISSANT = {
     "bool": "sc:Boolean",
     "string": "sc:Text",
 }
+SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"), (math.inf, "n>1M"))
+"""The size categories of the hub, each with the number of rows that it ends at."""
 
 
 def write(folder: BenchmarkSet, manifest: Mapping[str, Any]) -> None:
@@ -95,118 +98,34 @@ def card(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> str:
     """README.md: YAML for the hub, then what the set is, how it was made, its columns and its figures."""
     found = figures(folder, manifest)
     rows = sum(level["inputs"] + level["unreached"] for level in found["levels"])
-    return "\n".join([*_head(manifest, form, rows), *_story(manifest, form, found), *_use(form), *columns()]) + "\n"
-
-
-def _head(manifest: Mapping[str, Any], form: Form, rows: int) -> list[str]:
-    sizes = [(1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"), (math.inf, "n>1M")]
-    lines = ["---", f"license: {json.dumps(manifest['request']['licence'])}", f"pretty_name: {json.dumps(title(manifest))}"]
-    lines += ["task_categories:", "- image-classification"] if form.kind == "image" else []
-    lines += [
-        "tags:",
-        "- adversarial",
-        "- robustness",
-        "- benchmark",
-        "size_categories:",
-        f"- {next(t for n, t in sizes if rows < n)}",
-    ]
-    lines += ["configs:"]
-    for name, where in (("default", "data"), ("samples", "samples")):
-        lines += [f"- config_name: {name}", "  data_files:", f"  - split: {SPLIT}", f"    path: {where}/{SPLIT}-*.parquet"]
-        lines += ["  default: true"] if name == "default" else []
-    return [*lines, "---", ""]
-
-
-def _story(manifest: Mapping[str, Any], form: Form, found: Mapping[str, Any]) -> list[str]:
-    data, model, request = manifest["data"], manifest["model"], manifest["request"]
-    criterion = criterion_text(manifest["criterion"], data["classes"])
-    cap = "without a cap on the distance" if manifest["eps"] is None else f"at an L2 distance of at most {manifest['eps']:g}"
-    outcomes = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["outcomes"].items() if count)
-    trained = "unknown" if found["training_queries"] is None else f"{found['training_queries']:,}"
-    domain = data["domain"]
-    low, high = (f"{best(_listed(domain[end])):g}" for best, end in ((min, "low"), (max, "high")))
-    fixed = [column[0] for column in domain.get("columns", ()) if column[3]]
-    lattice, patch = (" x ".join(map(str, manifest["grid"][name])) for name in ("lattice", "patch"))
-    lines = [
-        f"# {title(manifest)}",
-        "",
-        f"Inputs of {data['name']} on which {model['name']} was made to fail by distortions on few patches, each at the",
-        "distance at which it fails and at multiples of it. For scoring other models on what broke this one.",
-        "",
-        "## How it was made",
-        "",
-        f"RLAB ({PAPERS}), as brinell {manifest['brinell']} plays it, seeing class probabilities alone, placed",
-        f"`{_without_folders(request['distortions'])}` on a grid of {lattice} patches of {patch} values",
-        f"with the policy `{_without_folders(request['policy'])}`, {cap}, until {criterion};",
-        "then it took away what was not needed and scaled down the rest. That is the adversarial example, level 1. A further level",
-        "continues past it to exactly that multiple of its L2 distance: what stands grows to its full strength, then",
-        "further patches are added in the order of what they promise, then everything grows, within the bounds of the",
-        "data. A multiple that the bounds do not allow is marked (`reached` is false) and holds no input. Level 0 is the",
-        "clean input.",
-        "",
-        f"- data: `{_without_folders(data['spec'])}`, the first {data['n']} of {data['total']} samples, digest {data['digest']}",
-        f"- model: `{_without_folders(model['spec'])}`, digest {model['digest']}",
-        f"- inputs: {data['domain']['kind']} of shape {tuple(data['domain']['shape'])}, values from {low} to {high}; distances",
-        "  are in these units",
-        *([f"- columns that may not change, and that patches are not counted along: {', '.join(fixed)}"] if fixed else []),
-        f"- samples: {outcomes}; queries in all: {found['queries']:,}, and {trained} to train the policy",
-        f"- repeat it: `brinell benchmark benchmark.toml`, seed {request['seed']}",
-        "",
-        "## Figures",
-        "",
-        f"Of the adversarial examples, medians: L2 {_text(found['median_l2'])}, patches {_text(found['median_patches'])},",
-        f"queries until the first one {_text(found['median_queries_to_success'])}, until it was settled "
-        f"{_text(found['median_queries_to_refined'])}.",
-        "",
-        "| level | inputs | not reachable | accuracy | accuracy in 8 bits | adversarial | median L2 |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for one in found["levels"]:
-        shares = " | ".join(_percent(one[name]) for name in ("accuracy", "accuracy_quantised", "adversarial"))
-        lines.append(f"| {one['level']:g} | {one['inputs']} | {one['unreached']} | {shares} | {_text(one['median_l2'])} |")
-    if not form.pictures:
-        lines += ["", f"`input` and `mask` are flat, in C order; their shape is {form.shape}."]
-    return lines
-
-
-def _use(form: Form) -> list[str]:
-    return [
-        "",
-        "## How to use it",
-        "",
-        "```python",
-        "from datasets import load_dataset",
-        "",
-        f'rows = load_dataset("PATH/TO/THIS/FOLDER", split="{SPLIT}")',
-        'adversarial = rows.filter(lambda row: row["level"] == 1)',
-        "```",
-        "",
-        "    brinell audit --data bench:PATH/TO/THIS/FOLDER --model MODEL --eps 0              # accuracy on the adversarial examples",
-        '    brinell audit --data "bench:PATH/TO/THIS/FOLDER?level=4" --model MODEL --eps 0    # at four times their distance',
-        "",
-        "`arrays/*.safetensors` holds the exact inputs (float32) and masks of what changed by the name",
-        '"SAMPLE/LEVEL/input" and "SAMPLE/LEVEL/mask"' + ("; the pictures are rounded to 8 bits." if form.pictures else "."),
-        "",
-        "## Licence",
-        "",
-        "The inputs derive from the source data, whose licence applies to them: see `license` above, which whoever made this set",
-        "filled in.",
-    ]
-
-
-def columns() -> list[str]:
-    """What each column means, in Markdown."""
-    lines = ["", "## Columns", "", "`data/` (the default configuration), a row per sample and level:", ""]
-    lines += _table(COLUMNS)
-    lines += ["", "An entry of `patches`:", "", "| name | type | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {kind} | {doc} |" for name, (kind, doc) in PATCH.items()]
-    lines += ["", "`samples/` (the configuration `samples`), a row per sample, those without an adversarial example too:", ""]
-    return lines + _table(SAMPLES)
-
-
-def _table(columns: Mapping[str, Column]) -> list[str]:
-    head = ["| column | type | may be null | meaning |", "|---|---|---|---|"]
-    return head + [f"| `{name}` | {one.kind} | {'yes' if one.null else ''} | {one.doc} |" for name, one in columns.items()]
+    data = manifest["data"]
+    low, high = (f"{best(_listed(data['domain'][end])):g}" for best, end in ((min, "low"), (max, "high")))
+    return fill(
+        __package__,
+        "card.md",
+        {"json": json.dumps, "without_folders": _without_folders, "text": _text, "share": _share},
+        title=title(manifest),
+        form=form,
+        size=next(text for most, text in SIZES if rows < most),
+        split=SPLIT,
+        papers=PAPERS,
+        manifest=manifest,
+        request=manifest["request"],
+        data=data,
+        model=manifest["model"],
+        cap="without a cap on the distance" if manifest["eps"] is None else f"at an L2 distance of at most {manifest['eps']:g}",
+        criterion=criterion_text(manifest["criterion"], data["classes"]),
+        shape=tuple(data["domain"]["shape"]),
+        low=low,
+        high=high,
+        fixed=[column[0] for column in data["domain"].get("columns", ()) if column[3]],
+        outcomes=", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["outcomes"].items() if count),
+        found=found,
+        trained="unknown" if found["training_queries"] is None else f"{found['training_queries']:,}",
+        columns=COLUMNS,
+        patch=PATCH,
+        samples=SAMPLES,
+    )
 
 
 def _listed(bound: Any) -> list[float]:
@@ -223,35 +142,25 @@ def _text(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _percent(value: float | None) -> str:
+def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
 def croissant(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> dict[str, Any]:
     """The metadata as JSON-LD. Files are named relative to the folder that it lies in."""
-    files: list[dict[str, Any]] = []
-    for name, sum_ in folder.sums().items():
-        if name.endswith((".parquet", ".safetensors")):
-            kind = "application/x-parquet" if name.endswith("parquet") else "application/octet-stream"
-            files.append(
-                {
-                    "@type": "cr:FileObject",
-                    "@id": name,
-                    "name": name,
-                    "contentUrl": name,
-                    "encodingFormat": kind,
-                    "sha256": sum_,
-                    "contentSize": f"{(folder.path / name).stat().st_size} B",
-                }
-            )
-    sets = [
-        {
-            "@type": "cr:FileSet",
-            "@id": f"{name}-files",
-            "name": f"{name}-files",
-            "encodingFormat": "application/x-parquet",
-            "includes": f"{name}/*.parquet",
+    files = [
+        _named("FileObject", name)
+        | {
+            "contentUrl": name,
+            "encodingFormat": "application/x-parquet" if name.endswith("parquet") else "application/octet-stream",
+            "sha256": sum_,
+            "contentSize": f"{(folder.path / name).stat().st_size} B",
         }
+        for name, sum_ in folder.sums().items()
+        if name.endswith((".parquet", ".safetensors"))
+    ]
+    sets = [
+        _named("FileSet", f"{name}-files") | {"encodingFormat": "application/x-parquet", "includes": f"{name}/*.parquet"}
         for name in ("data", "samples")
     ]
     criterion = criterion_text(manifest["criterion"], manifest["data"]["classes"])
@@ -267,50 +176,36 @@ def croissant(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> 
         "datePublished": manifest["finished"][:10],
         "citeAs": PAPERS,
         "distribution": [*files, *sets],
-        "recordSet": [_records("data", COLUMNS, form), _records("samples", SAMPLES, form)],
+        "recordSet": [
+            _records("data", "A row per sample and level.", COLUMNS, form),
+            _records("samples", "A row per sample.", SAMPLES, form),
+        ],
     }
 
 
-def _records(name: str, columns: Mapping[str, Column], form: Form) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "description": "A row per sample and level." if name == "data" else "A row per sample.",
-        "field": [_field(name, column, one, form) for column, one in columns.items()],
-    }
+def _named(kind: str, name: str) -> dict[str, Any]:
+    return {"@type": f"cr:{kind}", "@id": name, "name": name}
 
 
-def _sub_field(records: str, name: str, entry: str) -> dict[str, Any]:
-    kind, doc = PATCH[entry]
-    extract = {"extract": {"column": name}, "transform": {"jsonPath": entry}}
-    return {
-        "@type": "cr:Field",
-        "@id": f"{records}/{name}/{entry}",
-        "name": f"{records}/{name}/{entry}",
-        "description": doc,
-        "dataType": CROISSANT[kind],
-        "source": {"fileSet": {"@id": f"{records}-files"}, **extract},
-    }
+def _records(name: str, what: str, columns: Mapping[str, Column], form: Form) -> dict[str, Any]:
+    fields = [_field(name, column, one, form) for column, one in columns.items()]
+    return _named("RecordSet", name) | {"description": what, "field": fields}
 
 
 def _field(records: str, name: str, column: Column, form: Form) -> dict[str, Any]:
-    where = f"{records}/{name}"
-    found: dict[str, Any] = {
-        "@type": "cr:Field",
-        "@id": where,
-        "name": where,
-        "description": column.doc,
-        "source": {"fileSet": {"@id": f"{records}-files"}, "extract": {"column": name}},
-    }
+    found = _named("Field", f"{records}/{name}") | {"description": column.doc}
+    source: dict[str, Any] = {"fileSet": {"@id": f"{records}-files"}, "extract": {"column": name}}
+    if column.kind == "patches":
+        return found | {"repeated": True, "subField": [_sub_field(found["name"], source, entry) for entry in PATCH]}
     if column.kind in ("input", "mask") and form.pictures:
-        found["dataType"] = "sc:ImageObject"
-        found["source"]["transform"] = {"jsonPath": "bytes"}
-    elif column.kind in ("input", "mask"):
-        found |= {"dataType": "sc:Float" if column.kind == "input" else "sc:Boolean", "repeated": True}
-    elif column.kind == "patches":
-        del found["source"]
-        found |= {"repeated": True, "subField": [_sub_field(records, name, one) for one in PATCH]}
-    else:
-        found["dataType"] = CROISSANT[column.kind]
-    return found
+        return found | {"source": source | {"transform": {"jsonPath": "bytes"}}, "dataType": "sc:ImageObject"}
+    if column.kind in ("input", "mask"):
+        kind = "sc:Float" if column.kind == "input" else "sc:Boolean"
+        return found | {"source": source, "dataType": kind, "repeated": True}
+    return found | {"source": source, "dataType": CROISSANT[column.kind]}
+
+
+def _sub_field(field: str, source: Mapping[str, Any], entry: str) -> dict[str, Any]:
+    kind, doc = PATCH[entry]
+    extracted = {**source, "transform": {"jsonPath": entry}}
+    return _named("Field", f"{field}/{entry}") | {"description": doc, "dataType": CROISSANT[kind], "source": extracted}
