@@ -92,6 +92,16 @@ def test_a_black_box_that_breaks_what_gradients_left(synthetic, broken, passed):
     assert found.passed is passed and found.figure == broken / N
 
 
+def test_stages_that_try_every_sample_count_each_sample_once(synthetic):
+    """With `alone=true` two stages without gradients break what the gradient attack broke, and two samples more."""
+    breaks = np.full((3, N), np.inf)
+    breaks[0, :10] = breaks[1, :12] = breaks[2, :12] = 0.05
+    rows, manifest = run(synthetic, breaks, (-0.5,) * 3, ("apgd-ce", "square", "simba"), ("gradients", "scores", "scores"))
+    rows = synthetic.change(rows, rows.outcome == "fooled_before", outcome="fooled")
+    found = check(Code.BLACK_BOX, rows, manifest)
+    assert found.figure == 2 / N and "broke 2 of 20 samples" in found.text
+
+
 def test_one_sample_of_a_hundred_and_twenty_eight_raises_no_alarm():
     from brinell.core.intervals import wilson
 

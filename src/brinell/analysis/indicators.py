@@ -124,7 +124,11 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
         return _unmade(Code.BLACK_BOX, AFTER)
     top = np.isclose(records.eps, max(manifest["eps"]))
     fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
-    k = int((mine & top & fooled & np.isin(records.attack, after)).sum())
+    # A stage that tries every sample (`alone=true`) may break what others broke too: samples are counted, not rows.
+    broken = mine & top & fooled
+    gradient = [stage["name"] for stage in stages if stage["access"] == "gradients"]
+    by_gradient = records.sample_id[broken & np.isin(records.attack, gradient)]
+    k = len(np.setdiff1d(records.sample_id[broken & np.isin(records.attack, after)], by_gradient))
     interval = wilson(k, n)
     failed = interval is not None and interval.low > NOTABLE
     text = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
