@@ -7,12 +7,15 @@ always a share of the range that a value has.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from brinell.core.contracts import Access, Kind, Streams
 from brinell.core.norms import per_sample
 
 SIDES = (32, 224)
@@ -35,7 +38,7 @@ class Scale:
 
     @classmethod
     def same(cls, *levels: float) -> "Scale":
-        """A parameter that does not depend on the size: that of distortions for signals alone, calibrated on heartbeats.
+        """A parameter that does not depend on the size, as for signals and for frames of a video.
 
         Raises:
             ValueError: not one value for each severity.
@@ -51,6 +54,28 @@ class Scale:
         levels = [(1 - share) * small + share * large for small, large in zip(self.small, self.large, strict=True)]
         parameters: Tensor = torch.tensor(levels, device=x.device)[severity - 1]
         return parameters
+
+
+class Scaled(ABC):
+    """A distortion of one parameter, which a scale gives for each severity. A distortion need not be one of these."""
+
+    domains: ClassVar[frozenset[Kind]]
+    access: ClassVar[Access] = Access.LABELS
+    versions: ClassVar[int | None] = None
+    """How many versions of an input there are at a severity: None where they are random, 1 where nothing is left open."""
+    scale: ClassVar[Scale]
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """As many as there are `versions`, whatever the shape."""
+        return self.versions
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, *shape) in [0, 1], each distorted at its own severity (n,)."""
+        return self.distort(x, self.scale(severity, x), rng)
+
+    @abstractmethod
+    def distort(self, x: Tensor, parameter: Tensor, rng: Streams, /) -> Tensor:
+        """`x` (n, *shape) distorted with this value (n,) of the parameter."""
 
 
 def frame(x: Tensor) -> tuple[int, ...]:
@@ -93,4 +118,4 @@ def require_positive(**settings: float) -> None:
             raise ValueError(f"{name} is {value:g}; it must be above 0")
 
 
-__all__ = ["SIDES", "Scale", "by_level", "frame", "middles", "opaque", "per_sample", "planes", "require_positive"]
+__all__ = ["SIDES", "Scale", "Scaled", "by_level", "frame", "middles", "opaque", "per_sample", "planes", "require_positive"]

@@ -5,13 +5,12 @@ each with a phase of its own.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample, require_positive
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, per_sample, require_positive
 
 __all__ = ["BaselineWander"]
 
@@ -20,27 +19,18 @@ SLOW = (0.15, 0.7)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineWander:
+class BaselineWander(Scaled):
     """A slow wave is added to each channel."""
 
     rate: float = 125.0
     """Values per second of the signals."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale.same(0.059, 0.09, 0.13, 0.2, 0.3)
+    domains = frozenset({"signal"})
+    scale = Scale.same(0.059, 0.09, 0.13, 0.2, 0.3)
     """Amplitude of the wave, as a share of the range."""
 
     def __post_init__(self) -> None:
         require_positive(rate=self.rate)
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has a wave of its own."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], adrift."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
         """`x` with a wave of this amplitude (n,) on each channel."""

@@ -1,31 +1,26 @@
 """Brightness: the light is turned up, or down. In a signal the baseline shifts."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, per_sample
 
 __all__ = ["Brightness"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Brightness:
+class Brightness(Scaled):
     """The same is added to every value, or taken from it: the first version is brighter, the second darker."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.21, 0.3, 0.39, 0.49, 0.58), large=(0.27, 0.37, 0.46, 0.57, 0.67))
+    domains = frozenset({"image", "video", "signal"})
+    versions = 2
+    scale = Scale(small=(0.21, 0.3, 0.39, 0.49, 0.58), large=(0.27, 0.37, 0.46, 0.57, 0.67))
     """What is added, as a share of the range."""
-    darker: ClassVar[Scale] = Scale(small=(0.14, 0.19, 0.26, 0.34, 0.42), large=(0.18, 0.24, 0.3, 0.39, 0.49))
+    darker = Scale(small=(0.14, 0.19, 0.26, 0.34, 0.42), large=(0.18, 0.24, 0.3, 0.39, 0.49))
     """What is taken away."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Two: brighter and darker."""
-        return 2
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
         """(n, *shape) in [0, 1], brighter in even draws and darker in odd ones."""

@@ -7,13 +7,12 @@ frame as of a large one.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled
 
 __all__ = ["CompressionBlocks"]
 
@@ -24,21 +23,12 @@ GROUP = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompressionBlocks:
+class CompressionBlocks(Scaled):
     """Blocks of a video lose their detail and stand still until the next key frame."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.086, 0.17, 0.33, 0.55, 0.79), large=(0.086, 0.17, 0.33, 0.55, 0.79))
+    domains = frozenset({"video"})
+    scale = Scale.same(0.086, 0.17, 0.33, 0.55, 0.79)
     """Share of the blocks that are lost."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each loses other blocks."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] with lost blocks."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` (n, C, T, H, W) with about this share (n,) of its blocks lost. A larger share loses those of a smaller one too."""

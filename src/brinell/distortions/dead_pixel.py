@@ -4,40 +4,30 @@ A dead pixel is dead in all channels, and in every frame of a video.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Kind, Streams
-from brinell.distortions._shared import Scale, frame, per_sample
+from brinell.core.contracts import KINDS, Streams
+from brinell.distortions._shared import Scale, Scaled, frame, per_sample
 
 __all__ = ["DeadPixel"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeadPixel:
+class DeadPixel(Scaled):
     """Random places lose what they hold."""
 
     value: float = 0.0
     """What a dead pixel reads, from 0 (the lower bound) to 1 (the upper bound)."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.008, 0.017, 0.035, 0.075, 0.16), large=(0.014, 0.035, 0.093, 0.24, 0.47))
+    domains = frozenset(KINDS)
+    scale = Scale(small=(0.008, 0.017, 0.035, 0.075, 0.16), large=(0.014, 0.035, 0.093, 0.24, 0.47))
     """Share of the places that are dead."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.value <= 1:
             raise ValueError(f"value is {self.value}; it must be between 0 and 1")
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has other places."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] with dead pixels."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` with this share (n,) of its places dead. A larger share adds to the places of a smaller one."""

@@ -5,33 +5,23 @@ follows the severity while its middle stays.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, middles, per_sample
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, middles, per_sample
 
 __all__ = ["Dropout"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dropout:
+class Dropout(Scaled):
     """A stretch of the signal is lost and lies flat."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale.same(0.2, 0.4, 0.79, 0.9, 1.0)
+    domains = frozenset({"signal"})
+    scale = Scale.same(0.2, 0.4, 0.79, 0.9, 1.0)
     """Length of the stretch, as a share of the signal."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has a place of its own."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], with a stretch lost."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` with a stretch of this share (n,) lost."""

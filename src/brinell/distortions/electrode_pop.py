@@ -5,13 +5,12 @@ amplifier's high-pass lets it.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample, require_positive
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, per_sample, require_positive
 
 __all__ = ["ElectrodePop"]
 
@@ -22,27 +21,18 @@ LATEST = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElectrodePop:
+class ElectrodePop(Scaled):
     """The line jumps at a random moment and decays back."""
 
     rate: float = 125.0
     """Values per second of the signals."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale.same(0.083, 0.14, 0.22, 0.37, 0.69)
+    domains = frozenset({"signal"})
+    scale = Scale.same(0.083, 0.14, 0.22, 0.37, 0.69)
     """Height of the jump, as a share of the range."""
 
     def __post_init__(self) -> None:
         require_positive(rate=self.rate)
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has a moment and a sign of its own."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], with a jump."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, height: Tensor, rng: Streams) -> Tensor:
         """`x` with a jump of this height (n,)."""

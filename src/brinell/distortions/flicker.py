@@ -9,13 +9,12 @@ light is as it was.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled
 
 __all__ = ["Flicker"]
 
@@ -24,21 +23,12 @@ SLOWEST, FASTEST = 0.1, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flicker:
+class Flicker(Scaled):
     """The brightness of a video's frames swells and fades."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.26, 0.35, 0.46, 0.6, 0.76), large=(0.26, 0.35, 0.46, 0.6, 0.76))
+    domains = frozenset({"video"})
+    scale = Scale.same(0.26, 0.35, 0.46, 0.6, 0.76)
     """The most that is added or taken away, as a share of the range."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has a period and a phase of its own."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], flickering."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, swell: Tensor, rng: Streams) -> Tensor:
         """`x` (n, C, T, H, W) with a sine of this height (n,) added over time."""

@@ -6,13 +6,12 @@ mix as in Koschmieder's law: what the veil covers loses its own light and takes 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, frame, opaque, per_sample
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, frame, opaque, per_sample
 
 __all__ = ["Fog"]
 
@@ -23,21 +22,12 @@ OCTAVES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fog:
+class Fog(Scaled):
     """A bright, uneven veil over the picture."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.31, 0.44, 0.58, 0.75, 0.91), large=(0.36, 0.49, 0.65, 0.81, 0.98))
+    domains = frozenset({"image", "video"})
+    scale = Scale(small=(0.31, 0.44, 0.58, 0.75, 0.91), large=(0.36, 0.49, 0.65, 0.81, 0.98))
     """Share of the light that is lost where the fog is thickest."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has clouds of its own."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] behind fog."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, thickness: Tensor, rng: Streams) -> Tensor:
         """`x` behind fog of this thickness (n,)."""

@@ -6,36 +6,27 @@ nothing has come, so there it is never lost.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled
 
 __all__ = ["FrameDrop"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameDrop:
+class FrameDrop(Scaled):
     """Random frames of a video are lost: black, or the last one again."""
 
     shows: Literal["black", "last"] = "black"
     """What is seen in place of a lost frame: black, or last, the one before it that came."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.059, 0.12, 0.21, 0.34, 0.53), large=(0.059, 0.12, 0.21, 0.34, 0.53))
+    domains = frozenset({"video"})
+    scale = Scale.same(0.059, 0.12, 0.21, 0.34, 0.53)
     """Share of the frames that are lost."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each loses other frames."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] without some of the frames."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` (n, C, T, H, W) with about this share (n,) of its frames lost. A larger share loses those of a smaller one too."""

@@ -6,33 +6,23 @@ calmer ones, the highest fall short.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled
 
 __all__ = ["FrameRepeat"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrameRepeat:
+class FrameRepeat(Scaled):
     """A video freezes: one frame is shown again and again."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"video"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.15, 0.26, 0.4, 0.6, 0.82), large=(0.15, 0.26, 0.4, 0.6, 0.82))
+    domains = frozenset({"video"})
+    scale = Scale.same(0.15, 0.26, 0.4, 0.6, 0.82)
     """Share of the frames that show an earlier one, of all but the first; one at least."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each freezes at another moment."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] with a freeze."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` (n, C, T, H, W) frozen for this share (n,) of its frames. A video of a single frame stays as it is."""

@@ -4,31 +4,26 @@ Every value moves away from, or towards, the median of its channel, which is its
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, per_sample
 
 __all__ = ["Gain"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gain:
+class Gain(Scaled):
     """Deflections are too large in the first version and too small in the second."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale.same(1.7, 2.1, 2.8, 4.1, 6.7)
+    domains = frozenset({"signal"})
+    versions = 2
+    scale = Scale.same(1.7, 2.1, 2.8, 4.1, 6.7)
     """Factor of the first version."""
-    weaker: ClassVar[Scale] = Scale.same(0.52, 0.35, 0.15, 0.07, 0.0)
+    weaker = Scale.same(0.52, 0.35, 0.15, 0.07, 0.0)
     """Factor of the second."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Two: larger and smaller."""
-        return 2
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
         """(n, *shape) in [0, 1], larger deflections in even draws and smaller ones in odd ones."""

@@ -6,13 +6,12 @@ the outermost value goes on.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, by_level, planes
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, by_level, planes
 
 __all__ = ["GaussianBlur"]
 
@@ -21,21 +20,13 @@ REACH = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianBlur:
+class GaussianBlur(Scaled):
     """Every value becomes a Gaussian mean of those around it."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.69, 0.91, 1.2, 1.7, 2.6), large=(1.6, 2.3, 3.5, 5.6, 9.6))
+    domains = frozenset({"image", "video", "signal"})
+    versions = 1
+    scale = Scale(small=(0.69, 0.91, 1.2, 1.7, 2.6), large=(1.6, 2.3, 3.5, 5.6, 9.6))
     """Standard deviation of the kernel, in values."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """One: nothing is random."""
-        return 1
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], blurred."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
         """`x` blurred with kernels of this standard deviation (n,)."""

@@ -6,32 +6,22 @@ strength from distortion to distortion.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.core.contracts import KINDS, Streams
+from brinell.distortions._shared import Scale, Scaled, per_sample
 
 __all__ = ["GaussianNoise"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianNoise:
+class GaussianNoise(Scaled):
     """Independent normal noise on every value."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.031, 0.048, 0.074, 0.12, 0.18), large=(0.045, 0.074, 0.12, 0.21, 0.37))
+    domains = frozenset(KINDS)
+    scale = Scale(small=(0.031, 0.048, 0.074, 0.12, 0.18), large=(0.045, 0.074, 0.12, 0.21, 0.37))
     """Standard deviation, as a share of the range."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] with noise."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
         """`x` with noise of this standard deviation (n,)."""

@@ -11,35 +11,26 @@ quality 5 the colours go too, which that measure hardly sees.
 
 import io
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled
 
 __all__ = ["Jpeg"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Jpeg:
+class Jpeg(Scaled):
     """Compressed as JPEG and read back."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(70, 25, 9, 4, 2), large=(15, 7, 3, 2, 2))
+    domains = frozenset({"image", "video"})
+    versions = 1
+    scale = Scale(small=(70, 25, 9, 4, 2), large=(15, 7, 3, 2, 2))
     """Quality, 1 to 100; less is stronger."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """One: nothing is random."""
-        return 1
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], compressed."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, quality: Tensor, rng: Streams) -> Tensor:
         """`x` compressed with this quality (n,), rounded to a whole number."""

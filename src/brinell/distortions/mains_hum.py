@@ -6,19 +6,18 @@ sampling rate of the signals, which a distortion is not told: other than 125 Hz 
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, per_sample
 
 __all__ = ["MainsHum"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainsHum:
+class MainsHum(Scaled):
     """A sine wave at the frequency of the mains is added."""
 
     rate: float = 125.0
@@ -26,9 +25,8 @@ class MainsHum:
     frequency: float = 50.0
     """Of the mains, in Hz: 50, or 60."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale.same(0.038, 0.059, 0.089, 0.14, 0.21)
+    domains = frozenset({"signal"})
+    scale = Scale.same(0.038, 0.059, 0.089, 0.14, 0.21)
     """Amplitude of the wave, as a share of the range."""
 
     def __post_init__(self) -> None:
@@ -37,14 +35,6 @@ class MainsHum:
                 f"frequency is {self.frequency:g} and rate {self.rate:g}; it must lie between 0 and half the rate, above which "
                 "signals hold nothing"
             )
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has a phase of its own."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], humming."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
         """`x` with a wave of this amplitude (n,)."""

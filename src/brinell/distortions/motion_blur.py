@@ -7,13 +7,12 @@ pixel goes on.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, planes
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, planes
 
 __all__ = ["MotionBlur"]
 
@@ -22,21 +21,12 @@ DENSITY = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class MotionBlur:
+class MotionBlur(Scaled):
     """Every pixel becomes the mean along a line through it."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(2.6, 3.8, 5.3, 8, 13), large=(6.5, 10, 16, 27, 49))
+    domains = frozenset({"image", "video"})
+    scale = Scale(small=(2.6, 3.8, 5.3, 8, 13), large=(6.5, 10, 16, 27, 49))
     """Length of the segment, in pixels."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has a direction of its own."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], blurred."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, length: Tensor, rng: Streams) -> Tensor:
         """`x` blurred along segments of this length (n,) in pixels."""

@@ -5,13 +5,12 @@ moment; each channel has noise of its own, and all of them the moment.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, middles, per_sample, require_positive
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, middles, per_sample, require_positive
 
 __all__ = ["MuscleNoise"]
 
@@ -22,27 +21,18 @@ WIDTH = 0.35
 
 
 @dataclass(frozen=True, kw_only=True)
-class MuscleNoise:
+class MuscleNoise(Scaled):
     """A burst of noise above 20 Hz is added."""
 
     rate: float = 125.0
     """Values per second of the signals."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale.same(0.032, 0.052, 0.085, 0.14, 0.24)
+    domains = frozenset({"signal"})
+    scale = Scale.same(0.032, 0.052, 0.085, 0.14, 0.24)
     """Standard deviation at the height of the burst, as a share of the range."""
 
     def __post_init__(self) -> None:
         require_positive(rate=self.rate)
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1], with a burst of noise."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
         """`x` with a burst of this standard deviation (n,)."""

@@ -5,13 +5,12 @@ video. Their size follows the severity while their middle stays.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, frame, middles
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, frame, middles
 
 __all__ = ["Occlusion"]
 
@@ -22,21 +21,12 @@ ASPECT = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occlusion:
+class Occlusion(Scaled):
     """Opaque boxes at random places."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(0.016, 0.042, 0.096, 0.21, 0.4), large=(0.024, 0.06, 0.13, 0.26, 0.49))
+    domains = frozenset({"image", "video", "signal"})
+    scale = Scale(small=(0.016, 0.042, 0.096, 0.21, 0.4), large=(0.024, 0.06, 0.13, 0.26, 0.49))
     """Area of all boxes together, as a share of the picture, before they overlap or stick out."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """Endless: each has other boxes."""
-        return None
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] behind boxes."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, area: Tensor, rng: Streams) -> Tensor:
         """`x` behind boxes of this area (n,)."""

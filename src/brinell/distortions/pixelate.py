@@ -6,33 +6,24 @@ comes in steps.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Kind, Streams
-from brinell.distortions._shared import Scale, by_level, planes
+from brinell.core.contracts import Streams
+from brinell.distortions._shared import Scale, Scaled, by_level, planes
 
 __all__ = ["Pixelate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pixelate:
+class Pixelate(Scaled):
     """Blocks of one value: the mean of what they cover."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video", "signal"})
-    access: ClassVar[Access] = Access.LABELS
-    scale: ClassVar[Scale] = Scale(small=(2, 2, 2.3, 3, 4.5), large=(2.7, 4.5, 7, 10, 16))
+    domains = frozenset({"image", "video", "signal"})
+    versions = 1
+    scale = Scale(small=(2, 2, 2.3, 3, 4.5), large=(2.7, 4.5, 7, 10, 16))
     """Side of a block, in values."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """One: nothing is random."""
-        return 1
-
-    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
-        """(n, *shape) in [0, 1] in blocks."""
-        return self.distort(x, self.scale(severity, x), rng)
 
     def distort(self, x: Tensor, side: Tensor, rng: Streams) -> Tensor:
         """`x` in blocks of this side (n,), as nearly as the sides of the picture divide."""
