@@ -179,8 +179,8 @@ def benchmark_page() -> str:
     docs = attribute_docs(SampleOutcome)
     return (
         f"{NOTE}# Benchmark sets\n\n{inspect.getdoc(store_benchmark)}\n"
-        + "\n".join(columns())
-        + "\n\n## Outcomes\n\n"
+        + columns()
+        + "\n## Outcomes\n\n"
         + table(["outcome", "meaning"], [[f"`{outcome.value}`", docs[outcome.name]] for outcome in SampleOutcome])
     )
 

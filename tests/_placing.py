@@ -36,6 +36,14 @@ class Plus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lift(Plus):
+    """Adds a tenth of the range for each severity."""
+
+    def __call__(self, x, severity, rng, draw):
+        return (x + 0.1 * per_sample(severity, x)).clamp(0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Minus(Plus):
     """Takes as much away."""
 

@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brinell.core.domain import KINDS, Domain
+from _placing import Plus
+from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.model import Access
-from brinell.core.norms import l2, per_sample
+from brinell.core.norms import l2
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.gaussian_blur import GaussianBlur
@@ -24,27 +25,21 @@ from brinell.rlab.variants import Variant, variants
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plus:
-    """Adds a sixteenth for each severity, so that sums come out exactly; counts its calls."""
+class Counted(Plus):
+    """Counts its calls."""
 
     calls: list[Any]
 
-    domains: ClassVar[frozenset[str]] = frozenset(KINDS)
-    access: ClassVar[Access] = Access.LABELS
-
-    def draws(self, shape):
-        return 1
-
     def __call__(self, x, severity, rng, draw):
         self.calls.append(severity.tolist())
-        return (x + per_sample(severity, x) / 16).clamp(0, 1)
+        return super().__call__(x, severity, rng, draw)
 
 
 def state(shape, patch, stride=None, *, kind="image", n=1, x=None, distortions=None, severities=(2, 4), **settings):
     """An assignment, by default of a distortion that adds 2/16 (variant 0) or 4/16 (variant 1)."""
     domain = Domain(kind=kind, shape=shape)
     x = torch.zeros(n, *shape) if x is None else x
-    distortions = [Plus(calls=[])] if distortions is None else distortions
+    distortions = [Counted(calls=[])] if distortions is None else distortions
     chosen = variants(distortions, domain, severities, draws=2)
     cache = DistortionCache(x, domain, chosen, Streams.of(0, torch.arange(len(x))), **settings)
     return Assignment(PatchGrid(shape, patch, stride), cache)
@@ -287,7 +282,7 @@ def test_one_sample_fits_whatever_the_memory():
 
 
 def test_nothing_is_made_before_it_is_asked_for_nor_twice():
-    plus = Plus(calls=[])
+    plus = Counted(calls=[])
     a = state((1, 4), (2,), kind="signal", n=3, distortions=[plus])
     assert plus.calls == [[4], [4]], "the first sample at its strongest, twice: the distortion is tried before anything is spent"
     for _ in range(2):
@@ -319,7 +314,7 @@ def test_bounds_of_the_data():
     domain = Domain(kind="signal", shape=(2, 3), low=(-5.0, 10.0), high=(5.0, 20.0))
     cache = DistortionCache(x, domain, [Variant(SignedPatch(factor=100.0), 5, 0)], Streams.of(0, ints(0)))
     assert cache.inputs(ints(0), ints(0)).tolist() == [[[5.0] * 3, [20.0] * 3]]
-    plus = DistortionCache(x, domain, [Variant(Plus(calls=[]), 4, 0)], Streams.of(0, ints(0)))
+    plus = DistortionCache(x, domain, [Variant(Counted(calls=[]), 4, 0)], Streams.of(0, ints(0)))
     torch.testing.assert_close(plus.inputs(ints(0), ints(0)), torch.tensor([[[-1.5, 2.6, 5.0], [12.5, 14.5, 20.0]]]))
     assert torch.equal(plus.inputs(ints(0), ints(0))[x == 20], x[x == 20])
 
@@ -359,7 +354,7 @@ def test_a_gradient_is_handed_in_as_that_of_the_unit_range():
     cache = DistortionCache(
         torch.zeros(1, 2),
         domain,
-        variants([Slope(calls=[])], domain, (1,)),
+        variants([Slope()], domain, (1,)),
         Streams.of(0, ints(0)),
         gradient=lambda rows: torch.tensor([[0.01, -0.01]]),
     )
@@ -367,7 +362,7 @@ def test_a_gradient_is_handed_in_as_that_of_the_unit_range():
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fickle(Plus):
+class Fickle(Counted):
     """Another answer each time, from no generator that anybody could watch."""
 
     def __call__(self, x, severity, rng, draw):
@@ -385,11 +380,11 @@ class Nan(Plus):
     ("distortions", "given", "error", "message"),
     [
         ([Fickle(calls=[])], {}, ContractError, "distortion Fickle gave two answers to the same input and streams"),
-        ([Nan(calls=[])], {}, ContractError, "distortion Nan answered NaN or infinity"),
+        ([Nan()], {}, ContractError, "distortion Nan answered NaN or infinity"),
         ([GradientSign()], {}, RequestError, "needs gradients, which this model does not give"),
         ([], {}, RequestError, "no distortion is left to place"),
-        ([Plus(calls=[])], {"severities": (0,)}, RequestError, "severities are 1 to 5"),
-        ([Plus(calls=[])], {"severities": ()}, RequestError, "severities are 1 to 5"),
+        ([Counted(calls=[])], {"severities": (0,)}, RequestError, "severities are 1 to 5"),
+        ([Counted(calls=[])], {"severities": ()}, RequestError, "severities are 1 to 5"),
         (
             [GaussianBlur()],
             {"kind": "vector", "shape": (4,)},

@@ -1,37 +1,20 @@
 """Levels of severity: exact multiples on one path, worked by hand on inputs whose every value is a patch."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import batch_of, threat_of
+from _placing import Lift
 from brinell.core import norms
-from brinell.core.domain import KINDS, Domain
-from brinell.core.model import Access
+from brinell.core.domain import Domain
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.episodes import EpisodeResults
 from brinell.rlab.grading import path
 from brinell.rlab.variants import variants
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lift:
-    """Adds a tenth of the range for each severity."""
-
-    domains: ClassVar[frozenset[str]] = frozenset(KINDS)
-    access: ClassVar[Access] = Access.LABELS
-
-    def draws(self, shape):
-        return 1
-
-    def __call__(self, x, severity, rng, draw):
-        return (x + 0.1 * severity.view(-1, *[1] * (x.ndim - 1))).clamp(0, 1)
 
 
 def paths(x, standing, *, strength=1.0, slope=None, eps=100.0, patch=1, stride=None, severities=(1,), high=1.0):

@@ -1,6 +1,5 @@
 """A training run of an RLAB agent: from a request to a policy file, which is written anew at every report."""
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,7 @@ from brinell.rlab.agent import Agent, load
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import Report, TrainConfig, correct, train
 from brinell.rlab.variants import variants
-from brinell.store.files import named_safetensors
+from brinell.store.files import named_safetensors, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
 
 
@@ -107,15 +106,12 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int) -> Agent:
-    """Write the policy whole, a file beside it taking its place, with all that says how it was made."""
+    """Write the policy with all that says how it was made."""
     about: dict[str, Any] = dict(agent.about or {})
     about |= _settings(request)
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(out.name + ".part")
     noted = Agent(prior=agent.prior, network=agent.network, about=about)
-    noted.save(beside)
-    os.replace(beside, out)
+    write_atomically(out, noted.save)
     return noted
 
 

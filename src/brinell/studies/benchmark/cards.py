@@ -25,6 +25,7 @@ CROISSANT = {
     "bool": "sc:Boolean",
     "string": "sc:Text",
 }
+TABLES = {"columns": COLUMNS, "patch": PATCH, "samples": SAMPLES}
 SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"), (math.inf, "n>1M"))
 """The size categories of the hub, each with the number of rows that it ends at."""
 
@@ -122,10 +123,13 @@ def card(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> str:
         outcomes=", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["outcomes"].items() if count),
         found=found,
         trained="unknown" if found["training_queries"] is None else f"{found['training_queries']:,}",
-        columns=COLUMNS,
-        patch=PATCH,
-        samples=SAMPLES,
+        **TABLES,
     )
+
+
+def columns() -> str:
+    """What each column means, in Markdown."""
+    return fill(__package__, "columns.md", {}, **TABLES)
 
 
 def _listed(bound: Any) -> list[float]:

@@ -4,9 +4,8 @@ import math
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from brinell.analysis.results import Rate
+from brinell.analysis.results import Rate, Result
 from brinell.analysis.robust_accuracy import rate
 from brinell.store import rows
 from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
@@ -14,11 +13,7 @@ from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
 Array = np.ndarray[Any, Any]
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Roc(_Result):
+class Roc(Result):
     """How well a detector tells one attack's adversarial inputs from clean ones."""
 
     attack: str
@@ -33,7 +28,7 @@ class Roc(_Result):
     """Share of the adversarial inputs that raise the alarm at the threshold."""
 
 
-class DetectorResult(_Result):
+class DetectorResult(Result, allow_inf_nan=True):  # a detector may answer infinity, and so its threshold may be infinite
     """One detector in front of one model."""
 
     model: str
@@ -54,7 +49,7 @@ class DetectorResult(_Result):
     rocs: list[Roc]
 
 
-class DetectionResult(_Result):
+class DetectionResult(Result):
     """What `brinell detect --json` prints."""
 
     folder: str

@@ -9,7 +9,6 @@ a rate that rises and falls, as for digits-cnn.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from brinell.analysis.results import Result
 from brinell.core import pairs
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
@@ -28,7 +27,7 @@ from brinell.core.splits import stratified
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import FORMAT, Embedding
 from brinell.engine.plan import open_data
-from brinell.store.files import named_safetensors
+from brinell.store.files import named_safetensors, write_atomically
 from brinell.studies.epsilon import conditions
 from brinell.studies.metric import separation
 from brinell.studies.metric.request import MetricRequest
@@ -43,10 +42,8 @@ CLASSES_PER_BATCH = 16
 REPORTS = 10
 
 
-class Limits(BaseModel):
+class Limits(Result):
     """What held-out samples allow, in one distance, as quantiles over them; null where nothing limits it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: dict[str, float | None]
     """Half the distance to the nearest training sample of another class, beyond which the classes' balls may meet."""
@@ -54,10 +51,8 @@ class Limits(BaseModel):
     """The distance to the nearest training sample of the same class."""
 
 
-class Votes(BaseModel):
+class Votes(Result):
     """Accuracy of nearest neighbours on the held-out samples."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: float
     low: float
@@ -68,10 +63,8 @@ class Votes(BaseModel):
     n: int
 
 
-class MetricAnswer(BaseModel):
+class MetricAnswer(Result):
     """`brinell train-metric --json`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     embedding: str
     """The file, for `--norm embedding:FILE`."""
@@ -254,15 +247,11 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
 
 
 def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
-    """Write the file whole, one beside it taking its place."""
     from safetensors.torch import save
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(out.name + ".part")
     head = {"format": FORMAT, "kind": "embedding"} | facts
     state = {name: value.detach().contiguous() for name, value in network.state_dict().items()}
-    beside.write_bytes(save(state, {"brinell": json.dumps(head)}))
-    os.replace(beside, out)
+    write_atomically(out, lambda temporary: temporary.write_bytes(save(state, {"brinell": json.dumps(head)})))
 
 
 def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, Tensor, Array], **known: Any) -> MetricAnswer:

@@ -3,18 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from brinell.analysis.results import Rate
+from brinell.analysis.results import Rate, Result
 from brinell.analysis.robust_accuracy import rate
 from brinell.studies.review.psychometric import Curve, fit
 from brinell.studies.review.records import Answer, Review
 
 
-class Noticed(BaseModel):
+class Noticed(Result):
     """One group of answers: a class, or all."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     n: int
@@ -28,10 +25,8 @@ class Noticed(BaseModel):
     """Upper end; None: above everything shown."""
 
 
-class Named(BaseModel):
+class Named(Result):
     """How often the class of the picture was still named right, at one size of the change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     eps: float
     """Mean size in the group; 0 for equal pairs."""
@@ -39,10 +34,8 @@ class Named(BaseModel):
     noticed: Rate
 
 
-class ReviewResult(BaseModel):
+class ReviewResult(Result):
     """What `brinell epsilon --review --json` prints at the end."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str
     data: str

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.store.files import write_atomically
 from brinell.studies.unrestricted.networks import Classifier, Generator, fits
 
 FORMAT = 1
@@ -46,10 +46,7 @@ class Kept:
             "classes": list(self.classes),
             "about": self.about,
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".part")
-        beside.write_bytes(save(tensors, {"brinell.generator": json.dumps(head)}))
-        os.replace(beside, path)
+        write_atomically(path, lambda temporary: temporary.write_bytes(save(tensors, {"brinell.generator": json.dumps(head)})))
 
     def digest(self) -> str:
         """A hash of all that its drawings and answers depend on."""
