@@ -40,7 +40,7 @@ from brinell.studies.epsilon.analysis import summarise as summarise_epsilon
 from brinell.studies.epsilon.recommended import resolve
 from brinell.studies.epsilon.records import check_free, save_folder
 from brinell.studies.epsilon.request import EpsilonRequest
-from brinell.studies.epsilon.run import Watching, measure
+from brinell.studies.epsilon.run import measure
 from brinell.studies.review import page as review_page
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.review.analysis import summarise as summarise_review
@@ -292,7 +292,7 @@ def epsilon(
     train: Data | None = None,
     model: nn.Module | Model | str | None = None,
     out: Path | str | None = None,
-    progress: Watching | None = None,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> EpsilonResult:
     """Recommend an eps for a data set, each class and each sample, as `brinell epsilon` does.
@@ -317,7 +317,9 @@ def epsilon(
     folder = Path(out or default_out(request.data, "epsilon"))
     check_free(folder)
     models = () if model is None else in_memory(model, data, None)
-    facts, arrays = measure(request, progress or Silent(), dataset=given, train=known, model=models[0] if models else None)
+    facts, arrays = measure(
+        request, (progress or Silent()).message, dataset=given, train=known, model=models[0] if models else None
+    )
     save_folder(folder, facts, arrays)
     epsilon_page.write(folder)
     return summarise_epsilon(folder)

@@ -1,6 +1,6 @@
 """From a request to a plan: everything that will run, everything that cannot, and what it costs at most. No attack runs here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,7 @@ def make_plan(
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
+    check_names([source.name for source in sources])
     if towards is not None:
         for source in sources:
             towards.check(source.name, source.facts["classes"])
@@ -141,7 +142,7 @@ def make_plan(
         recommended=about,
         distance=distance,
         stages=stages,
-        models=_distinct(sources),
+        models=sources,
         device=device,
     )
 
@@ -329,9 +330,12 @@ def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = 
     return ""
 
 
-def _distinct(models: tuple[ModelSource, ...]) -> tuple[ModelSource, ...]:
-    names = [model.name for model in models]
+def check_names(names: Sequence[str]) -> None:
+    """Refuse two models of one name.
+
+    Raises:
+        RequestError: there are two.
+    """
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")
-    return models

@@ -41,11 +41,7 @@ CHUNK = 256
 
 
 class _Counted:
-    """A model that counts the inputs that it is shown.
-
-    Args:
-        model: the model.
-    """
+    """A model that counts the inputs that it is shown."""
 
     def __init__(self, model: Model) -> None:
         self.model, self.forwards = model, 0

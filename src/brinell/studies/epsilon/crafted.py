@@ -28,7 +28,12 @@ SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.
 
 
 def craft(
-    points: Any, facts: dict[str, Any], samples: dict[str, Array], model: str | None, given: Model | None, progress: Any
+    points: Any,
+    facts: dict[str, Any],
+    samples: dict[str, Array],
+    model: str | None,
+    given: Model | None,
+    tell: Callable[[str], None],
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Pictures (k, *shape) under their names, and what is said about each.
 
@@ -38,7 +43,7 @@ def craft(
         samples: its arrays by sample.
         model: spec of a model that is asked, or None.
         given: a model already in memory.
-        progress: receives messages.
+        tell: receives messages on the progress.
     """
     labels, low = points.labels, float(points.domain.bounds()[0].min())
     present = np.unique(labels)[:ROWS]
@@ -77,7 +82,7 @@ def craft(
     arrays = {"pictures": torch.stack(pictures).numpy()} if pictures else {"pictures": np.zeros((0, *shape), np.float32)}
     shown = np.unique([one[key] for one in told for key in ("sample", "other")]).astype(np.int64)
     arrays |= {"ids": shown, "clean": points.x[torch.from_numpy(shown)].reshape(-1, *shape).numpy()}
-    name = _ask(points, arrays, told, model, given, progress)
+    name = _ask(points, arrays, told, model, given, tell)
     return arrays, {
         "norm": norm,
         "eps": eps,
@@ -88,14 +93,19 @@ def craft(
 
 
 def _ask(
-    points: Any, arrays: dict[str, Array], told: list[dict[str, Any]], spec: str | None, given: Model | None, progress: Any
+    points: Any,
+    arrays: dict[str, Array],
+    told: list[dict[str, Any]],
+    spec: str | None,
+    given: Model | None,
+    tell: Callable[[str], None],
 ) -> str | None:
     """What a model says of each picture, and of the clean sample that it was made from."""
     if spec is None and given is None:
         return None
     model = given if given is not None else opener_of(str(spec), points.dataset)()
     device = choose_device("cpu")
-    progress.message(f"{model.name} classifies {len(told)} crafted inputs")
+    tell(f"{model.name} classifies {len(told)} crafted inputs")
     with session(model, device):
         says = predict(model, torch.from_numpy(arrays["pictures"]), 128).argmax(1).tolist() if told else []
         clean = predict(model, torch.from_numpy(arrays["clean"]), 128).argmax(1).tolist() if told else []

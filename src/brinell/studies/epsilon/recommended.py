@@ -27,11 +27,6 @@ Array = np.ndarray[Any, Any]
 OPTIONS = ("by", "conditions", "to", "points")
 
 
-class _Quiet:
-    def message(self, text: str) -> None:
-        """Nothing."""
-
-
 def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, SampleBudgets | None]:
     """The data and the budgets of an audit whose eps is `recommended`; of any other audit the data as given, and None.
 
@@ -96,7 +91,7 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
 def _measured(path: str, spec: str, norm: str, seed: int, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Array]]:
     if not path:
         request = checked(EpsilonRequest, {"norm": (norm,), "data": spec, "seed": seed})
-        facts, arrays = measure(request, _Quiet(), dataset=dataset)
+        facts, arrays = measure(request, lambda text: None, dataset=dataset)
         return facts, arrays["samples"]
     facts, arrays = load_folder(Path(path))
     if facts["data"]["digest"] != dataset.digest():

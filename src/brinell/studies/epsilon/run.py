@@ -1,7 +1,8 @@
 """What budgets are judged by: distances between the samples of a data set, and how much change goes unnoticed."""
 
 import time
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,13 +35,6 @@ USUAL = {
     "l0": ("1", "5", "10", "50"),
 }
 """Budgets that studies of images in [0, 1] use."""
-
-
-class Watching(Protocol):
-    """Receives messages on the progress."""
-
-    def message(self, text: str) -> None:
-        """One line."""
 
 
 class Points:
@@ -87,7 +81,7 @@ def _check(x: Tensor, domain: Domain, name: str) -> None:
 
 def measure(
     request: EpsilonRequest,
-    progress: Watching,
+    tell: Callable[[str], None],
     *,
     dataset: Dataset | None = None,
     train: Dataset | None = None,
@@ -106,23 +100,23 @@ def measure(
     if n < 2:
         raise RequestError(f"{dataset.name} has {n} sample: there is no distance to measure")
     points = Points(dataset, np.arange(n), labels[:n])
-    notes: list[dict[str, str]] = []
+    notes: dict[str, str] = {}
     drawn = draw(points.labels, request.pairs, request.seed)
     norms = _norms(request, points, notes)
     samples: dict[str, Array] = {"labels": points.labels}
-    progress.message(f"distances between {n} samples, {', '.join(norms)}")
+    tell(f"distances between {n} samples, {', '.join(norms)}")
     distinct, back = _distinct(points)
-    notes += _remarks(points, distinct, back)
-    near, whole = _search(points, distinct, back, norms, progress)
+    notes |= _remarks(points, distinct, back)
+    near, whole = _search(points, distinct, back, norms, tell)
     samples |= near
     if train is not None:
-        samples |= _train(points, train, norms, progress, notes)
-    progress.message("mean distances between classes")
+        samples |= _train(points, train, norms, tell, notes)
+    tell("mean distances between classes")
     means = _means(points, drawn, whole)
     background = perception.background(points.x)
     unnoticed, why = _perception(points, drawn, norms, request)
     samples |= unnoticed
-    notes += why
+    notes |= why
     facts = {
         "data": _about(points, request.data),
         "train": None if train is None else {"name": train.name, "n": len(train), "spec": request.train or "in-memory"},
@@ -138,13 +132,13 @@ def measure(
         "usual": _usual(points, drawn, norms, background, request.seed) if unnoticed else {},
         "background": None if background is None or points.domain.kind != "image" else background,
         "background_share": None if background is None else float((points.x == background).float().mean()),
-        "notes": notes,
+        "notes": [{"code": code, "text": text} for code, text in notes.items()],
         "seconds": 0.0,
         "request": request.model_dump(mode="json"),
     }
     if not facts["conditions"]:
         raise RequestError(f"no condition is left for {points.domain.kind} data: add --conditions label or interpolation")
-    crafted, told = epsilon_crafted.craft(points, facts, samples, request.model, model, progress)
+    crafted, told = epsilon_crafted.craft(points, facts, samples, request.model, model, tell)
     facts |= {"crafted": told, "seconds": round(time.perf_counter() - started, 1)}
     return facts, {"samples": samples, "means": means, "crafted": crafted}
 
@@ -160,16 +154,14 @@ def draw(labels: Array, each: int, seed: int) -> Array:
     return np.sort(order[np.arange(len(labels)) - first < each])
 
 
-def _norms(request: EpsilonRequest, points: Points, notes: list[dict[str, str]]) -> tuple[str, ...]:
+def _norms(request: EpsilonRequest, points: Points, notes: dict[str, str]) -> tuple[str, ...]:
     if request.norm:
         return tuple(norm for norm in NORMS if norm in request.norm)
     work = float(len(points)) ** 2 * points.x.shape[1]
     if work <= VALUES:
         return NORMS
-    _note(
-        notes,
-        "slow-norms",
-        f"L1 and L0 neighbours were not searched: some {work * 5e-10:.0f} s more; --norm l1 --norm l0 asks for them",
+    notes["slow-norms"] = (
+        f"L1 and L0 neighbours were not searched: some {work * 5e-10:.0f} s more; --norm l1 --norm l0 asks for them"
     )
     return NORMS[:2]
 
@@ -182,52 +174,40 @@ def _distinct(points: Points) -> tuple[Array, Array]:
     return first, back
 
 
-def _remarks(points: Points, distinct: Array, back: Array) -> list[dict[str, str]]:
-    notes: list[dict[str, str]] = []
+def _remarks(points: Points, distinct: Array, back: Array) -> dict[str, str]:
+    notes: dict[str, str] = {}
     contents, inverse, counts = np.unique(points.content[distinct], return_inverse=True, return_counts=True)
     clash = np.isin(back, np.flatnonzero(counts[inverse] > 1))
     if clash.any():
         shown = ", ".join(map(str, np.flatnonzero(clash)[:SHOWN].tolist()))
-        _note(
-            notes,
-            "conflict",
+        notes["conflict"] = (
             f"{int(clash.sum())} samples are equal to one of another label: they make every eps unsound, and no "
-            f"classifier can be right on all of them; correct their labels first (such as positions {shown})",
+            f"classifier can be right on all of them; correct their labels first (such as positions {shown})"
         )
     fixed = sum(column.fixed for column in points.domain.columns)
     if fixed:
-        _note(notes, "fixed", f"{fixed} columns are fixed; distances count them too, so that budgets are on the safe side")
+        notes["fixed"] = f"{fixed} columns are fixed; distances count them too, so that budgets are on the safe side"
     twins = len(points) - len(distinct)
     if twins:
-        _note(
-            notes,
-            "duplicates",
-            f"{twins} samples repeat another of the same label; the nearest different sample counts as neighbour",
+        notes["duplicates"] = (
+            f"{twins} samples repeat another of the same label; the nearest different sample counts as neighbour"
         )
     flat = (points.x.amax(1) == points.x.amin(1)).nonzero()[:, 0].tolist()
     if flat:
-        _note(
-            notes,
-            "constant",
+        notes["constant"] = (
             f"{len(flat)} samples are constant, which no picture of anything is (positions "
-            f"{', '.join(map(str, flat[:SHOWN]))}{', ...' if len(flat) > SHOWN else ''})",
+            f"{', '.join(map(str, flat[:SHOWN]))}{', ...' if len(flat) > SHOWN else ''})"
         )
     values, members = np.unique(points.labels[distinct], return_counts=True)
     single = [_name(points, int(value)) for value in values[members == 1]]
     if single:
-        _note(
-            notes,
-            "single",
+        notes["single"] = (
             f"{len(single)} classes have one (different) sample, so nothing is known about interpolation within "
-            f"them: {', '.join(single[:SHOWN])}{', ...' if len(single) > SHOWN else ''}",
+            f"them: {', '.join(single[:SHOWN])}{', ...' if len(single) > SHOWN else ''}"
         )
     if len(values) < 2:
-        _note(notes, "one-class", "there is one class alone, so nothing is known about label constancy")
+        notes["one-class"] = "there is one class alone, so nothing is known about label constancy"
     return notes
-
-
-def _note(notes: list[dict[str, str]], code: str, text: str) -> None:
-    notes.append({"code": code, "text": text})
 
 
 def _name(points: Points, label: int) -> str:
@@ -235,7 +215,7 @@ def _name(points: Points, label: int) -> str:
 
 
 def _search(
-    points: Points, distinct: Array, back: Array, norms: tuple[str, ...], progress: Watching
+    points: Points, distinct: Array, back: Array, norms: tuple[str, ...], tell: Callable[[str], None]
 ) -> tuple[dict[str, Array], Array]:
     """Nearest neighbours within the data, by norm; and what comes with them, the mean L2 distances over all pairs."""
     x, labels = points.x[torch.from_numpy(distinct)], points.labels[distinct]
@@ -244,7 +224,7 @@ def _search(
     reference = Reference(values, labels)
     found: dict[str, Array] = {}
     for norm in norms:
-        progress.message(f"nearest neighbours in {norm}")
+        tell(f"nearest neighbours in {norm}")
         near = first if norm == "l2" else reference.nearest(norm, values, labels, first, itself=everyone)
         scale = points.step if points.step and norm in ("linf", "l1") else 1.0
         found |= {
@@ -257,12 +237,12 @@ def _search(
 
 
 def _train(
-    points: Points, train: Dataset, norms: tuple[str, ...], progress: Watching, notes: list[dict[str, str]]
+    points: Points, train: Dataset, norms: tuple[str, ...], tell: Callable[[str], None], notes: dict[str, str]
 ) -> dict[str, Array]:
     """Nearest neighbours in the training data; what is in both is no neighbour of itself."""
     if train.domain != points.domain:
         raise RequestError(f"{train.name} and {points.dataset.name} have different shapes or bounds: --train needs the same")
-    progress.message(f"nearest neighbours among {len(train)} training samples")
+    tell(f"nearest neighbours among {len(train)} training samples")
     known = np.asarray(train.labels(), dtype=np.int64)
     there = Points(train, np.arange(len(known)), known)
     leaked = np.isin(there.content, points.content)
@@ -271,9 +251,7 @@ def _train(
         [not leak or (c.tobytes(), int(label)) not in pairs for leak, c, label in zip(leaked, there.content, known, strict=True)]
     )
     if not keep.all():
-        _note(
-            notes, "leak", f"{int((~keep).sum())} training samples are in {points.dataset.name} too: accuracy on them is memory"
-        )
+        notes["leak"] = f"{int((~keep).sum())} training samples are in {points.dataset.name} too: accuracy on them is memory"
     if not keep.any():
         return {}
     first = l2_to(points.x, points.labels, there.x[torch.from_numpy(keep)], known[keep])
@@ -297,22 +275,18 @@ def _means(points: Points, drawn: Array, whole: Array) -> dict[str, Array]:
 
 def _perception(
     points: Points, drawn: Array, norms: tuple[str, ...], request: EpsilonRequest
-) -> tuple[dict[str, Array], list[dict[str, str]]]:
+) -> tuple[dict[str, Array], dict[str, str]]:
     """What goes unnoticed: measured on the drawn samples; the others have the budget that their class is recommended."""
-    notes: list[dict[str, str]] = []
+    notes: dict[str, str] = {}
     if PERCEPTION not in request.conditions:
         return {}, notes
     if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
-        _note(
-            notes,
-            "no-perception",
-            f"perceptibility was not measured: {points.domain.kind} data of this shape has no visual meaning here",
+        notes["no-perception"] = (
+            f"perceptibility was not measured: {points.domain.kind} data of this shape has no visual meaning here"
         )
         return {}, notes
-    _note(
-        notes,
-        "no-lpips",
-        "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR measure perceptibility instead",
+    notes["no-lpips"] = (
+        "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR measure perceptibility instead"
     )
     found: dict[str, Array] = {}
     for norm in norms:
@@ -336,11 +310,7 @@ def _perception(
             values[rest[points.labels[rest] == label]] = mine[int(request.allow * len(mine))]
         found[f"{norm}.unnoticed"] = values
     if len(drawn) < len(points):
-        _note(
-            notes,
-            "drawn",
-            f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is recommended",
-        )
+        notes["drawn"] = f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is recommended"
     return found, notes
 
 

@@ -171,38 +171,28 @@ def share(hits: Iterable[bool]) -> Share:
     """The proportion of those that are true."""
     values = list(hits)
     k, n = sum(values), len(values)
-    interval = wilson(k, n)
-    return Share(
-        k=k,
-        n=n,
-        value=k / n if n else None,
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
-    )
+    low, high = wilson(k, n) or (None, None)
+    return Share(k=k, n=n, value=k / n if n else None, low=low, high=high)
 
 
 def summarise(manifest: dict[str, Any], rows: Sequence[Row], run: str) -> UnrestrictedResult:
     """Every figure of the page, from manifest and records alone."""
-    classes = list(manifest["data"]["classes"])
+    classes, judges = list(manifest["data"]["classes"]), [judge["name"] for judge in manifest["judges"]]
     results = []
     for model in manifest["models"]:
         for variant, settings in manifest["variants"].items():
             own = [row for row in rows if row["model"] == model["name"] and row["variant"] == variant]
-            results.append(_variant(own, model["name"], variant, settings["noise"], classes, _judges(manifest)))
+            results.append(_variant(own, model["name"], variant, settings["noise"], classes, judges))
     return UnrestrictedResult(
         run=run,
         data=manifest["data"]["name"],
         attempts=manifest["attempts"],
         complete=manifest["state"] == "finished",
         towards=None if manifest["target"] is None else classes[manifest["target"]],
-        judges=_judges(manifest),
+        judges=judges,
         warnings=_warnings(manifest, results),
         results=results,
     )
-
-
-def _judges(manifest: dict[str, Any]) -> list[str]:
-    return [judge["name"] for judge in manifest["judges"]]
 
 
 def _variant(rows: list[Row], model: str, variant: str, noise: float, classes: list[str], judges: list[str]) -> VariantResult:
@@ -279,18 +269,13 @@ def _conditions(rows: list[Row], norm: str, prefix: str) -> Conditions:
 
 def _cost(rows: list[Row]) -> Cost:
     ended = [row for row in rows if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
-    medians = {
-        name: _median(np.array([row[name] for row in ended], float))
-        for name in ("forwards", "latent_l2", "moved_l2", "moved_linf")
-    }
+    columns = {"queries": "forwards"} | {name: name for name in ("latent_l2", "moved_l2", "moved_linf")}
+    medians = {f"median_{name}": _median(np.array([row[of] for row in ended], float)) for name, of in columns.items()}
     return Cost(
         forwards=sum(row["forwards"] for row in rows),
         backwards=sum(row["backwards"] for row in rows),
         judge_forwards=sum(row["judge_forwards"] for row in rows),
-        median_queries=medians["forwards"],
-        median_latent_l2=medians["latent_l2"],
-        median_moved_l2=medians["moved_l2"],
-        median_moved_linf=medians["moved_linf"],
+        **medians,
     )
 
 

@@ -1,12 +1,10 @@
 """The page of an unrestricted attack, and the tables behind it: records in, one HTML file that opens anywhere out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from brinell.report.gallery import picture
 from brinell.report.html import fill
@@ -15,6 +13,7 @@ from brinell.store.files import write_text
 from brinell.studies.unrestricted.analysis import Share, Tally, UnrestrictedResult, VariantResult, summarise
 from brinell.studies.unrestricted.records import Outcome, UnrestrictedRun
 
+Array = np.ndarray[Any, Any]
 ROW = 8
 """Examples of a class on its contact sheet at most."""
 SHEETS = 80
@@ -32,37 +31,6 @@ FAILURES = (
 CONDITIONS = ("nearer_to_own", "label_constant", "no_interpolation", "both")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """One example of a contact sheet."""
-
-    attempt: int
-    plain: Markup
-    plain_pred: str
-    found: Markup
-    pred: str
-    confidence: float
-    own: Markup
-    """Nearest training sample of the intended class."""
-    own_at: float
-    """L2 distance to it."""
-    other: Markup
-    """Nearest training sample of another class."""
-    other_at: float
-    contested: str
-    """What the judges say where they do not see the intended class; nothing where they do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sheet:
-    """The examples of a class."""
-
-    class_name: str
-    total: int
-    """How many there are."""
-    examples: list[Shown]
-
-
 def write(run: Path) -> Path:
     """Write `tables/*.csv` and `report.html` into the folder; the path of the page.
 
@@ -75,76 +43,60 @@ def write(run: Path) -> Path:
     result = summarise(manifest, rows, str(run))
     for name, text in tables(result).items():
         write_text(run / "tables" / name, text)
-    write_text(run / "report.html", fill(__package__, "page.html", {}, **_context(opened, manifest, rows, result)))
+    per_result = max(1, SHEETS // max(1, len(result.results)))
+    sheets = [_sheets(opened, rows, one) for one in result.results]
+    page = fill(
+        __package__,
+        "page.html",
+        {},
+        title=f"Examples from scratch against {', '.join(dict.fromkeys(one.model for one in result.results))}",
+        result=result,
+        manifest=manifest,
+        sheets=[(one, held[:per_result], len(held)) for one, held in zip(result.results, sheets, strict=True)],
+        most=ROW,
+    )
+    write_text(run / "report.html", page)
     return run / "report.html"
 
 
-def _context(
-    run: UnrestrictedRun, manifest: dict[str, Any], rows: list[dict[str, Any]], result: UnrestrictedResult
-) -> dict[str, Any]:
-    per_result = max(1, SHEETS // max(1, len(result.results)))
-    sheets = [sheets_of(run, manifest, rows, one) for one in result.results]
-    return {
-        "title": f"Examples from scratch against {', '.join(dict.fromkeys(one.model for one in result.results))}",
-        "result": result,
-        "manifest": manifest,
-        "sheets": [(one, held[:per_result], len(held)) for one, held in zip(result.results, sheets, strict=True)],
-        "most": ROW,
-    }
-
-
-def sheets_of(run: UnrestrictedRun, manifest: dict[str, Any], rows: list[dict[str, Any]], one: VariantResult) -> list[Sheet]:
-    """A contact sheet for each class in which a search ended with an error of the model: adversarial examples first, then contested ones."""
-    classes = list(manifest["data"]["classes"])
+def _sheets(run: UnrestrictedRun, rows: list[dict[str, Any]], one: VariantResult) -> list[dict[str, Any]]:
+    """For each class in which a search ended with an error of the model: adversarial examples first, then contested ones."""
     own = [row for row in rows if (row["model"], row["variant"]) == (one.model, one.variant)]
-    sheets = []
+    sheets, classes = [], run.manifest["data"]["classes"]
     for number, name in enumerate(classes):
         ended = [row for row in own if row["intended"] == number and row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
         ended.sort(key=lambda row: row["outcome"] == Outcome.CONTESTED)
         if ended:
-            sheets.append(Sheet(class_name=name, total=len(ended), examples=_examples(run, manifest, ended[:ROW], one)))
+            titles = [_titles(row, one, classes) for row in ended[:ROW]]
+            arrays = run.arrays([array for named in titles for array in named])
+            examples = [_example(row, named, arrays, run.manifest) for row, named in zip(ended, titles, strict=False)]
+            sheets.append({"class_name": name, "total": len(ended), "examples": examples})
     return sheets
 
 
-def _examples(run: UnrestrictedRun, manifest: dict[str, Any], rows: list[dict[str, Any]], one: VariantResult) -> list[Shown]:
-    names = [_names(row, one) for row in rows]
-    arrays = run.arrays([name for group in names for name in group])
-    domain, classes = manifest["data"]["domain"], list(manifest["data"]["classes"])
+def _titles(row: dict[str, Any], one: VariantResult, classes: list[str]) -> dict[str, str]:
+    """The arrays of an example by name, each with what it shows: plain sample, found input, neighbours of this class and another."""
+    intended, pred = classes[row["intended"]], classes[row["pred"]]
+    return {
+        f"{row['attempt']}/plain": f"attempt {row['attempt']}, plain sample of {intended}",
+        f"{row['attempt']}/{one.model}/{one.variant}": f"attempt {row['attempt']}, intended {intended}, taken for {pred}",
+        f"reference/{row['l2_same_at']}": f"nearest training sample of {intended}",
+        f"reference/{row['l2_other_at']}": f"nearest training sample of another class than {intended}",
+    }
+
+
+def _example(row: dict[str, Any], titles: dict[str, str], arrays: dict[str, Array], manifest: dict[str, Any]) -> dict[str, Any]:
+    domain, classes = manifest["data"]["domain"], manifest["data"]["classes"]
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
-    shown = []
-    for row, (plain, found, own, other) in zip(rows, names, strict=True):
-        intended, pred = classes[row["intended"]], classes[row["pred"]]
-
-        def view(name: str, title: str) -> Markup:
-            return picture(arrays[name], domain["kind"], low, high, title=title)
-
-        against = [classes[seen] for seen in row["judges"] if seen != row["intended"]]
-        shown.append(
-            Shown(
-                attempt=row["attempt"],
-                plain=view(plain, f"attempt {row['attempt']}, plain sample of {intended}"),
-                plain_pred=classes[row["plain_pred"]],
-                found=view(found, f"attempt {row['attempt']}, intended {intended}, taken for {pred}"),
-                pred=pred,
-                confidence=row["confidence"],
-                own=view(own, f"nearest training sample of {intended}"),
-                own_at=row["l2_same"],
-                other=view(other, f"nearest training sample of another class than {intended}"),
-                other_at=row["l2_other"],
-                contested=", ".join(dict.fromkeys(against)) if row["outcome"] == Outcome.CONTESTED else "",
-            )
-        )
-    return shown
-
-
-def _names(row: dict[str, Any], one: VariantResult) -> tuple[str, str, str, str]:
-    attempt = row["attempt"]
-    return (
-        f"{attempt}/plain",
-        f"{attempt}/{one.model}/{one.variant}",
-        f"reference/{row['l2_same_at']}",
-        f"reference/{row['l2_other_at']}",
-    )
+    views = [picture(arrays[name], domain["kind"], low, high, title=title) for name, title in titles.items()]
+    against = [classes[seen] for seen in row["judges"] if seen != row["intended"]]
+    return dict(zip(("plain", "found", "own", "other"), views, strict=True)) | {
+        "pred": classes[row["pred"]],
+        "confidence": row["confidence"],
+        "own_at": row["l2_same"],
+        "other_at": row["l2_other"],
+        "contested": ", ".join(dict.fromkeys(against)) if row["outcome"] == Outcome.CONTESTED else "",
+    }
 
 
 def tables(result: UnrestrictedResult) -> dict[str, str]:

@@ -25,7 +25,7 @@ from brinell.core.threat import Threat
 from brinell.core.version import VERSION
 from brinell.engine.engine import Progress
 from brinell.engine.hashing import cell
-from brinell.engine.plan import check_classes, choose_device, facts_of, open_data, opener_of
+from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, open_data, opener_of
 from brinell.engine.shard import predict, session
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out, each_part
@@ -34,6 +34,7 @@ from brinell.studies.unrestricted.records import LAYOUT, NORMS, Outcome, Unrestr
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.search import Found, LatentSearch, errs, search, sees, stored
 
+Array = np.ndarray[Any, Any]
 BLOCK = 128
 """Attempts that are searched, judged and written together."""
 
@@ -104,7 +105,7 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
                 f"model {model.name} answers {model.access.name.lower()} only, and a search needs gradients: make it a --judge"
             )
     for asked in (models, judges):
-        _distinct(asked)
+        check_names([model.name for model in asked])
     target = None if request.towards is None else _class(request.towards, dataset.classes)
     sources = [number for number in range(len(dataset.classes)) if number != target]
     return UnrestrictedPlan(
@@ -139,13 +140,6 @@ def _class(name: str, classes: tuple[str, ...]) -> int:
     raise RequestError(f"there is no class {name!r}{plugins.nearest(name, classes)}: name one, or give its number")
 
 
-def _distinct(models: tuple[Model, ...]) -> None:
-    names = [model.name for model in models]
-    for name in names:
-        if names.count(name) > 1:
-            raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")
-
-
 class Seen(NamedTuple):
     """What everybody but the model says of some inputs, and how far they are from the training data."""
 
@@ -160,6 +154,19 @@ class Seen(NamedTuple):
     nearest: dict[str, Neighbours]
     anchors: dict[str, Neighbours]
     """Neighbours of the nearest training sample of the intended class."""
+
+
+class Trial(NamedTuple):
+    """A search and all that was said of what it ended at."""
+
+    found: Found
+    z0: Tensor
+    plain: Tensor
+    logits: Tensor
+    errs: Tensor
+    seen: Seen
+    ledger: Ledger
+    seconds: float
 
 
 class Engine:
@@ -181,7 +188,7 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def block(self, number: int) -> tuple[list[dict[str, Any]], dict[str, np.ndarray[Any, Any]]]:
+    def block(self, number: int) -> tuple[list[dict[str, Any]], dict[str, Array]]:
         """The rows and arrays of the attempts from `number` * BLOCK on."""
         plan = self.plan
         ids = torch.arange(number * BLOCK, min((number + 1) * BLOCK, len(plan.intended)), device=plan.device)
@@ -191,7 +198,7 @@ class Engine:
             plain = stored(plan.kept.generator(z0, y), plan.dataset.domain)
         seen = self._look(plain, y)
         rows: list[dict[str, Any]] = []
-        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        arrays: dict[str, Array] = {}
         for model in plan.models:
             first = predict(model, plain, plan.request.batch_size)
             start = seen.clear & (first.argmax(1) == y)
@@ -200,10 +207,10 @@ class Engine:
                 trial = self._search(model, settings, plain[at], z0[at], y[at])
                 made = _rows(self, ids, y, first, seen, at, trial)
                 rows += [{"model": model.name, "variant": variant} | row for row in made]
-                self._keep(arrays, ids, plain, made, f"{model.name}/{variant}", at, trial)
+                arrays |= self._kept(ids, plain, made, f"{model.name}/{variant}", at, trial)
         return rows, arrays
 
-    def _search(self, model: Model, settings: LatentSearch, plain: Tensor, z0: Tensor, y: Tensor) -> "Trial | None":
+    def _search(self, model: Model, settings: LatentSearch, plain: Tensor, z0: Tensor, y: Tensor) -> Trial | None:
         """Every attempt of a block whose plain sample is clear and right, behind the oracle of a ledger without a norm ball."""
         if not len(y):
             return None
@@ -236,18 +243,12 @@ class Engine:
             anchors[norm] = self.reference.nearest(norm, changed, labels, itself=found.same_at)
         return Seen(aux, kept, stacked, clear, near, anchors)
 
-    def _keep(
-        self,
-        arrays: dict[str, np.ndarray[Any, Any]],
-        ids: Tensor,
-        plain: Tensor,
-        rows: list[dict[str, Any]],
-        name: str,
-        at: Tensor,
-        trial: "Trial | None",
-    ) -> None:
+    def _kept(
+        self, ids: Tensor, plain: Tensor, rows: list[dict[str, Any]], name: str, at: Tensor, trial: Trial | None
+    ) -> dict[str, Array]:
         """The inputs on which the model errs, searched or plain, and the training samples nearest to them."""
         place = {row: number for number, row in enumerate(at.tolist())}
+        arrays = {}
         for row, held in enumerate(rows):
             if held["outcome"] in (Outcome.UNCLEAR, Outcome.SURVIVED):
                 continue
@@ -260,19 +261,7 @@ class Engine:
             for side in ("l2_same_at", "l2_other_at"):
                 where = held[side] if searched else held[f"plain_{side}"]
                 arrays[f"reference/{where}"] = self.x[where].numpy(force=True)
-
-
-class Trial(NamedTuple):
-    """A search and all that was said of what it ended at."""
-
-    found: Found
-    z0: Tensor
-    plain: Tensor
-    logits: Tensor
-    errs: Tensor
-    seen: Seen
-    ledger: Ledger
-    seconds: float
+        return arrays
 
 
 def _rows(
@@ -280,7 +269,7 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """A row for each attempt of a block; `at` are those that were searched."""
     plain = {f"plain_{name}": values for name, values in _said(first, seen, y).items()}
-    found = _ended(trial, y[at], at.numel()) if trial is not None else {}
+    found = _ended(trial, y[at]) if trial is not None else {}
     place = {row: number for number, row in enumerate(at.tolist())}
     rows = []
     for row, attempt in enumerate(ids.tolist()):
@@ -311,7 +300,7 @@ def _said(logits: Tensor, seen: Seen, y: Tensor) -> dict[str, list[Any]]:
     return columns
 
 
-def _ended(trial: Trial, y: Tensor, n: int) -> dict[str, list[Any]]:
+def _ended(trial: Trial, y: Tensor) -> dict[str, list[Any]]:
     """The columns of the attempts that were searched."""
     moved, latent = (trial.found.x - trial.plain).flatten(1), trial.found.z - trial.z0
     outcome = [
@@ -329,7 +318,7 @@ def _ended(trial: Trial, y: Tensor, n: int) -> dict[str, list[Any]]:
         "forwards": ledger.forwards.tolist(),
         "backwards": ledger.backwards.tolist(),
         "queries_to_success": [value or None for value in ledger.first_success.tolist()],
-        "judge_forwards": [2] * n,
+        "judge_forwards": [2] * len(y),
         "seconds": (trial.seconds * work / work.sum()).tolist(),
     }
 
@@ -366,8 +355,8 @@ def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
         "parts": plan.parts,
         "attempts": len(plan.intended),
         "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.dataset)),
-        "models": _models(plan.models),
-        "judges": _models(plan.judges),
+        "models": [{"name": model.name, **facts_of(model)} for model in plan.models],
+        "judges": [{"name": judge.name, **facts_of(judge)} for judge in plan.judges],
         "variants": {name: {"noise": settings.noise} for name, settings in plan.variants.items()},
         "target": plan.target,
         "generator": {
@@ -377,7 +366,3 @@ def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
             "about": about,
         },
     }
-
-
-def _models(models: tuple[Model, ...]) -> list[dict[str, Any]]:
-    return [{"name": model.name, **facts_of(model)} for model in models]
