@@ -32,11 +32,6 @@ def beginning(request: BaseModel, command: str, before: Mapping[str, Any]) -> di
     }
 
 
-def place(device: torch.device) -> dict[str, Any]:
-    """What a manifest says of the machine and the libraries."""
-    return {"versions": versions(), "hardware": hardware(device)}
-
-
 def now() -> str:
     """ISO time, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -63,14 +58,13 @@ def left_out(dataset: Dataset) -> list[dict[str, Any]]:
     return [{"code": one.code, "model": None, "text": one.text} for one in dataset.info.remarks]
 
 
-def versions() -> dict[str, str | None]:
-    """Of Python and the libraries that figures depend on."""
-    return {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
-
-
-def hardware(device: torch.device) -> dict[str, Any]:
-    """Device, processor, threads and cores."""
-    return {"device": _device(device), "cpu": _cpu(), "threads": torch.get_num_threads(), "cores": os.cpu_count()}
+def place(device: torch.device) -> dict[str, Any]:
+    """What a manifest says of the machine, and of Python and the libraries that figures depend on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {
+        "versions": {"python": platform.python_version()} | {library: _version(library) for library in LIBRARIES},
+        "hardware": {"device": name, "cpu": _cpu(), "threads": torch.get_num_threads(), "cores": os.cpu_count()},
+    }
 
 
 def _version(name: str) -> str | None:
@@ -78,10 +72,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _cpu() -> str:

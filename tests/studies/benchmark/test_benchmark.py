@@ -29,28 +29,10 @@ from brinell.studies.benchmark.part import NUDGES
 from brinell.testing.others import check_dataset
 
 PIXELS = Domain(kind="image", shape=(1, 5, 5), levels=256)
-FILTERS = '''
-from dataclasses import dataclass
-from typing import ClassVar
-
+FILTERS = """
 import torch
 
-from brinell.core.domain import KINDS
-from brinell.core.model import Access
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lift:
-    """Adds a tenth of the range for each severity."""
-
-    domains: ClassVar[frozenset[str]] = frozenset(KINDS)
-    access: ClassVar[Access] = Access.LABELS
-
-    def draws(self, shape):
-        return 1
-
-    def __call__(self, x, severity, rng, draw):
-        return (x + 0.1 * severity.view(-1, *[1] * (x.ndim - 1))).clamp(0, 1)
+from _placing import Lift
 
 
 class Random(Lift):
@@ -71,7 +53,7 @@ class Nan(Lift):
 class Out(Lift):
     def __call__(self, x, severity, rng, draw):
         return x + 1
-'''
+"""
 MODEL = (
     COUNT
     + '''

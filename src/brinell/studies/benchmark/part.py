@@ -21,7 +21,6 @@ from brinell.core.threat import Threat
 from brinell.engine.checks import check_answers
 from brinell.engine.engine import Progress
 from brinell.rlab.cache import CLEAN
-from brinell.rlab.episodes import EpisodeResults
 from brinell.rlab.grading import Graded, Path, path
 from brinell.rlab.margins import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
@@ -86,10 +85,9 @@ class Part:
         self._make()
 
     def _make(self) -> None:
-        """Play, grade, and write down."""
         outcome = self._first()
         played_at = np.flatnonzero(outcome == "")
-        queries = {int(at): {} for at in range(len(self.ids))}  # type: dict[int, dict[str, int]]
+        queries: dict[int, dict[str, int]] = {}
         examples: dict[int, dict[str, Any]] = {}
         if len(played_at):
             rows = torch.as_tensor(played_at, device=self._batch.x.device)
@@ -99,7 +97,14 @@ class Part:
             )
             won = results.success.nonzero()[:, 0]
             if len(won):
-                paths = self._path(rows[won], results.select(won))
+                paths = path(
+                    self._batch.select(rows[won]),
+                    self._threat.select(rows[won]),
+                    self._rng.select(rows[won]),
+                    grid=self._plan.grid,
+                    variants=self._plan.variants,
+                    results=results.select(won),
+                )
                 example = self._settle(rows[won], paths)
                 settled = self._ledger.forwards.tolist()
                 examples = self._grade(rows[won], paths, example, settled)
@@ -119,16 +124,6 @@ class Part:
         if wrong_class is not None:
             outcome[(y == wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
         return outcome
-
-    def _path(self, rows: Tensor, results: EpisodeResults) -> Path:
-        return path(
-            self._batch.select(rows),
-            self._threat.select(rows),
-            self._rng.select(rows),
-            grid=self._plan.grid,
-            variants=self._plan.variants,
-            results=results,
-        )
 
     def _settle(self, rows: Tensor, paths: Path) -> _Judged:
         """The adversarial examples: what clean-up left, or a little further along the path where that is none in 8 bits."""
@@ -190,7 +185,9 @@ class Part:
                 there = bool(judged.inputs.reached[one])
                 row = head | (self._row(one, at, judged.inputs, answers[one]) if there else _UNREACHED)
                 self.rows.append(row)
-                self._keep(row)
+                if there:
+                    name = f"{row['sample_id']}/{level:g}"
+                    self.arrays |= {f"{name}/input": row["input"], f"{name}/mask": row["mask"]}
                 if level == 1:
                     examples[at] = row
         self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
@@ -206,31 +203,24 @@ class Part:
             inputs = paths.at(level * size)
             inputs = inputs._replace(reached=inputs.reached & sure)
             logits = torch.zeros_like(self._clean[rows])
-        at = inputs.reached.nonzero()[:, 0]
-        if level != 0 and len(at):
-            logits[at] = self._oracle.scores(self._batch.ids[rows[at]], inputs.x[at])
-        stored = logits.clone()
+            if len(at := inputs.reached.nonzero()[:, 0]):
+                logits[at] = self._oracle.scores(self._batch.ids[rows[at]], inputs.x[at])
+        at, stored = inputs.reached.nonzero()[:, 0], logits.clone()
         if len(at):
             stored[at] = self._ask_stored(rows[at], inputs.x[at], logits[at])
         return _Judged(inputs, logits, stored)
 
     def _answers(self, rows: Tensor, judged: _Judged) -> list[dict[str, Any]]:
         """What the model says of each input of a level, exact and as it is stored."""
-        probabilities, adversarial = judged.logits.softmax(1), (self._margin(rows, judged.logits) > 0).tolist()
-        prediction, stored = (logits.argmax(1).tolist() for logits in (judged.logits, judged.stored))
-        confidence = probabilities.amax(1).tolist()
-        true = probabilities.gather(1, self._batch.y[rows, None])[:, 0].tolist()
-        pictures = self._plan.form.pictures
-        return [
-            {
-                "prediction": prediction[one],
-                "confidence": confidence[one],
-                "true_probability": true[one],
-                "adversarial": adversarial[one],
-                "prediction_quantised": stored[one] if pictures else None,
-            }
-            for one in range(len(rows))
-        ]
+        probabilities, stored = judged.logits.softmax(1), judged.stored.argmax(1).tolist()
+        columns = {
+            "prediction": judged.logits.argmax(1).tolist(),
+            "confidence": probabilities.amax(1).tolist(),
+            "true_probability": probabilities.gather(1, self._batch.y[rows, None])[:, 0].tolist(),
+            "adversarial": (self._margin(rows, judged.logits) > 0).tolist(),
+            "prediction_quantised": stored if self._plan.form.pictures else [None] * len(rows),
+        }
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
     def _shown(self, x: Tensor) -> Tensor:
         """The inputs (n, *shape) as they come back from storage in Parquet."""
@@ -267,16 +257,11 @@ class Part:
         variant = self._plan.variants[number]
         return {"distortion": self._plan.distortions[id(variant.distortion)], "severity": variant.severity, "draw": variant.draw}
 
-    def _keep(self, row: dict[str, Any]) -> None:
-        if row["reached"]:
-            name = f"{row['sample_id']}/{row['level']:g}"
-            self.arrays |= {f"{name}/input": row["input"], f"{name}/mask": row["mask"]}
-
     def _write_samples(self, outcome: Array, queries: dict[int, dict[str, int]], examples: dict[int, dict[str, Any]]) -> None:
         confidence, prediction = (column.tolist() for column in self._clean.softmax(1).max(1))
         forwards = self._ledger.forwards.tolist()
         for at, sample in enumerate(self.ids.tolist()):
-            spent, example = queries[at], examples.get(at, {})
+            spent, example = queries.get(at, {}), examples.get(at, {})
             self.samples.append(
                 {
                     "sample_id": sample,

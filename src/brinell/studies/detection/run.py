@@ -86,7 +86,8 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
     train = open_data(request.train)
     detectors = _build(request, plan)
     inputs, labels = _training(request, plan, train)
-    eps = _eps(request, plan)
+    levels = plan.levels if request.eps is None else parse_eps(request.eps).values
+    eps = float(levels[-1]) if len(levels) else 0.0
     scores: list[Scores] = []
     models: list[dict[str, Any]] = []
     arrays: dict[str, Array] = {}
@@ -145,12 +146,6 @@ def _training(request: DetectRequest, plan: Plan, train: Dataset) -> tuple[Tenso
     count = min(2 * request.fit, len(train))
     ids = np.random.default_rng(request.seed).permutation(len(train))[:count]
     return train.load(ids.tolist()).to(plan.device), torch.as_tensor(np.asarray(train.labels())[ids], device=plan.device)
-
-
-def _eps(request: DetectRequest, plan: Plan) -> float:
-    if request.eps is None:
-        return float(plan.levels[-1]) if len(plan.levels) else 0.0
-    return float(parse_eps(request.eps).values[-1])
 
 
 def _guards(

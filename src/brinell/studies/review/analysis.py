@@ -7,7 +7,7 @@ import numpy as np
 from brinell.analysis.results import Rate, Result
 from brinell.analysis.robust_accuracy import rate
 from brinell.studies.review.psychometric import Curve, fit
-from brinell.studies.review.records import Answer, Review
+from brinell.studies.review.records import Answer, Review, Trial
 
 
 class Noticed(Result):
@@ -68,8 +68,7 @@ def summarise(review: Review, curves: Mapping[int | None, Curve] | None = None) 
     """
     answers = review.answers()
     curves = fits(review, answers) if curves is None else curves
-    trials = {trial.number: trial for trial in review.trials}
-    equal = [answer for answer in answers if trials[answer.trial].eps == 0]
+    equal = [answer for answer, trial in zip(answers, review.answered(answers), strict=True) if trial.eps == 0]
     request = review.request
     return ReviewResult(
         folder=str(review.path),
@@ -92,9 +91,9 @@ def fits(review: Review, answers: Sequence[Answer]) -> dict[int | None, Curve]:
 
     False alarms are a habit of the person, not of the class: every curve is given all equal pairs.
     """
-    trials = {trial.number: trial for trial in review.trials}
-    size = np.array([trials[answer.trial].eps for answer in answers], np.float64)
-    label = np.array([trials[answer.trial].label for answer in answers], np.int64)
+    trials = review.answered(answers)
+    size = np.array([trial.eps for trial in trials], np.float64)
+    label = np.array([trial.label for trial in trials], np.int64)
     differs = np.array([answer.differs for answer in answers], bool)
     found: dict[int | None, Curve] = {}
     for group in (None, *range(len(review.classes))):
@@ -110,20 +109,17 @@ def _noticed(name: str, curve: Curve) -> Noticed:
 
 def _by_size(review: Review, answers: Sequence[Answer]) -> list[Named]:
     """Answers grouped by size; what was asked as one size differs a little once clipped, so sizes within 15 % share a row."""
-    trials = {trial.number: trial for trial in review.trials}
-    ordered = sorted(answers, key=lambda answer: trials[answer.trial].eps)
-    groups: list[list[Answer]] = []
-    for answer in ordered:
-        size = trials[answer.trial].eps
-        first = trials[groups[-1][0].trial].eps if groups else None
-        if first is None or (size > 0) != (first > 0) or size > 1.15 * first:
+    groups: list[list[tuple[Answer, Trial]]] = []
+    for answer, trial in sorted(zip(answers, review.answered(answers), strict=True), key=lambda pair: pair[1].eps):
+        first = groups[-1][0][1].eps if groups else None
+        if first is None or (trial.eps > 0) != (first > 0) or trial.eps > 1.15 * first:
             groups.append([])
-        groups[-1].append(answer)
+        groups[-1].append((answer, trial))
     return [
         Named(
-            eps=float(np.mean([trials[answer.trial].eps for answer in group])),
-            right=rate(sum(answer.named == trials[answer.trial].label for answer in group), len(group)),
-            noticed=rate(sum(answer.differs for answer in group), len(group)),
+            eps=float(np.mean([trial.eps for _, trial in group])),
+            right=rate(sum(answer.named == trial.label for answer, trial in group), len(group)),
+            noticed=rate(sum(answer.differs for answer, _ in group), len(group)),
         )
         for group in groups
     ]

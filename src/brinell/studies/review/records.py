@@ -150,6 +150,11 @@ class Review:
             reason = error.strerror or error
             raise StoppedError(f"{file} cannot be written ({reason}): mend that, then go on with --resume") from error
 
+    def answered(self, answers: Sequence[Answer]) -> list[Trial]:
+        """The trial of each answer."""
+        trials = {trial.number: trial for trial in self.trials}
+        return [trials[answer.trial] for answer in answers]
+
     def open_trials(self, reviewer: str) -> list[Trial]:
         """What this person has not answered yet, in order."""
         done = {answer.trial for answer in self.answers() if answer.reviewer == reviewer}

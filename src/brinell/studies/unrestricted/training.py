@@ -101,9 +101,8 @@ class _School:
     ) -> None:
         self.generator, self.critic, self.x, self.y, self.config, self.rng = generator, critic, x, y, config, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
-        rates = {"betas": (0.5, 0.99)}
-        self.draws = torch.optim.Adam(generator.parameters(), lr=config.rate / 2, **rates)  # type: ignore[arg-type]
-        self.judges = torch.optim.Adam(critic.parameters(), lr=config.rate, **rates)  # type: ignore[arg-type]
+        self.draws = torch.optim.Adam(generator.parameters(), lr=config.rate / 2, betas=(0.5, 0.99))
+        self.judges = torch.optim.Adam(critic.parameters(), lr=config.rate, betas=(0.5, 0.99))
         self.order = torch.empty(0, dtype=torch.int64)
 
     def run(self, tell: Callable[[Report], None]) -> int:
@@ -111,9 +110,9 @@ class _School:
         started, step = time.perf_counter(), 0
         for _ in range(20):
             self.critic.bound()
-        while not self._over(step, time.perf_counter() - started):
+        while self._share(step, time.perf_counter() - started) < 1:
             step += 1
-            self._decay(self._share(step, time.perf_counter() - started))
+            self._decay(min(1.0, self._share(step, time.perf_counter() - started)))
             critic, real = self._judge()
             drawn = self._draw()
             self._follow(step)
@@ -124,11 +123,8 @@ class _School:
         self._recount()
         return step
 
-    def _over(self, step: int, seconds: float) -> bool:
-        return step >= self.config.steps if self.config.steps is not None else seconds >= self.config.seconds
-
     def _share(self, step: int, seconds: float) -> float:
-        return min(1.0, step / self.config.steps if self.config.steps is not None else seconds / self.config.seconds)
+        return step / self.config.steps if self.config.steps is not None else seconds / self.config.seconds
 
     def _decay(self, share: float) -> None:
         """The rates fall to nothing over the last half."""
