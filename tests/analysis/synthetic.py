@@ -31,7 +31,7 @@ def manifest(
         "created": "2026-01-02T03:04:05+00:00",
         "finished": "2026-01-02T03:05:06+00:00",
         "command": "brinell audit --data digits --model " + " --model ".join(models),
-        "request": {},
+        "request": {"attack": list(stages)},
         "seed": 0,
         "data": {
             "spec": "digits",

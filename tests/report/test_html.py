@@ -124,7 +124,7 @@ def test_one_model(make):
     assert "apgd-dlr" in page.text and "What is robust" in page.text and "brinell audit --data digits" in page.text
     assert "d" * 32 in page.text and "m" * 32 in page.text
     assert page.images == 36 and page.figures >= 1 + 10 + 1 + 1
-    assert "Model against model" not in page.text
+    assert "Model against model" not in page.text and "apgd-ce, apgd-dlr · 2026" in page.text
 
 
 def test_several_models_are_compared(make):

@@ -26,17 +26,6 @@ class Side:
     """Name of the model in the run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Judged:
-    """States of the common samples on the common budgets."""
-
-    labels: Array
-    clean: Array
-    """(samples, 1)."""
-    robust: Array
-    """(samples, budgets)."""
-
-
 def compare(a: Side, b: Side) -> CompareResult:
     """A and B on the samples and budgets that both have.
 
@@ -51,11 +40,9 @@ def compare(a: Side, b: Side) -> CompareResult:
     ids = np.intersect1d(_ids(a), _ids(b))
     if not len(ids):
         raise RequestError(f"{a.run} and {b.run} have no sample in common: audit both models on the same samples")
-    left, right = _judged(a, ids, eps), _judged(b, ids, eps)
+    (labels, clean_a, robust_a), (_, clean_b, robust_b) = _judged(a, ids, eps), _judged(b, ids, eps)
     names = class_names(a.manifest)
-    by_class = [
-        _class(int(c), names, left.robust[left.labels == c], right.robust[left.labels == c], eps) for c in np.unique(left.labels)
-    ]
+    by_class = [_class(int(c), names, robust_a[labels == c], robust_b[labels == c], eps) for c in np.unique(labels)]
     return CompareResult(
         a=a.model,
         b=b.model,
@@ -63,8 +50,8 @@ def compare(a: Side, b: Side) -> CompareResult:
         run_b=b.run,
         distance=str(a.manifest["distance"]),
         n=len(ids),
-        clean=_paired(left.clean[:, 0], right.clean[:, 0], 0.0),
-        robust=[_paired(left.robust[:, j], right.robust[:, j], float(e)) for j, e in enumerate(eps)],
+        clean=_paired(clean_a, clean_b, 0.0),
+        robust=[_paired(robust_a[:, j], robust_b[:, j], float(e)) for j, e in enumerate(eps)],
         per_class=by_class,
         notes=_notes(a, b, len(ids), len(eps)),
     )
@@ -109,23 +96,17 @@ def _ids(side: Side) -> Array:
     return np.unique(side.records.sample_id[side.records.model == side.model])
 
 
-def _judged(side: Side, ids: Array, eps: Array) -> _Judged:
+def _judged(side: Side, ids: Array, eps: Array) -> tuple[Array, Array, Array]:
+    """Labels (samples,) and the states, clean (samples,) and attacked (samples, budgets)."""
     cells = grid(side.records, side.manifest, side.model)
     rows = np.searchsorted(cells.ids, ids)
     worst = worst_case(cells, judging(cells))[rows][:, eps_index(cells.eps, eps)]
-    return _Judged(labels=cells.labels[rows], clean=cells.clean[rows, None], robust=worst)
-
-
-def _counts(a: Array, b: Array) -> tuple[int, int, int, int]:
-    """Both, only A, only B, neither: over the samples judged on both."""
-    right_a, right_b, wrong_a, wrong_b = a == RIGHT, b == RIGHT, a == WRONG, b == WRONG
-    pairs = (right_a & right_b, right_a & wrong_b, wrong_a & right_b, wrong_a & wrong_b)
-    both, only_a, only_b, neither = (int(pair.sum()) for pair in pairs)
-    return both, only_a, only_b, neither
+    return cells.labels[rows], cells.clean[rows], worst
 
 
 def _paired(a: Array, b: Array, eps: float) -> PairedRate:
-    both, only_a, only_b, neither = _counts(a, b)
+    states = ((RIGHT, RIGHT), (RIGHT, WRONG), (WRONG, RIGHT), (WRONG, WRONG))
+    both, only_a, only_b, neither = (int(((a == of_a) & (b == of_b)).sum()) for of_a, of_b in states)
     n = both + only_a + only_b + neither
     low, high = paired_difference(both, only_a, only_b, neither) or (None, None)
     return PairedRate(

@@ -31,16 +31,10 @@ class Sample:
 
     def summary(self) -> Distribution:
         """Quantiles, with None where they are infinite."""
-        q10, median, q90 = (quantile(self.values, self.robust, q) for q in (0.1, 0.5, 0.9))
-        return Distribution(
-            of=self.of,
-            attack=self.attack,
-            found=len(self.values),
-            robust=self.robust,
-            q10=_finite(q10),
-            median=_finite(median),
-            q90=_finite(q90),
-        )
+        known = [quantile(self.values, self.robust, q) for q in (0.1, 0.5, 0.9)]
+        q10, median, q90 = (None if value is None or math.isinf(value) else value for value in known)
+        found = len(self.values)
+        return Distribution(of=self.of, attack=self.attack, found=found, robust=self.robust, q10=q10, median=median, q90=q90)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +103,9 @@ def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[
 
 
 def histogram(values: Array, *, bins: int = 20, top: float | None = None) -> Histogram | None:
-    """Counts of `values` in even bins from 0.
+    """Counts of finite `values` (n,) of 0 or more, in even bins; None without values.
 
-    Args:
-        values: (n,) finite values of 0 or more.
-        bins: how many, 1 or more.
-        top: upper edge; the largest value where None or smaller than it.
-
-    Returns:
-        The histogram; None without values.
+    They reach from 0 to `top`, or to the largest value where that is more.
     """
     if not len(values):
         return None
@@ -130,8 +118,7 @@ def histogram(values: Array, *, bins: int = 20, top: float | None = None) -> His
 def histogram_of_counts(values: Array, *, bins: int = 20) -> Histogram | None:
     """Counts of whole numbers of 1 and more: one bin for each up to 2 x `bins`, else bins even in the logarithm.
 
-    Returns:
-        The histogram; None without values.
+    None without values.
     """
     if not len(values):
         return None
@@ -142,7 +129,3 @@ def histogram_of_counts(values: Array, *, bins: int = 20) -> Histogram | None:
         # Between whole numbers, so that no bin is too narrow to hold one.
         edges = np.unique(np.rint(np.geomspace(1, high + 1, bins + 1))) - 0.5
     return Histogram(edges=edges, counts=np.histogram(values, edges)[0])
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -100,9 +100,10 @@ def against_baseline(
     for text, now in zip(result.eps_text, result.robust_accuracy, strict=True):
         if now.eps == 0:
             continue
-        then = _at(baseline.robust_accuracy, now.eps)
+        nothing = Rate(eps=now.eps, value=None, low=None, high=None, n=0, k=0)
+        then = next((rate for rate in baseline.robust_accuracy if _same(rate.eps, now.eps)), nothing)
         both = next((p for p in paired.robust if _same(p.eps, now.eps)), None) if paired else None
-        pairs.append((f"robust accuracy at eps {text}", now, then or _nothing(now.eps), both))
+        pairs.append((f"robust accuracy at eps {text}", now, then, both))
     return [_against(name, now, then, both, rules) for name, now, then, both in pairs]
 
 
@@ -119,34 +120,31 @@ def _threshold(result: ModelResult, threshold: Threshold) -> Check:
     if threshold.metric == "clean":
         rate = result.clean_accuracy
     elif at is None:
-        return _missing(name, threshold.minimum, f"the run has no eps {text}, only {', '.join(result.eps_text)}")
+        return _check(name, False, f"the run has no eps {text}, only {', '.join(result.eps_text)}", threshold.minimum)
     elif threshold.metric == "robust":
         rate = result.robust_accuracy[at]
     else:
         unknown = [c.name for c in result.per_class if c.robust[at].low is None]
         if unknown or not result.per_class:
-            return _missing(name, threshold.minimum, f"no rate for {', '.join(unknown[:3]) or 'any class'}")
+            return _check(name, False, f"no rate for {', '.join(unknown[:3]) or 'any class'}", threshold.minimum)
         worst = min(result.per_class, key=lambda c: c.robust[at].low or 0.0)
         name, rate = f"{name} ({worst.name})", worst.robust[at]
     if rate.value is None or rate.low is None:
-        return _missing(name, threshold.minimum, "no sample was judged")
+        return _check(name, False, "no sample was judged", threshold.minimum)
     passed = rate.low >= threshold.minimum
-    return Check(
-        name=name,
-        passed=passed,
-        observed=rate.value,
-        low=rate.low,
-        required=threshold.minimum,
-        why=f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, "
-        f"{'reaches' if passed else 'is below'} {_percent(threshold.minimum)}",
+    reaches = "reaches" if passed else "is below"
+    why = (
+        f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, "
+        f"{reaches} {_percent(threshold.minimum)}"
     )
+    return _check(name, passed, why, threshold.minimum, rate.value, rate.low)
 
 
 def _against(name: str, now: Rate, then: Rate, both: PairedRate | None, rules: Baseline) -> Check:
     title = f"{name} not worse than the baseline"
     required = -rules.max_drop if rules.max_drop is not None else None
     if now.value is None or then.value is None:
-        return _missing(title, required, f"{'the run' if now.value is None else 'the baseline'} has no such rate")
+        return _check(title, False, f"{'the run' if now.value is None else 'the baseline'} has no such rate", required)
     if both is not None and both.difference is not None and both.p is not None:
         change, low = both.difference, both.low
         beyond_chance = both.p < 1 - CONFIDENCE and change < 0
@@ -159,21 +157,14 @@ def _against(name: str, now: Rate, then: Rate, both: PairedRate | None, rules: B
     too_much = rules.max_drop is not None and change < -rules.max_drop - 1e-12
     reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
-    return Check(
-        name=title,
-        passed=not reasons,
-        observed=change,
-        low=low,
-        required=required,
-        why=f"{100 * change:+.1f} points, {verdict} ({how})",
-    )
+    return _check(title, not reasons, f"{100 * change:+.1f} points, {verdict} ({how})", required, change, low)
 
 
 def _completeness(result: ModelResult) -> Check:
     why = "every sample was judged by every stage"
     if not result.complete:
         why = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
-    return Check(name="run complete", passed=result.complete, observed=None, low=None, required=None, why=why)
+    return _check("run complete", result.complete, why)
 
 
 def _warnings(result: ModelResult, allow: Collection[str], need_all: bool) -> list[Check]:
@@ -184,28 +175,21 @@ def _warnings(result: ModelResult, allow: Collection[str], need_all: bool) -> li
     known = {check.code for check in result.checks}
     found += [(w.code, False, None, None, w.text) for w in result.warnings if w.code not in known]
     return [
-        Check(
-            name=f"no warning {code}",
-            passed=passed or code in allow,
-            observed=figure,
-            low=None,
-            required=limit,
-            why=text + (" (allowed)" if not passed and code in allow else ""),
+        _check(
+            f"no warning {code}",
+            passed or code in allow,
+            text + (" (allowed)" if not passed and code in allow else ""),
+            limit,
+            figure,
         )
         for code, passed, figure, limit, text in found
     ]
 
 
-def _missing(name: str, required: float | None, why: str) -> Check:
-    return Check(name=name, passed=False, observed=None, low=None, required=required, why=why)
-
-
-def _nothing(eps: float) -> Rate:
-    return Rate(eps=eps, value=None, low=None, high=None, n=0, k=0)
-
-
-def _at(rates: Sequence[Rate], eps: float) -> Rate | None:
-    return next((rate for rate in rates if _same(rate.eps, eps)), None)
+def _check(
+    name: str, passed: bool, why: str, required: float | None = None, observed: float | None = None, low: float | None = None
+) -> Check:
+    return Check(name=name, passed=passed, observed=observed, low=low, required=required, why=why)
 
 
 def _same(a: float, b: float) -> bool:

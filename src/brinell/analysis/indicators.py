@@ -122,19 +122,14 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
         return CheckResult(code=Code.BLACK_BOX, passed=True, text=LEFT)
     if not after or not n:
         return _unmade(Code.BLACK_BOX, AFTER)
-    top = np.isclose(records.eps, max(manifest["eps"]))
-    fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
     # A stage that tries every sample (`alone=true`) may break what others broke too: samples are counted, not rows.
-    broken = mine & top & fooled
+    broken = _broken(records, max(manifest["eps"]), model)
     gradient = [stage["name"] for stage in stages if stage["access"] == "gradients"]
     by_gradient = records.sample_id[broken & np.isin(records.attack, gradient)]
     k = len(np.setdiff1d(records.sample_id[broken & np.isin(records.attack, after)], by_gradient))
-    interval = wilson(k, n)
-    failed = interval is not None and interval.low > NOTABLE
-    text = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
-    if failed:
-        text += ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
-    return CheckResult(code=Code.BLACK_BOX, passed=not failed, figure=k / n, limit=NOTABLE, text=text)
+    seen = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
+    bad = ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
+    return _judged(Code.BLACK_BOX, k, n, NOTABLE, seen, bad)
 
 
 def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
@@ -151,27 +146,31 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
     if not robust:
         return CheckResult(code=Code.INCOMPLETE, passed=True, text=LEFT)
     if not gains:
-        what = (
-            "no robust sample was attacked by two of them"
-            if len(stages) > 1
-            else "it takes two gradient attacks, one after the other"
-        )
-        return _unmade(Code.INCOMPLETE, what)
+        alone = "it takes two gradient attacks, one after the other"
+        return _unmade(Code.INCOMPLETE, "no robust sample was attacked by two of them" if len(stages) > 1 else alone)
     k, n = sum(gain > RISING for gain in gains), len(gains)
+    seen = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
+    bad = ": more steps or restarts would come nearer still, and the robust accuracy is too high"
+    return _judged(Code.INCOMPLETE, k, n, UNFINISHED, seen, bad)
+
+
+def _judged(code: Code, k: int, n: int, limit: float, seen: str, bad: str) -> CheckResult:
+    """A check that fails where the lower end of the interval of `k` / `n` exceeds `limit`."""
     interval = wilson(k, n)
-    failed = interval is not None and interval.low > UNFINISHED
-    text = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
-    if failed:
-        text += ": more steps or restarts would come nearer still, and the robust accuracy is too high"
-    return CheckResult(code=Code.INCOMPLETE, passed=not failed, figure=k / n, limit=UNFINISHED, text=text)
+    failed = interval is not None and interval.low > limit
+    return CheckResult(code=code, passed=not failed, figure=k / n, limit=limit, text=seen + bad * failed)
+
+
+def _broken(records: Records, eps: float, model: str) -> np.ndarray[Any, Any]:
+    """(rows,) whether the row says that its attack broke its sample within eps."""
+    fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
+    return np.asarray((records.model == model) & fooled & np.isclose(records.eps, eps))
 
 
 def _robust(records: Records, eps: float, model: str) -> set[int]:
     """Samples that are right untouched and that nothing broke within eps."""
-    mine = records.model == model
-    right = mine & (records.attack == CLEAN) & (records.outcome == Outcome.CORRECT)
-    fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
-    broken = mine & fooled & np.isclose(records.eps, eps)
+    right = (records.model == model) & (records.attack == CLEAN) & (records.outcome == Outcome.CORRECT)
+    broken = _broken(records, eps, model)
     return set(records.sample_id[right].tolist()) - set(records.sample_id[broken].tolist())
 
 

@@ -34,13 +34,18 @@ class Rate(Result):
     """Samples that could not be judged here and are in neither `k` nor `n`."""
 
 
-class ClassResult(Result):
-    """One class of one model."""
+class OfClass(Result):
+    """Base: what is said of one class."""
 
     class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
     """Index of the class."""
     name: str
     """Name of the class."""
+
+
+class ClassResult(OfClass):
+    """One class of one model."""
+
     n: int
     """Samples of the class in the run."""
     clean: Rate
@@ -201,13 +206,9 @@ class ModelResult(Result):
     """Which checks failed or were not made, so that `robust_accuracy` may be too high; null where all that count passed."""
 
 
-class ClassMean(Result):
+class ClassMean(OfClass):
     """One class over several models."""
 
-    class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
-    """Index of the class."""
-    name: str
-    """Name of the class."""
     mean_drop: float | None
     """Mean over the models of `total_drop`."""
 
@@ -265,13 +266,9 @@ class PairedRate(Result):
     """McNemar's exact p-value, two-sided; null without samples."""
 
 
-class ClassComparison(Result):
+class ClassComparison(OfClass):
     """One class of a comparison, at each eps."""
 
-    class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
-    """Index of the class."""
-    name: str
-    """Name of the class."""
     n: int
     """Common samples of the class."""
     difference: list[float | None]

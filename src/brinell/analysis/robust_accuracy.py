@@ -68,7 +68,8 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     gaps = clean.missing + sum(rate.missing for rate in robust)
     checks = checks_of(records, manifest, model)
     told = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
-    all_done = all(done for done, active in zip(finished(cells), ran(cells), strict=True) if active)
+    active = [stage for stage, is_active in zip(cells.stages, ran(cells), strict=True) if is_active]
+    all_done = len(judging(cells)) == len(active)
     return ModelResult(
         run=run,
         model=model,
@@ -88,11 +89,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         mean_drop=mean([c.total_drop for c in classes]),
         stages=stage_results(records, manifest, cells, unseen),
         distributions=[distance_at_success(records, cells, str(manifest["distance"])).summary()]
-        + [
-            queries_to_success(records, cells, stage).summary()
-            for stage, active in zip(cells.stages, ran(cells), strict=True)
-            if active
-        ],
+        + [queries_to_success(records, cells, stage).summary() for stage in active],
         remarks=[
             RemarkResult(attack=stage, code=code, text=text)
             for stage, said in manifest.get("remarks", {}).get(model, {}).items()
@@ -100,8 +97,8 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         ],
         success_by_queries=[
             SuccessCurve(attack=stage, queries=[q for q, _, _ in curve], success=[rate(k, n, eps=eps[-1]) for _, k, n in curve])
-            for stage, active in zip(cells.stages, ran(cells), strict=True)
-            if active and (curve := success_by_queries(records, cells, stage))
+            for stage in active
+            if (curve := success_by_queries(records, cells, stage))
         ],
         seconds=manifest.get("seconds", {}).get(model),
         warnings=told + warnings_in(checks, model, [warning.code for warning in told]),
@@ -120,15 +117,12 @@ def judging(cells: Grid) -> list[int]:
 
 
 def rates(states: Array, eps: Sequence[float], unseen: int = 0) -> list[Rate]:
-    """Rates over samples.
+    """One rate per budget, over samples; `missing` counts those that were not judged.
 
     Args:
         states: (samples, budgets) states WRONG, RIGHT or anything else for "not judged".
         eps: the budgets, one per column.
         unseen: samples of the run that have no row at all.
-
-    Returns:
-        One rate per budget; `missing` counts the samples that were not judged.
     """
     right, wrong = (states == RIGHT).sum(axis=0), (states == WRONG).sum(axis=0)
     return [
@@ -147,10 +141,7 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0) -> Rate:
 def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResult]:
     """Rates and drops of every class that has a sample.
 
-    Args:
-        cells: the grid.
-        worst: (samples, budgets) states from `worst_case`.
-        names: names of the classes; a class beyond them is named by its number.
+    `worst` is (samples, budgets) states from `worst_case`; a class beyond `names` is named by its number.
     """
     eps = [float(e) for e in cells.eps]
     results = []
@@ -240,8 +231,8 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
     """Accuracy after each stage, with all finished stages before it, and the stage's cost over the whole sweep."""
     done, counted = finished(cells), judging(cells)
     why = {s["stage"]: str(s["why"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
-    before = np.repeat(np.where(cells.clean == RIGHT, RIGHT, cells.clean)[:, None], len(cells.eps), axis=1)
-    titles = {str(one["name"]): str(one.get("title", one["name"])) for one in manifest["stages"]}
+    before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
+    titles = stage_titles(manifest)
     results = []
     for i, stage in enumerate(cells.stages):
         rows = (records.model == cells.model) & (records.attack == stage)
@@ -269,6 +260,11 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
         )
         before = before if after is None else after
     return results
+
+
+def stage_titles(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """The names for people of the run's stages, by their exact names."""
+    return {str(one["name"]): str(one.get("title", one["name"])) for one in manifest["stages"]}
 
 
 def class_names(manifest: Mapping[str, Any]) -> list[str]:

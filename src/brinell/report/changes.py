@@ -12,13 +12,7 @@ SHOWN = 5
 
 
 def changes(domain: Mapping[str, Any], clean: Array, adversarial: Array) -> dict[str, Markup]:
-    """The clean values, the changes and the adversarial values of the columns that moved most, each as a list in HTML.
-
-    Args:
-        domain: as the manifest has it, with columns.
-        clean: (D,) values as the domain has them.
-        adversarial: (D,), likewise.
-    """
+    """The columns that moved most between two rows (D,): each view as a list in HTML."""
     columns = domain["columns"]
     zero, one = (np.array([column[at] for column in columns], dtype=np.float64) for at in (1, 2))
     delta = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)

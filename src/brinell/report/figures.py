@@ -127,26 +127,19 @@ def _bin(bars: Histogram, i: int, *, whole: bool) -> str:
 
 
 def trace(lines: Sequence[tuple[str, Sequence[float]]], *, title: str, low: float, high: float) -> Markup:
-    """Signals or feature vectors as thin lines over their index.
-
-    Args:
-        lines: (class of the line, values); drawn in order.
-        title: what is shown.
-        low: value at the lower edge.
-        high: value at the upper edge.
-    """
+    """Feature vectors, each a (class of the line, values), as thin lines from `low` to `high`."""
     frame = Frame(width=180, height=90, left=4, bottom=4, top=4, right=4)
-    span = (high - low) or 1.0
-    parts = []
-    for style, values in lines:
-        step = max(len(values) // 240, 1)
-        shown = list(values)[::step]
-        points = [
-            f"{frame.x(i / max(len(shown) - 1, 1)):.1f},{frame.y(min(max((v - low) / span, 0.0), 1.0)):.1f}"
-            for i, v in enumerate(shown)
-        ]
-        parts.append(f'<polyline class="line {style}" points="{" ".join(points)}"/>')
-    return svg(frame, title, parts, "trace")
+    return svg(frame, title, [polyline(frame, style, values, low, high) for style, values in lines], "trace")
+
+
+def polyline(frame: Frame, style: str, values: Sequence[float], low: float, high: float) -> str:
+    """Values over their index as a line; `low` is the lower edge of the frame, `high` the upper."""
+    span, shown = (high - low) or 1.0, values[:: max(len(values) // 240, 1)]
+    points = [
+        f"{frame.x(i / max(len(shown) - 1, 1)):.1f},{frame.y(min(max((v - low) / span, 0.0), 1.0)):.1f}"
+        for i, v in enumerate(shown)
+    ]
+    return f'<polyline class="line {style}" points="{" ".join(points)}"/>'
 
 
 def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:

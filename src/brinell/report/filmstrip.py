@@ -56,14 +56,14 @@ def film(
     frames: Sequence[int] = (),
     moving: bool = True,
 ) -> Markup:
-    """One video as HTML: its strip and, beside it, its animation.
+    """One video (C, T, H, W) as HTML: its strip and, beside it, its animation.
 
     Args:
-        array: (C, T, H, W).
+        array: the video.
         low: lower bound of the values.
         high: upper bound.
         title: what is shown.
-        clean: the same video before the attack, (C, T, H, W): a line is drawn around the places that differ.
+        clean: the same video before the attack: a line is drawn around the places that differ.
         frames: numbers of those in the strip; by default the first of each quarter.
         moving: whether there is an animation.
     """
@@ -126,15 +126,17 @@ def _sized(pixels: Array) -> Image.Image:
 
 
 def _png(image: Image.Image) -> str:
-    file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return _embedded(image, "png", optimize=True)
 
 
 def _webp(pixels: Array) -> str:
     step = -(-len(pixels) // MOVING)
     first, *others = (_sized(frame) for frame in pixels[::step])
     pause = round(1000 * SECONDS / (1 + len(others)))
+    return _embedded(first, "webp", save_all=True, append_images=others, duration=pause, loop=0, quality=QUALITY, method=4)
+
+
+def _embedded(image: Image.Image, kind: str, **settings: Any) -> str:
     file = io.BytesIO()
-    first.save(file, "WEBP", save_all=True, append_images=others, duration=pause, loop=0, quality=QUALITY, method=4)
-    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"
+    image.save(file, kind, **settings)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

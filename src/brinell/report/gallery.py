@@ -58,11 +58,7 @@ class Example:
 def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[Example]:
     """The closest adversarial example of each class, closest first; then further ones while there is room.
 
-    Args:
-        run: the run; only the samples whose clean input it keeps can be shown.
-        records: its rows.
-        model: name of the model.
-        models: how many models share the page.
+    Only the samples whose clean input the run keeps can be shown; `models` is how many models share the page.
     """
     shape = run.manifest["data"]["domain"]["shape"]
     heavy = 3 * shape[0] * min(shape[-2], THUMBNAIL) * min(shape[-1], THUMBNAIL) if len(shape) > 2 else 1
@@ -102,8 +98,7 @@ def _size(records: Records, distance: str) -> Array:
 def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
     """Round after round the next adversarial example of every class, each round in the order of the closest."""
     by_class: dict[int, list[int]] = {}
-    order = sorted(rows.values(), key=lambda row: (float(records.eps[row]), int(records.sample_id[row])))
-    for row in order:
+    for row in sorted(rows.values(), key=lambda row: (float(records.eps[row]), int(records.sample_id[row]))):
         by_class.setdefault(int(records.label[row]), []).append(row)
     rounds = max((len(group) for group in by_class.values()), default=0)
     return [group[i] for i in range(rounds) for group in by_class.values() if i < len(group)][:room]
@@ -131,12 +126,20 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
     }
     touched = ""
     if kind == "signal":
-        shown, touched = _traces(clean, adversarial, manifest["data"].get("sampling"), titles)
-        touched += f"; fixed: {beside}" if beside else ""
+        sampling = manifest["data"].get("sampling")
+        both = traces.overlay(clean, adversarial, sampling, title=f"{titles['adversarial']}, over {titles['clean']}")
+        change = traces.perturbation(clean, adversarial, sampling, title=f"perturbation of {titles['clean']}")
+        shown = {"clean": Markup(), "perturbation": change, "adversarial": both}
+        touched = traces.touched(clean, adversarial, sampling) + (f"; fixed: {beside}" if beside else "")
     elif domain.get("columns"):
         factor, shown = 1, changes(domain, clean, adversarial)
     elif kind == "video":
-        shown = _films(views, low, high, titles)
+        frames = most_changed(clean, adversarial)  # the same of each view
+        special: dict[str, dict[str, Any]] = {"perturbation": {"moving": False}, "adversarial": {"clean": clean}}
+        shown = {
+            view: film(array, low, high, title=titles[view], frames=frames, **special.get(view, {}))
+            for view, array in views.items()
+        }
     else:
         shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
     return Example(
@@ -166,27 +169,6 @@ def fixed(domain: Mapping[str, Any], x: Array) -> str:
     return ", ".join(f"{name} {short(float(x[at].mean()))}" for at, name in names)
 
 
-def _traces(
-    clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, titles: Mapping[str, str]
-) -> tuple[dict[str, Markup], str]:
-    """The views of a signal: the adversarial over the clean one, and the perturbation on a scale of its own."""
-    both = traces.overlay(clean, adversarial, sampling, title=f"{titles['adversarial']}, over {titles['clean']}")
-    change = traces.perturbation(clean, adversarial, sampling, title=f"perturbation of {titles['clean']}")
-    told = traces.touched(clean, adversarial, sampling)
-    return {"clean": Markup(), "perturbation": change, "adversarial": both}, told
-
-
-def _films(views: Mapping[str, Array], low: float, high: float, titles: Mapping[str, str]) -> dict[str, Markup]:
-    """The views of a video: the same frames of each, what was touched surrounded by lines in the last."""
-    clean, adversarial = views["clean"], views["adversarial"]
-    frames = most_changed(clean, adversarial)
-    return {
-        "clean": film(clean, low, high, title=titles["clean"], frames=frames),
-        "perturbation": film(views["perturbation"], low, high, title=titles["perturbation"], frames=frames, moving=False),
-        "adversarial": film(adversarial, low, high, title=titles["adversarial"], frames=frames, clean=clean),
-    }
-
-
 def amplification(delta: Array, span: float) -> int:
     """The largest of 1, 2, 5, 10, 20, 50, ... by which `delta` can be enlarged without leaving half the range either way."""
     largest = float(np.abs(delta).max(initial=0.0))
@@ -198,14 +180,9 @@ def amplification(delta: Array, span: float) -> int:
 
 
 def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
-    """One input as HTML: a PNG for images, a film strip for videos, lines for the rest (signals: `report.traces`).
+    """One input with values from `low` to `high` as HTML, by its kind (signals: `report.traces`).
 
-    Args:
-        array: (C, H, W), (C, T, H, W), (C, T) or (D,), as `kind` says.
-        kind: image, video, signal or vector.
-        low: lower bound of the values.
-        high: upper bound.
-        title: what is shown.
+    A PNG for an image (C, H, W), a film strip for a video (C, T, H, W), lines for a signal (C, T) or a vector (D,).
     """
     array = np.asarray(array, np.float64)
     if kind == "video" and array.ndim == 4:

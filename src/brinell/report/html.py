@@ -1,7 +1,7 @@
 """The report: one HTML file that opens anywhere, and the tables behind it."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 
 from brinell.analysis.compare import Side, compare
-from brinell.analysis.results import AuditResult, CompareResult
+from brinell.analysis.results import CompareResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.record import Records
 from brinell.report import format as words
@@ -25,10 +25,7 @@ def render(run: Path) -> str:
     Raises:
         RequestError: no run there, or a damaged file in it.
     """
-    opened = Run.open(run)
-    records = opened.records()
-    result = summarise(opened.manifest, records, str(run))
-    return _html(opened, records, result, compare_all(opened, records))
+    return _made(run)[0]
 
 
 def write(run: Path) -> Path:
@@ -41,12 +38,8 @@ def write(run: Path) -> Path:
         RequestError: no run there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
-    opened = Run.open(run)
-    records = opened.records()
-    result = summarise(opened.manifest, records, str(run))
-    comparisons = compare_all(opened, records)
-    html = _html(opened, records, result, comparisons)
-    for name, text in tables(result, comparisons).items():
+    html, csv = _made(run)
+    for name, text in csv.items():
         write_text(run / "tables" / name, text)
     write_text(run / "report.html", html)
     return run / "report.html"
@@ -61,8 +54,13 @@ def compare_all(run: Run, records: Records) -> list[CompareResult]:
     return [compare(a, b) for a, b in combinations(sides, 2)]
 
 
-def _html(run: Run, records: Records, result: AuditResult, comparisons: Sequence[CompareResult]) -> str:
-    return fill("brinell.report", "report.html", {"heat": page.heat}, **page.context(run, records, result, comparisons))
+def _made(folder: Path) -> tuple[str, dict[str, str]]:
+    """The page and, by file name, the tables."""
+    run = Run.open(folder)
+    records = run.records()
+    result, comparisons = summarise(run.manifest, records, str(folder)), compare_all(run, records)
+    shown = page.context(run, records, result, comparisons)
+    return fill("brinell.report", "report.html", {"heat": page.heat}, **shown), tables(result, comparisons)
 
 
 def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], **context: Any) -> str:

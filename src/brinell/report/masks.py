@@ -10,6 +10,7 @@ from PIL import Image
 
 from brinell.analysis.masks import Placed, placed
 from brinell.core.record import Records
+from brinell.report.figures import Frame, polyline, svg
 from brinell.report.filmstrip import thumbnail
 from brinell.report.format import NBSP, count, norm, percent, short
 from brinell.store.run import Run
@@ -30,14 +31,9 @@ SIDE = 224
 
 
 def masks(run: Run, records: Records, model: str, rows: Sequence[int], clean: dict[int, Array]) -> dict[int, Markup]:
-    """The masks of those adversarial examples (rows of the records) that an attack on patches made, by sample.
+    """The masks of those adversarial examples that an attack on patches made, by sample.
 
-    Args:
-        run: the run.
-        records: its rows.
-        model: name of the model.
-        rows: the adversarial examples that are shown.
-        clean: clean inputs by sample.
+    `rows` are their rows in the records; `clean` holds the clean inputs by sample.
     """
     found: dict[int, Markup] = {}
     for attack in {str(records.attack[row]) for row in rows}:
@@ -108,7 +104,7 @@ def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: floa
 
 def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
     """Signals: the first channel of the clean input, as high as it is, with what is placed on it as shaded spans."""
-    width, height = 180, 90
+    frame = Frame(width=180, height=90, left=0, bottom=4, top=4, right=0)
     line = clean.reshape(-1, clean.shape[-1])[0]
     low, high = float(line.min()), float(line.max())
     ends = np.flatnonzero(np.diff(mask)) + 1
@@ -116,21 +112,12 @@ def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
     for start, stop in zip([0, *ends], [*ends, len(mask)], strict=True):
         if mask[start] >= 0:
             standing = one.standing[int(mask[start])]
-            x, wide = width * start / len(mask), width * (stop - start) / len(mask)
+            x, wide = frame.x(start / len(mask)), frame.x((stop - start) / len(mask))
             density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
             tip = f"{standing.distortion}, severity {standing.severity}"
             parts.append(
-                f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{height}" fill="rgb{colours[standing.distortion]}" '
+                f'<rect x="{x:.1f}" y="0" width="{wide:.1f}" height="{frame.height}" fill="rgb{colours[standing.distortion]}" '
                 f'fill-opacity="{density / 2:.2f}"><title>{escape(tip)}</title></rect>'
             )
-    shown = line[:: max(1, len(line) // 240)]
-    levels = np.clip((shown - low) / ((high - low) or 1.0), 0, 1)
-    points = " ".join(
-        f"{width * at / max(1, len(shown) - 1):.1f},{4 + (height - 8) * (1 - level):.1f}" for at, level in enumerate(levels)
-    )
-    title = f"where distortions are placed, {len(one.standing)} patches"
-    head = f'<svg class="figure trace" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
-    return head + "".join(parts) + f'<polyline class="line s0" points="{points}"/></svg>'
-
-
-__all__ = ["masks"]
+    parts.append(polyline(frame, "s0", line.tolist(), low, high))
+    return svg(frame, f"where distortions are placed, {len(one.standing)} patches", parts, "trace")

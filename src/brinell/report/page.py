@@ -1,7 +1,7 @@
 """What is on the page: the figures, the choice of classes, the sentences. The template only lays it out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 from brinell.analysis.distributions import NORMS, distance_at_success, histogram, histogram_of_counts, queries_to_success
 from brinell.analysis.grid import grid, ran
 from brinell.analysis.results import AuditResult, ClassResult, CompareResult, ModelResult, Rate
-from brinell.analysis.robust_accuracy import mean
+from brinell.analysis.robust_accuracy import mean, stage_titles
 from brinell.core.record import Records
 from brinell.report import figures, findings
 from brinell.report import format as words
@@ -52,7 +52,8 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "models": result.models,
         "many": shows > 1,
         "title": _title(run, result),
-        "stage": titles(run),
+        "stage": stage_titles(run.manifest),
+        "asked": _asked(run.manifest),
         "statements": [
             (m, {"robust": words.what_is_robust(m), "breaks": words.where_it_breaks(m), "classes": words.which_classes(m)})
             for m in result.models
@@ -78,11 +79,6 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
     }
 
 
-def titles(run: Run) -> dict[str, str]:
-    """The names for people of the run's stages, by their exact names."""
-    return {str(one["name"]): str(one.get("title", one["name"])) for one in run.manifest["stages"]}
-
-
 def heat(rate: Rate) -> str:
     """CSS class of a cell of the heat map: `h0` where all are robust to `h10` where all are broken."""
     return "none" if rate.value is None else f"h{round(10 * (1 - rate.value))}"
@@ -97,24 +93,23 @@ def choose_classes(models: Sequence[ModelResult]) -> Classes:
             by_class.setdefault(c.class_, []).append(c)
 
     def rank(index: int) -> tuple[float, float, int]:
-        values = [c.robust[at] for c in by_class[index]]
-        high = mean([rate.high for rate in values])
-        value = mean([rate.value for rate in values])
+        rates = [c.robust[at] for c in by_class[index]]
+        value, high = mean([rate.value for rate in rates]), mean([rate.high for rate in rates])
         return (2.0 if value is None else value, 2.0 if high is None else high, index)
 
     order = sorted(by_class, key=rank)
     names = {index: group[0].name for index, group in by_class.items()}
     if len(order) <= ALL_CLASSES:
         return Classes(shown=order, folded=[], left_out=0, names=names, at=at)
-    shown, others = order[:WORST] + order[-BEST:], order[WORST:-BEST]
-    if len(order) <= FOLDED:
-        return Classes(shown=shown, folded=others, left_out=0, names=names, at=at)
-    return Classes(shown=shown, folded=[], left_out=len(others), names=names, at=at)
+    others = order[WORST:-BEST]
+    folded = others if len(order) <= FOLDED else []
+    shown = order[:WORST] + order[-BEST:]
+    return Classes(shown=shown, folded=folded, left_out=len(others) - len(folded), names=names, at=at)
 
 
 def overall_figure(result: AuditResult) -> Markup:
     """Accuracy over eps, all models."""
-    lines = [figures.Series(name=m.model, rates=_from_clean(m.clean_accuracy, m), style=i) for i, m in enumerate(result.models)]
+    lines = [figures.Series(name=m.model, rates=_overall(m), style=i) for i, m in enumerate(result.models)]
     first = result.models[0]
     title = f"Robust accuracy over eps, with 95 % intervals, of {', '.join(m.model for m in result.models)}"
     return figures.curve(lines, _ticks(first), title=title, distance=words.norm(first.distance))
@@ -130,9 +125,7 @@ def class_figures(result: AuditResult, classes: Classes) -> list[tuple[int, str,
             for c in (c for c in m.per_class if c.class_ == index):
                 lines.append(figures.Series(name=m.model, rates=_with_clean(c.clean, c.robust, m), style=i, band=bands))
         if len(result.models) == 1:
-            overall = result.models[0]
-            rates = _from_clean(overall.clean_accuracy, overall)
-            lines.append(figures.Series(name="all classes", rates=rates, style=-1, band=False))
+            lines.append(figures.Series(name="all classes", rates=_overall(result.models[0]), style=-1, band=False))
         name = classes.names[index]
         picture = figures.curve(lines, _ticks(result.models[0]), title=f"Class {name}: robust accuracy over eps", small=True)
         found.append((index, name, picture))
@@ -157,14 +150,14 @@ def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tu
 
 def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple[str, Markup]]:
     """Histogram of the queries to success, per model and stage."""
-    found = []
+    found, names = [], stage_titles(run.manifest)
     for i, m in enumerate(result.models):
         cells = grid(records, run.manifest, m.model)
         for stage, active in zip(cells.stages, ran(cells), strict=True):
             sample = queries_to_success(records, cells, stage)
             bars = histogram_of_counts(sample.values) if active else None
             if bars is not None:
-                name = titles(run)[stage]
+                name = names[stage]
                 title = f"{m.model}, {name}: queries to success of {len(sample.values)} samples"
                 picture = figures.histogram(bars, title=title, label="queries to first success", style=i)
                 found.append((f"{m.model} · {name}" if len(result.models) > 1 else name, picture))
@@ -196,13 +189,19 @@ def _title(run: Run, result: AuditResult) -> str:
     return f"{subject} on {run.manifest['data']['name']}"
 
 
+def _asked(manifest: Mapping[str, Any]) -> str:
+    """The attacks as they were asked for, and their number of stages where it is another."""
+    attacks, stages = manifest["request"]["attack"], len(manifest["stages"])
+    return ", ".join(attacks) + ("" if stages == len(attacks) else f" ({stages} stages)")
+
+
 def _ticks(model: ModelResult) -> list[tuple[float, str]]:
     ticks = list(zip(model.eps, model.eps_text, strict=True))
     return ticks if model.eps[0] == 0 else [(0.0, "0"), *ticks]
 
 
-def _from_clean(clean: Rate, model: ModelResult) -> list[Rate]:
-    return _with_clean(clean, model.robust_accuracy, model)
+def _overall(model: ModelResult) -> list[Rate]:
+    return _with_clean(model.clean_accuracy, model.robust_accuracy, model)
 
 
 def _with_clean(clean: Rate, robust: Sequence[Rate], model: ModelResult) -> list[Rate]:

@@ -55,12 +55,7 @@ class Axes:
 
 
 def segments(clean: Array, adversarial: Array) -> list[tuple[int, int]]:
-    """Stretches [from, to) of positions at which any channel differs by more than rounding.
-
-    Args:
-        clean: (C, T).
-        adversarial: (C, T).
-    """
+    """Stretches [from, to) at which any channel of two signals (C, T) differs by more than rounding."""
     clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
     slack = ROUNDING * max(np.abs(clean).max(initial=0.0), np.abs(adversarial).max(initial=0.0))
     touched = (np.abs(adversarial - clean) > slack).any(0)
@@ -78,27 +73,23 @@ def touched(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None
 
 
 def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
-    """An adversarial signal over the clean one.
+    """An adversarial signal (C, T) over the clean one.
 
-    Args:
-        clean: (C, T).
-        adversarial: (C, T).
-        sampling: rate, unit, start and leads, where the data has them.
-        title: what is shown, for readers who do not see it.
+    `sampling` holds rate, unit, start and leads where the data has them.
     """
-    clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
     return _figure(clean, adversarial, [("ref", clean), ("s0", adversarial)], sampling, title)
 
 
 def perturbation(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
     """The difference alone, on a scale of its own; arguments as for `overlay`."""
-    clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
-    return _figure(clean, adversarial, [("s1", adversarial - clean)], sampling, title)
+    change = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
+    return _figure(clean, adversarial, [("s1", change)], sampling, title)
 
 
 def _figure(
     clean: Array, adversarial: Array, lines: Sequence[tuple[str, Array]], sampling: Mapping[str, Any] | None, title: str
 ) -> Markup:
+    clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
     axes = Axes.of(sampling)
     shown = np.sort(np.argsort(-np.abs(adversarial - clean).sum(1), kind="stable")[:LANES])
     height = TALL if len(shown) == 1 else LANE
