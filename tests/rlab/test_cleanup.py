@@ -13,7 +13,8 @@ from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.cleanup import CleanUp, Successes, clean_up
+from brinell.rlab.cleanup import CleanUp, clean_up
+from brinell.rlab.outcomes import no_outcomes
 from brinell.rlab.variants import variants
 
 GRAY = 0.5
@@ -43,7 +44,7 @@ def case(
     chosen, rng = variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids)
     value = torch.zeros(n, len(GRID)) if value is None else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
     settings = settings or CleanUp(eliminations=40, halvings=0)
-    successes = Successes(torch.where(standing, 0, CLEAN), threat.eps, value)
+    successes = no_outcomes(threat.eps, GRID, 1)._replace(variant=torch.where(standing, 0, CLEAN), value=value)
     cleaned = clean_up(
         ledger.oracle(),
         batch,

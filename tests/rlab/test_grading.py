@@ -12,8 +12,8 @@ from brinell.core.domain import Domain
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rlab.cache import CLEAN
-from brinell.rlab.episodes import EpisodeResults
 from brinell.rlab.grading import path
+from brinell.rlab.outcomes import no_outcomes
 from brinell.rlab.variants import variants
 
 
@@ -24,18 +24,9 @@ def paths(x, standing, *, strength=1.0, slope=None, eps=100.0, patch=1, stride=N
     grid = PatchGrid.over(domain, patch, stride)
     standing = torch.as_tensor(standing, dtype=torch.int16)
     n = len(x)
-    results = EpisodeResults(
-        success=torch.ones(n, dtype=torch.bool),
-        variant=standing,
-        eps=torch.full((n,), eps),
-        strength=torch.full((n,), strength),
-        steps=torch.ones(n, dtype=torch.int64),
-        value=torch.zeros(n, len(grid)),
-        slope=torch.zeros(n, 1, grid.places) if slope is None else torch.tensor(slope).view(n, 1, -1),
-        closest=standing,
-        length=torch.full((n,), torch.nan),
-        map=torch.full((n, len(grid), 1), torch.nan),
-    )
+    results = no_outcomes(torch.full((n,), eps), grid, 1)._replace(variant=standing, strength=torch.full((n,), strength))
+    if slope is not None:
+        results = results._replace(slope=torch.tensor(slope).view(n, 1, -1))
     threat = threat_of(eps, "l2", domain, n)
     chosen = variants((Lift(),), domain, severities)
     return path(batch_of(x, [0] * n), threat, Streams.of(0, torch.arange(n)), grid=grid, variants=chosen, results=results)

@@ -18,7 +18,7 @@ from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import DEFAULT, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.episodes import EpisodeResults, run_episodes
+from brinell.rlab.episodes import run_episodes
 from brinell.rlab.monitors import monitors
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.rules import Rules
@@ -183,7 +183,7 @@ class RLAB:
         threat: Threat,
         rng: Streams,
         ended: Callable[[Outcomes], None] = lambda outcomes: None,
-    ) -> EpisodeResults:
+    ) -> Outcomes:
         """The episodes themselves: what became of each sample."""
         agent = named(self.policy)
         grid = self.grid(threat.domain)

@@ -23,6 +23,7 @@ from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache, Gradient
 from brinell.rlab.margins import margin_of
+from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.variants import Variant
 
 GROUPS = 4
@@ -39,17 +40,6 @@ class CleanUp:
     """Queries in which a group of patches is cleared."""
     halvings: int = 5
     """Queries at a smaller scale."""
-
-
-class Successes(NamedTuple):
-    """Samples that met the criterion; all tensors are aligned with their batch."""
-
-    variant: Tensor
-    """(n, patches) int64: the variant on each patch, CLEAN for nothing."""
-    eps: Tensor
-    """(n,): the budget that it was fitted to when the criterion was met."""
-    value: Tensor
-    """(n, patches): what each patch is predicted to contribute; the least is cleared first."""
 
 
 class Cleaned(NamedTuple):
@@ -77,15 +67,17 @@ class _Pool:
         threat: Threat,
         assignment: Assignment,
         rng: Streams,
-        successes: Successes,
+        successes: Outcomes,
         settings: CleanUp,
+        sample: Tensor,
     ) -> None:
         self.oracle, self.batch, self.threat, self.rng = oracle, batch, threat, rng
-        self.assignment, self.successes, self.settings = assignment, successes, settings
+        self.assignment, self.settings, self.sample = assignment, settings, sample
+        self.successes = successes = successes._replace(variant=successes.variant.long())
         n, slots, device = len(batch), len(assignment.cache), batch.x.device
         strength, length = torch.ones(n, device=device), torch.zeros(n, device=device)
         self.cleaned = Cleaned(successes.variant.clone(), strength, successes.variant.clone(), length)
-        self.sample, self.start, self.group, self.tried, self.halved = torch.zeros(5, slots, dtype=torch.int64, device=device)
+        self.start, self.group, self.tried, self.halved = torch.zeros(4, slots, dtype=torch.int64, device=device)
         self.strength, self.low, self.size = torch.ones(3, slots, device=device)
         self.alive, self.eliminating = torch.zeros(2, slots, dtype=torch.bool, device=device)
         self.next = 0
@@ -110,7 +102,7 @@ class _Pool:
         self.start[rows] = self.tried[rows] = self.halved[rows] = 0
         self.strength[rows], self.low[rows] = 1, 0
         self.cleaned.length[sample] = self.threat.distance.size(self.assignment.x[rows] - self.batch.x[sample])
-        self.size[rows] = self.threat.distance.size(self.fitted(rows) - self.batch.x[sample])
+        self.size[rows] = self.threat.distance.size(self.fit(rows, self.assignment.x[rows]) - self.batch.x[sample])
         self.eliminating[rows] = (count > 1) & (self.settings.eliminations > 0)
         busy = self.eliminating[rows] | (self.settings.halvings > 0)
         self.alive[rows] = busy & self.oracle.affordable(self.batch.ids[sample])
@@ -119,10 +111,6 @@ class _Pool:
         """(m, *shape) distorted inputs within the budget at which the criterion was met."""
         sample = self.sample[rows]
         return replace(self.threat, eps=self.successes.eps[sample]).project(x, self.batch.x[sample])
-
-    def fitted(self, rows: Tensor) -> Tensor:
-        """(m, *shape): the distorted inputs at their full strength."""
-        return self.fit(rows, self.assignment.x[rows])
 
     def run(self) -> Cleaned:
         """Query until all are done."""
@@ -208,7 +196,7 @@ def clean_up(
     batch: Batch,
     threat: Threat,
     rng: Streams,
-    successes: Successes,
+    successes: Outcomes,
     *,
     grid: PatchGrid,
     variants: Sequence[Variant],
@@ -223,24 +211,18 @@ def clean_up(
         batch: the samples.
         threat: the distance, and the criterion that must stay met.
         rng: a stream for each sample, as in their episodes.
-        successes: the variants on their patches.
+        successes: what is known of them; what each patch contributes is taken from its `value`, and
+            the least is cleared first.
         grid: the patches.
         variants: the variants that may be placed.
         settings: how much is spent.
         slots: samples that are cleaned up together.
         gradient: where distortions that look into the model get theirs from, by rows of the batch.
     """
-    first = torch.arange(min(slots, len(batch)), device=batch.x.device)
-    pool: _Pool | None = None
-
-    def of_slots(rows: Tensor) -> Tensor:
-        assert gradient is not None
-        return gradient(rows if pool is None else pool.sample[rows])
-
-    own = None if gradient is None else of_slots
-    cache = DistortionCache(batch.x[first], threat.domain, variants, rng.select(first).fold("filters"), gradient=own)
-    pool = _Pool(oracle, batch, threat, Assignment(grid, cache), rng, successes, settings)
-    return pool.run()
+    sample = torch.arange(min(slots, len(batch)), device=batch.x.device)
+    own = None if gradient is None else lambda rows: gradient(sample[rows])
+    cache = DistortionCache(batch.x[sample], threat.domain, variants, rng.select(sample).fold("filters"), gradient=own)
+    return _Pool(oracle, batch, threat, Assignment(grid, cache), rng, successes, settings, sample).run()
 
 
-__all__ = ["CleanUp", "Cleaned", "Successes", "clean_up"]
+__all__ = ["CleanUp", "Cleaned", "clean_up"]

@@ -1,10 +1,8 @@
 """The episodes of a whole batch under one policy, followed by clean-up: shared by the attack and benchmark sets."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.oracle import Oracle
@@ -12,7 +10,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.cache import CLEAN
-from brinell.rlab.cleanup import CleanUp, Successes, clean_up
+from brinell.rlab.cleanup import CleanUp, clean_up
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Policy
@@ -20,39 +18,6 @@ from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import Variant
-
-
-class EpisodeResults(NamedTuple):
-    """What became of each sample of a batch."""
-
-    success: Tensor
-    """(n,) bool."""
-    variant: Tensor
-    """(n, patches) int16: the variant on each patch in the end, CLEAN for nothing."""
-    eps: Tensor
-    """(n,): the budget that the assignment is fitted to."""
-    strength: Tensor
-    """(n,): the share of the fitted distortion that is left after clean-up."""
-    steps: Tensor
-    """(n,): queries after the first until the criterion was met."""
-    value: Tensor
-    """(n, patches): what each patch was predicted to contribute, as a share of the clean input's
-    margin."""
-    slope: Tensor
-    """(n, channels, places): the linear model's gradient, which predicts the effect of further
-    distortions."""
-    closest: Tensor
-    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which
-    need not be `variant`."""
-    length: Tensor
-    """(n,): the distance of that assignment before it is fitted and scaled; NaN for none."""
-    map: Tensor
-    """(n, patches, distortions): the sensitivity map (`rlab.sensitivity`), NaN for samples that had
-    no episode."""
-
-    def select(self, rows: Tensor) -> "EpisodeResults":
-        """The same of the chosen samples."""
-        return EpisodeResults(*(column[rows] for column in self))
 
 
 def run_episodes(
@@ -69,7 +34,7 @@ def run_episodes(
     clean: CleanUp | None = None,
     slots: int = 64,
     ended: Callable[[Outcomes], None] = lambda outcomes: None,
-) -> EpisodeResults:
+) -> Outcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
     Args:
@@ -98,19 +63,7 @@ def run_episodes(
     outcomes, together = environment.outcomes, len(environment.alive)
     del environment  # its distorted inputs would lie in memory beside those of the clean-up
     ended(outcomes)
-    strength, closest = torch.ones_like(outcomes.eps), outcomes.variant.clone()
-    results = EpisodeResults(
-        outcomes.success,
-        outcomes.variant,
-        outcomes.eps,
-        strength,
-        outcomes.steps,
-        outcomes.value,
-        outcomes.slope,
-        closest,
-        outcomes.length,
-        outcomes.map,
-    )
+    outcomes.closest.copy_(outcomes.variant)
     rows = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
     if clean is not None and len(rows):
         cleaned = clean_up(
@@ -118,16 +71,16 @@ def run_episodes(
             batch.select(rows),
             threat.select(rows),
             rng.select(rows),
-            Successes(outcomes.variant[rows].long(), outcomes.eps[rows], outcomes.value[rows]),
+            outcomes.select(rows),
             grid=grid,
             variants=variants,
             settings=clean,
             slots=together,
             gradient=lambda of: gradients(rows[of]),
         )
-        results.strength[rows], results.length[rows] = cleaned.strength, cleaned.length
-        results.variant[rows], results.closest[rows] = (one.to(torch.int16) for one in (cleaned.variant, cleaned.closest))
-    return results
+        outcomes.strength[rows], outcomes.length[rows] = cleaned.strength, cleaned.length
+        outcomes.variant[rows], outcomes.closest[rows] = (one.to(torch.int16) for one in (cleaned.variant, cleaned.closest))
+    return outcomes
 
 
-__all__ = ["EpisodeResults", "run_episodes"]
+__all__ = ["run_episodes"]

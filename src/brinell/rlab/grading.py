@@ -25,7 +25,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.episodes import EpisodeResults
+from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.variants import Variant
 
 DOUBLINGS = 60
@@ -160,7 +160,7 @@ class Path:
 
 
 def path(
-    batch: Batch, threat: Threat, rng: Streams, *, grid: PatchGrid, variants: tuple[Variant, ...], results: EpisodeResults
+    batch: Batch, threat: Threat, rng: Streams, *, grid: PatchGrid, variants: tuple[Variant, ...], results: Outcomes
 ) -> Path:
     """The paths of samples whose episodes were run and met the criterion.
 

@@ -20,7 +20,12 @@ class Outcomes(NamedTuple):
     eps: Tensor
     """(n,): the budget to which that assignment is to be fitted."""
     length: Tensor
-    """(n,): distance of that assignment before it is fitted; NaN for none."""
+    """(n,): distance of `closest` before it is fitted and scaled; NaN for none."""
+    strength: Tensor
+    """(n,): the share of the fitted distortion that is left after clean-up."""
+    closest: Tensor
+    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which
+    after clean-up need not be `variant`."""
     steps: Tensor
     """(n,): queries after the first until the criterion was first met."""
     value: Tensor
@@ -42,6 +47,10 @@ class Outcomes(NamedTuple):
     size: Tensor
     """(n,): distance of the input at which the episode ended."""
 
+    def select(self, rows: Tensor) -> "Outcomes":
+        """The same of the chosen samples."""
+        return Outcomes(*(column[rows] for column in self))
+
 
 def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
     """Before the first step, for budgets (n,), the patches of a grid and so many distortions."""
@@ -51,6 +60,8 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
         variant=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
         eps=eps.clone(),
         length=torch.full((n,), torch.nan, device=eps.device),
+        strength=torch.ones_like(eps),
+        closest=torch.full((n, patches), CLEAN, dtype=torch.int16, device=eps.device),
         steps=counts[0],
         value=torch.zeros(n, patches, device=eps.device),
         slope=torch.zeros(n, grid.channels, grid.places, device=eps.device),
