@@ -9,11 +9,10 @@ from safetensors.torch import load_file, save_file
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
 from brinell.rlab.agent import FORMAT, Agent, Ranked, fingerprint, load, named
-from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
 from brinell.rlab.interface import Observation
 from brinell.rlab.network import PatchNetwork
-from brinell.rlab.policies import Random
+from brinell.rlab.policies import Greedy, Random
 from brinell.rlab.prior import Prior
 
 

@@ -20,10 +20,9 @@ from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.cleanup import CleanUp
-from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import run_episodes
-from brinell.rlab.policies import Random
+from brinell.rlab.policies import Greedy, Random
 from brinell.rlab.predictions import Predictions
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants

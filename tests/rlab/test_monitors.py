@@ -9,10 +9,10 @@ from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN
-from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.monitors import Sign, breadth, monitors
 from brinell.rlab.outcomes import no_outcomes
+from brinell.rlab.policies import Greedy
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
 

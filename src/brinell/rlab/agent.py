@@ -14,11 +14,10 @@ from torch import Tensor
 
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
-from brinell.rlab.controls import Greedy
 from brinell.rlab.env import PATCH_FEATURES
 from brinell.rlab.interface import Action, Observation, Policy
 from brinell.rlab.network import PatchNetwork
-from brinell.rlab.policies import Random
+from brinell.rlab.policies import Greedy, Random
 from brinell.rlab.prior import Prior
 from brinell.rlab.sampling import gumbel, top
 

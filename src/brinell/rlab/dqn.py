@@ -24,7 +24,7 @@ from brinell.rlab.interface import Action, Environment, Heads
 from brinell.rlab.layers import seeded
 from brinell.rlab.policies import Learned
 from brinell.rlab.replay import Replay, Sample
-from brinell.rlab.sampling import best, greedy, gumbel, worth
+from brinell.rlab.sampling import best, gumbel, worth
 from brinell.rlab.training import Tally, device_of, first_observation, require
 
 LEAST_ERROR = 1e-3
@@ -99,8 +99,8 @@ def target_of(sample: Sample, network: nn.Module, target: nn.Module, choices: tu
     """(b,): what Q should be: the rewards on the way, and the copy's value of the best action at its end."""
     later = sample.later
     heads: Heads = target(later.features)
-    chooser = network(later.features) if settings.double else heads
-    future = worth(heads, later.allowed, greedy(chooser, later, choices), settings.dueling)
+    chooser: Heads = network(later.features) if settings.double else heads
+    future = worth(heads, later.allowed, best(chooser.branches, later, choices), settings.dueling)
     return sample.reward + sample.discount * future
 
 

@@ -42,7 +42,7 @@ from brinell.rlab.content import FEATURES, describe, squash
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Observation, Step
 from brinell.rlab.margins import aimed, any_class_counts, margin_of
-from brinell.rlab.outcomes import Outcomes, no_outcomes
+from brinell.rlab.outcomes import no_outcomes
 from brinell.rlab.posterior import Posterior
 from brinell.rlab.predictions import Predictions
 from brinell.rlab.prior import Prior, to_places
@@ -116,14 +116,14 @@ class PatchEnv:
         self.rules, self.grid, self.variants = rules, grid, variants
         first = torch.arange(n, device=device)
         looks = any(variant.distortion.access == Access.GRADIENTS for variant in variants)
-        self._gradients = (gradients or Gradients(oracle, batch)) if looks else None
+        self._gradients = source = (gradients or Gradients(oracle, batch)) if looks else None
         self._sample = first.clone()
         self.cache = DistortionCache(
             batch.x[first],
             threat.domain,
             variants,
             rng.select(first).fold("filters"),
-            gradient=self._gradient if looks else None,
+            gradient=None if source is None else lambda rows: source(self._sample[rows]),
             memory=MEMORY,
         )
         self.assignment = Assignment(grid, self.cache)
@@ -145,8 +145,10 @@ class PatchEnv:
         self._visits, self._gain = torch.zeros(2, n, patches, device=device)
         self._content = torch.zeros(n, patches, FEATURES, device=device)
         self._energy = torch.zeros(n, patches, device=device)
-        self._streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
-        self._outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
+        self.streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
+        """Randomness for each slot's next action: a function of the sample and the number of its steps."""
+        self.outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
+        """What became of each sample so far."""
 
     @property
     def choices(self) -> tuple[int, int, int]:
@@ -158,20 +160,6 @@ class PatchEnv:
         """Patches added at most, patches removed at most, and one choice of a distortion and severity."""
         most = int(rules.changes(torch.zeros(1), len(grid)))
         return most, max(1, round(most * rules.removals)), 1
-
-    @property
-    def outcomes(self) -> Outcomes:
-        """What became of each sample so far."""
-        return self._outcomes
-
-    @property
-    def streams(self) -> Streams:
-        """Randomness for each slot's next action: a function of the sample and the number of its steps."""
-        return self._streams
-
-    def _gradient(self, rows: Tensor) -> Tensor:
-        assert self._gradients is not None
-        return self._gradients(self._sample[rows])
 
     def reset(self, mask: Tensor) -> Observation:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
@@ -202,9 +190,9 @@ class PatchEnv:
         self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
         self._logits[rows], self._margin[rows], self._start[rows] = 0, -1, -1
-        keys = self._streams.keys.clone()
+        keys = self.streams.keys.clone()
         keys[rows] = rng.fold("steps").keys
-        self._streams = Streams(keys)
+        self.streams = Streams(keys)
         self.alive[rows] = active = self._oracle.active(self._batch.ids[sample])
         if self._gradients is not None and bool(active.any()):
             self._gradients(sample[active])
@@ -218,15 +206,18 @@ class PatchEnv:
         rows = self.alive.nonzero()[:, 0]
         if len(rows):
             patches, variants = self._edits(rows, action)
-            x = self._fit(self.assignment.candidates(rows, patches, variants), rows)
+            threat = replace(self._threat, eps=self._radius[rows])
+            x = threat.project(self.assignment.candidates(rows, patches, variants), self.cache.x[rows])
             fresh = self._fresh[rows]
             reward[rows], success = self._ask(rows, patches, variants, x)
             self._age[rows] += (~fresh).long()
-            keys = self._streams.keys.clone()
-            keys[rows[~fresh]] = self._streams.select(rows[~fresh]).fold("step").keys
-            self._streams, self._fresh[rows] = Streams(keys), False
-            over = self._over(rows) | (success & ~self._refining[rows])
-            won = self._outcomes.success[self._sample[rows]]
+            keys = self.streams.keys.clone()
+            keys[rows[~fresh]] = self.streams.select(rows[~fresh]).fold("step").keys
+            self.streams, self._fresh[rows] = Streams(keys), False
+            spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
+            spent |= ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
+            over = spent | (success & ~self._refining[rows])
+            won = self.outcomes.success[self._sample[rows]]
             terminated[rows], truncated[rows] = over & won, over & ~won
             if bool(over.any()):
                 self._end(rows[over])
@@ -235,14 +226,9 @@ class PatchEnv:
     def _end(self, rows: Tensor) -> None:
         """End the episodes of these slots."""
         self.alive[rows] = False
-        self._outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
+        self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
-            self._outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
-
-    def _over(self, rows: Tensor) -> Tensor:
-        """(m,) bool: the slots whose steps or queries are spent."""
-        spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
-        return spent | ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
+            self.outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
 
     def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
@@ -270,11 +256,6 @@ class PatchEnv:
         action[ADD][over] = action[REMOVE][over] = -1
         chosen, variants = lay(chosen, variants, whole, len(self.grid))
         return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
-
-    def _fit(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Inputs moved into the budgets of their slots."""
-        threat = replace(self._threat, eps=self._radius[rows])
-        return threat.project(x, self.cache.x[rows])
 
     def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """One query for each slot, and what follows from the answers: reward and whether the criterion is reached, (m,)."""
@@ -304,15 +285,15 @@ class PatchEnv:
         before = self.assignment.variant[rows]
         self.assignment.edit(kept, patches[better], variants[better])
         after = self.assignment.variant[rows]
-        self._outcomes.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
-        self._outcomes.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
+        self.outcomes.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
+        self.outcomes.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
         self._x[kept], self._margin[kept], self._logits[kept] = x[better], margin[better], logits[better]
         self._pending[rows] = False
         self._restarts.wait(rows[~fresh], better[~fresh], self._margin[rows[~fresh]])
         self._restart_stuck(rows[self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0)])
         success = (margin > 0) & real
         self._left[rows] -= self._refining[rows].long()
-        self._outcomes.success[sample[success & fresh]] = True
+        self.outcomes.success[sample[success & fresh]] = True
         self._note(rows[success & ~fresh])
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
 
@@ -346,7 +327,7 @@ class PatchEnv:
         share = effect / (real.sum(1).clamp_min(1) * self._start[rows].abs().clamp_min(1e-6))
         row, slot = real.nonzero(as_tuple=True)
         self._visits[rows[row], patches[row, slot]] += 1
-        self._outcomes.visits[self._sample[rows[row]], patches[row, slot]] += 1
+        self.outcomes.visits[self._sample[rows[row]], patches[row, slot]] += 1
         self._gain[rows[row], patches[row, slot]] = share[row]
 
     def _note(self, rows: Tensor) -> None:
@@ -355,14 +336,14 @@ class PatchEnv:
             return
         sample = self._sample[rows]
         size = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
-        new = ~self._outcomes.success[sample]
-        self._outcomes.steps[sample[new]] = self._asked[rows[new]]
-        self._outcomes.success[sample] = True
-        self._outcomes.variant[sample] = self.assignment.variant[rows].to(torch.int16)
-        self._outcomes.eps[sample] = torch.minimum(size, self._radius[rows])
-        self._outcomes.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.cache.x[rows])
-        self._outcomes.value[sample] = self._predictions.contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
-        self._outcomes.slope[sample] = self.posterior.mean[rows]
+        new = ~self.outcomes.success[sample]
+        self.outcomes.steps[sample[new]] = self._asked[rows[new]]
+        self.outcomes.success[sample] = True
+        self.outcomes.variant[sample] = self.assignment.variant[rows].to(torch.int16)
+        self.outcomes.eps[sample] = torch.minimum(size, self._radius[rows])
+        self.outcomes.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.cache.x[rows])
+        self.outcomes.value[sample] = self._predictions.contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
+        self.outcomes.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size
@@ -372,17 +353,14 @@ class PatchEnv:
         """(m, k): the variant for each chosen patch (m, k), CLEAN where none would change anything."""
         if not (patches >= 0).any():
             return torch.full_like(patches, CLEAN)
-        offered = self._offers(rows, family)
-        chance = self._streams.select(rows).fold("variants").normal(patches.shape[1], offered.shape[1])
-        return self._predictions.choose(rows, patches, offered, chance, self._visits)
-
-    def _offers(self, rows: Tensor, family: Tensor) -> Tensor:
-        """(m, offers): which variants are compared, at random among those of the family asked for; repeated if few."""
+        # Variants at random among those of the family asked for; repeated if there are few.
         count = min(self.rules.offers, len(self.variants))
-        keys = self._streams.select(rows).fold("offers").uniform(len(self.variants))
+        keys = self.streams.select(rows).fold("offers").uniform(len(self.variants))
         asked = (family[:, None] <= 0) | (self._families == family[:, None])
         offered = (keys + asked).topk(count, 1).indices
-        return torch.where(asked.gather(1, offered), offered, offered[:, :1])
+        offered = torch.where(asked.gather(1, offered), offered, offered[:, :1])
+        chance = self.streams.select(rows).fold("variants").normal(patches.shape[1], offered.shape[1])
+        return self._predictions.choose(rows, patches, offered, chance, self._visits)
 
     def _observation(self) -> Observation:
         """The observation of all slots."""

@@ -23,7 +23,7 @@ class PatchNetwork(nn.Module):
         scale: of the greedy policy's ranking, to which the learned part is added: 1 for logits, a
             typical advantage for DQN.
         seed: of the first weights. Those of the heads are zero: so that it begins as
-            `controls.Greedy`.
+            `policies.Greedy`.
     """
 
     def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:

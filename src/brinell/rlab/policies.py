@@ -1,4 +1,4 @@
-"""Policies: at random, and by a network."""
+"""Policies: at random, greedy, and by a network."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from brinell.core.streams import Streams
+from brinell.rlab.env import ENERGY, REMOVAL
 from brinell.rlab.interface import Action, Observation
-from brinell.rlab.sampling import best, greedy, sampled
+from brinell.rlab.sampling import best, gumbel, top
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,22 @@ class Random:
         """Uniform sampling without replacement."""
         keys = (rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(observation.allowed))
         return best(keys, observation, self.choices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy:
+    """The control without any training: adds patches at random in proportion to the prior's energy, and removes those whose removal is predicted to help most."""
+
+    choices: tuple[int, ...]
+    """How many options each branch chooses."""
+
+    def act(self, observation: Observation, rng: Streams) -> Action:
+        """Patches by energy, without replacement; removals by prediction; any distortion."""
+        patch = observation.features["patch"]
+        adds, removals, family = observation.allowed
+        keys = patch[..., ENERGY] + gumbel(rng.fold("add").uniform(adds.shape[1]))
+        any_distortion = torch.zeros(len(family), 1, dtype=torch.int64, device=family.device)
+        return top(keys, adds, self.choices[0]), top(patch[..., REMOVAL], removals, self.choices[1]), any_distortion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +61,9 @@ class Learned:
         """One pass of the network for all slots."""
         heads = self.network(observation.features)
         if not self.temperature:
-            return greedy(heads, observation, self.choices)
-        uniform = [rng.fold(branch).uniform(allowed.shape[1]) for branch, allowed in enumerate(observation.allowed)]
-        cooled = heads._replace(branches=tuple(outputs / self.temperature for outputs in heads.branches))
-        return sampled(cooled, observation, self.choices, uniform)
+            return best(heads.branches, observation, self.choices)
+        keys = (
+            outputs / self.temperature + gumbel(rng.fold(branch).uniform(outputs.shape[1]))
+            for branch, outputs in enumerate(heads.branches)
+        )
+        return best(keys, observation, self.choices)

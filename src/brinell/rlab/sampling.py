@@ -34,7 +34,7 @@ def gumbel(uniform: Tensor) -> Tensor:
 
 
 def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int]) -> Action:
-    """The `top` of each branch, as many as count."""
+    """The `top` of each branch, as many as count. With a fixed number and outputs for keys they have the highest `worth` of all."""
     action = tuple(top(*each) for each in zip(keys, observation.allowed, choices, strict=True))
     if not observation.most:
         return action
@@ -42,11 +42,6 @@ def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int
     return tuple(
         one.masked_fill(rank >= most[:, None], -1) for one, rank, most in zip(action, ranks, observation.most, strict=True)
     )
-
-
-def greedy(heads: Heads, observation: Observation, choices: Sequence[int]) -> Action:
-    """The options of the highest outputs in each branch. With a fixed number they have the highest `worth` of all actions."""
-    return best(heads.branches, observation, choices)
 
 
 def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool = True) -> Tensor:
@@ -72,11 +67,6 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
             share -= can * (real.sum(1) / can.sum(1).clamp(min=1))[:, None]
         total = total + (outputs * share).sum(1) / count
     return total
-
-
-def sampled(heads: Heads, observation: Observation, choices: Sequence[int], uniform: Sequence[Tensor]) -> Action:
-    """Options drawn from the Plackett-Luce distributions of the branches; `uniform` has (n, options) numbers for each."""
-    return best((logits + gumbel(u) for logits, u in zip(heads.branches, uniform, strict=True)), observation, choices)
 
 
 def likelihood(heads: Heads, allowed: Sequence[Tensor], action: Action) -> tuple[Tensor, Tensor]:
