@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+Array = np.ndarray[Any, Any]
+"""An array of any type and shape."""
 SCHEMA_VERSION = 3
 CLEAN = "clean"
 """The value of `attack` in the row of the first check, one per model and sample, at eps 0."""

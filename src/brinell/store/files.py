@@ -5,15 +5,13 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors
 from safetensors.numpy import save
 
 from brinell.core.errors import RequestError, StoppedError
-
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -5,9 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from brinell.core.record import columns_of
+from brinell.core.record import Array, columns_of
 
-Array = np.ndarray[Any, Any]
 Rows = TypeVar("Rows")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.record import SCHEMA_VERSION, Outcome, Records
+from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
 from brinell.store import tables
 from brinell.store.files import digest, read_arrays, write_arrays
 from brinell.store.folder import Layout
@@ -22,8 +22,6 @@ LAYOUT = Layout(
     changed="stored_pred and stored_within are quantised_pred and quantised_within, and target is new",
     needed=("schema", "state", "request", "data", "models", "distance", "eps", "eps_text", "stages"),
 )
-
-Array = np.ndarray[Any, Any]
 
 
 class Run:

@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brinell.core.errors import RequestError
-from brinell.core.record import SCHEMA_VERSION, Column, Records, columns_of
+from brinell.core.record import SCHEMA_VERSION, Array, Column, Records, columns_of
 from brinell.store.files import write_atomically
 
-Array = np.ndarray[Any, Any]
 Rows = TypeVar("Rows")
 TYPES = {kind: pa.type_for_alias(kind) for kind in ("string", "bool", "int32", "int64", "float32", "float64")}
 

@@ -16,6 +16,7 @@ from brinell.core import norms
 from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.checks import check_answers
@@ -25,9 +26,6 @@ from brinell.rlab.grading import Graded, Path, path
 from brinell.rlab.margins import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.records import COLUMNS, Outcome
-
-Array = np.ndarray[Any, Any]
-
 
 NUDGES = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
 """Multiples of the distance that clean-up came to, tried in turn where the input in 8 bits is not adversarial any more."""

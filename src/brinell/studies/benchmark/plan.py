@@ -15,6 +15,7 @@ from brinell.core.criterion import MISCLASSIFIED, Criterion, Probability
 from brinell.core.errors import RequestError
 from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.version import VERSION
 from brinell.engine.eps_grid import parse_eps
@@ -25,7 +26,6 @@ from brinell.rlab.variants import Variant, vet
 from brinell.studies.benchmark.records import LAYOUT, Form
 from brinell.studies.benchmark.request import BenchmarkRequest
 
-Array = np.ndarray[Any, Any]
 PART_SAMPLES = 128
 """Samples that one part holds at most."""
 PART_BYTES = 16 * 2**20

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from brinell.core.record import Column
+from brinell.core.record import Array, Column
 from brinell.store import tables
 from brinell.store.files import write_arrays, write_text
 from brinell.store.folder import Layout
@@ -39,8 +39,6 @@ LAYOUT = Layout(
     alone=True,
 )
 SPLIT = "test"
-
-Array = np.ndarray[Any, Any]
 
 
 class Outcome(StrEnum):

@@ -7,10 +7,9 @@ import numpy as np
 
 from brinell.analysis.results import Rate, Result
 from brinell.analysis.robust_accuracy import rate
+from brinell.core.record import Array
 from brinell.store import rows
 from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
-
-Array = np.ndarray[Any, Any]
 
 
 class Roc(Result):

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from brinell.core.record import column, columns_of
+from brinell.core.record import Array, column, columns_of
 from brinell.store import tables
 from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
@@ -30,8 +28,6 @@ LAYOUT = Layout(
 CLEAN = "clean"
 EVADING = ("evading", "evading, background kept")
 """Names of the attacks that know the detector, in the column `attack`."""
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
-from brinell.core.record import Outcome
+from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, is_relative
 from brinell.detectors._background import SHARE, most_frequent
@@ -36,7 +36,6 @@ from brinell.studies.detection.adaptive import evade
 from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, Detection, Scores
 from brinell.studies.detection.request import DetectRequest
 
-Array = np.ndarray[Any, Any]
 CHUNK = 256
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from pydantic import AliasChoices, Field
 
 from brinell.analysis.results import Result
+from brinell.core.record import Array
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION, Budget
 from brinell.studies.epsilon.records import limits_of, load_folder
 
-Array = np.ndarray[Any, Any]
 UNITS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
 

@@ -7,11 +7,11 @@ can be right on all of both (Yang et al. 2020, A closer look at accuracy vs. rob
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array
 
 LABEL = "label"
 """eps is at most a fraction of the distance to the nearest sample of another class."""

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from brinell.core import norms
 from brinell.core.model import Model
+from brinell.core.record import Array
 from brinell.engine.plan import choose_device, opener_of
 from brinell.engine.shard import predict, session
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.records import limits_of
 
-Array = np.ndarray[Any, Any]
 ROWS = 10
 """Classes that are shown."""
 USUAL = (0.1, 0.2, 0.3)

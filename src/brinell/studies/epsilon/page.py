@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.record import Array
 from brinell.report import format as words
 from brinell.report.gallery import picture
 from brinell.report.html import fill
@@ -13,7 +14,6 @@ from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommenda
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
 from brinell.studies.epsilon.records import load_folder
 
-Array = np.ndarray[Any, Any]
 REASONS = {LABEL: "label constancy", INTERPOLATION: "no interpolation", PERCEPTION: "perceptibility", "": "nothing"}
 SHOWN = 20
 """Up to this many classes have a heat map and rows of their own."""

@@ -13,6 +13,7 @@ import numpy as np
 from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
+from brinell.core.record import Array
 from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.plan import open_data, sample_count
@@ -23,7 +24,6 @@ from brinell.studies.epsilon.records import limits_of, load_folder
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.epsilon.run import measure
 
-Array = np.ndarray[Any, Any]
 OPTIONS = ("by", "conditions", "to", "points")
 
 

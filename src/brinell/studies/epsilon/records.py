@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from brinell.core.errors import RequestError
+from brinell.core.record import Array
 from brinell.store import run
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
@@ -26,8 +27,6 @@ LAYOUT = Layout(
     resumable=False,
 )
 ARRAYS = ("samples", "means", "crafted")
-
-Array = np.ndarray[Any, Any]
 
 
 def save_folder(folder: Path, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, Array]]) -> None:

@@ -14,6 +14,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.core.neighbours import Reference
 from brinell.core.pairs import class_means, l2_statistics, l2_to
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_data
@@ -22,7 +23,6 @@ from brinell.studies.epsilon import perception
 from brinell.studies.epsilon.conditions import PERCEPTION
 from brinell.studies.epsilon.request import EpsilonRequest
 
-Array = np.ndarray[Any, Any]
 NORMS = ("linf", "l2", "l1", "l0")
 MOST_BYTES = 4 * 2**30
 VALUES = 2e10

@@ -23,6 +23,7 @@ from brinell.core import pairs
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.intervals import wilson
+from brinell.core.record import Array
 from brinell.core.splits import stratified
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import FORMAT, Embedding
@@ -32,7 +33,6 @@ from brinell.studies.epsilon import conditions
 from brinell.studies.metric import separation
 from brinell.studies.metric.request import MetricRequest
 
-Array = np.ndarray[Any, Any]
 ASIDE = 0.2
 """The share of the data that is judged by where no other data are named."""
 JUDGED = 1000

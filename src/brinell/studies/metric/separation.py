@@ -1,14 +1,13 @@
 """How well a distance separates pairs of one class from pairs of two: AUC, the interval of a gain, votes of nearest neighbours."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell.core.intervals import CONFIDENCE, deviations
-
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array
 
 
 class Gain(NamedTuple):

@@ -16,11 +16,10 @@ over-dispersion, since a person sees each pair once; catch trials (x = 0) enter 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array
 
 BEYOND = 8.0
 """Thresholds are looked for from the smallest size shown, divided by this, to the largest, times this."""

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from brinell.core.errors import RequestError, StoppedError
+from brinell.core.record import Array
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 
@@ -27,8 +26,6 @@ LAYOUT = Layout(
     needed=("request", "classes", "trials"),
 )
 ANSWERS = "answers.jsonl"
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

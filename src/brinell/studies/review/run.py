@@ -11,7 +11,6 @@ Every changed picture is rounded to 8 bits, as a screen shows it, and its size i
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,15 +18,13 @@ from torch import Tensor
 
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
-from brinell.core.record import Outcome
+from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
 from brinell.runners.loop import refuse
 from brinell.store.run import Run
 from brinell.studies.review.records import LAYOUT, Review, Trial
 from brinell.studies.review.request import ReviewRequest
-
-Array = np.ndarray[Any, Any]
 
 POOL = 5000
 """Samples at most from which the shown ones are drawn."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.record import Array
 from brinell.report.gallery import picture
 from brinell.report.html import fill
 from brinell.report.tables import csv_text
@@ -13,7 +14,6 @@ from brinell.store.files import write_text
 from brinell.studies.unrestricted.analysis import Share, Tally, UnrestrictedResult, VariantResult, summarise
 from brinell.studies.unrestricted.records import Outcome, UnrestrictedRun
 
-Array = np.ndarray[Any, Any]
 ROW = 8
 """Examples of a class on its contact sheet at most."""
 SHEETS = 80

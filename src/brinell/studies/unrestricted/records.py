@@ -15,10 +15,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from brinell.core.record import Column
+from brinell.core.record import Array, Column
 from brinell.store import tables
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
@@ -35,8 +34,6 @@ LAYOUT = Layout(
 )
 NORMS = ("l2", "linf")
 """Distances in which nearest neighbours are looked for."""
-
-Array = np.ndarray[Any, Any]
 
 
 class Outcome(StrEnum):

@@ -20,6 +20,7 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.neighbours import Neighbours, Reference
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
@@ -34,7 +35,6 @@ from brinell.studies.unrestricted.records import LAYOUT, NORMS, Outcome, Unrestr
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.search import Found, LatentSearch, errs, search, sees, stored
 
-Array = np.ndarray[Any, Any]
 BLOCK = 128
 """Attempts that are searched, judged and written together."""
 
