@@ -89,11 +89,7 @@ class RLAB:
         self._rules()
 
     def _rules(self) -> Rules:
-        rules = Rules(
-            steps=self.steps,
-            refine=self.refine,
-            removals=self.removals,
-        )
+        rules = Rules(steps=self.steps, refine=self.refine, removals=self.removals)
         return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.policy == "random" else rules
 
     def grid(self, domain: Domain) -> PatchGrid:
@@ -185,9 +181,7 @@ class RLAB:
         ended: Callable[[Outcomes], None] = lambda outcomes: None,
     ) -> Outcomes:
         """The episodes themselves: what became of each sample."""
-        agent = named(self.policy)
-        grid = self.grid(threat.domain)
-        rules = self._rules()
+        agent, grid, rules = named(self.policy), self.grid(threat.domain), self._rules()
         return run_episodes(
             oracle,
             batch,

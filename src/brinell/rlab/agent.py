@@ -73,9 +73,8 @@ class Agent:
             tensors |= {f"network.{name}": value.contiguous() for name, value in self.network.state_dict().items()}
         form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
         head = {"format": FORMAT, "features": PATCH_FEATURES, "about": self.about or {}} | form
-        path.write_bytes(
-            save(tensors, {"brinell": json.dumps(head)})
-        )  # with the rights of any file; save_file lets only the owner read
+        # Written with the rights of any file: save_file lets only the owner read.
+        path.write_bytes(save(tensors, {"brinell": json.dumps(head)}))
 
 
 def load(path: Path) -> Agent:

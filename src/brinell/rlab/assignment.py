@@ -85,7 +85,7 @@ class Assignment:
         def measure(part: slice) -> Tensor:
             places = self._members[patches[part]]
             delta = self.cache.values(rows[part], variants[part, None].expand_as(places), places, self.grid.channels)
-            clean = self._at(self.cache.x, rows[part], places)
+            clean = self.at(self.cache.x, rows[part], places)
             return norms.l2((delta - clean) * self._inside[patches[part], None])
 
         parts = [measure(part) for part in self._parts(len(rows), self._members.shape[1])]
@@ -98,7 +98,7 @@ class Assignment:
         lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
         return self.cache.values(rows, standing.gather(2, lowest)[..., 0], places, self.grid.channels)
 
-    def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    def at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values of `x` (n, *shape) at the places (m, k) of the rows (m,)."""
         channels = torch.arange(self.grid.channels, device=rows.device)
         return x.view(len(x), self.grid.channels, self.grid.places)[rows[:, None, None], channels[:, None], places[:, None]]

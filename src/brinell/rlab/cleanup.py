@@ -206,18 +206,9 @@ def clean_up(
 ) -> Cleaned:
     """Clean up samples that met the criterion.
 
-    Args:
-        oracle: where the model is asked.
-        batch: the samples.
-        threat: the distance, and the criterion that must stay met.
-        rng: a stream for each sample, as in their episodes.
-        successes: what is known of them; what each patch contributes is taken from its `value`, and
-            the least is cleared first.
-        grid: the patches.
-        variants: the variants that may be placed.
-        settings: how much is spent.
-        slots: samples that are cleaned up together.
-        gradient: where distortions that look into the model get theirs from, by rows of the batch.
+    The streams `rng` are those of the samples' episodes. Of `successes`, the patches whose `value` is least are
+    cleared first. `settings` says how much is spent, and `slots` samples are cleaned up together. `gradient` is where
+    distortions that look into the model get theirs from, by rows of the batch.
     """
     sample = torch.arange(min(slots, len(batch)), device=batch.x.device)
     own = None if gradient is None else lambda rows: gradient(sample[rows])

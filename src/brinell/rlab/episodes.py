@@ -37,19 +37,9 @@ def run_episodes(
 ) -> Outcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
-    Args:
-        oracle: where the model is asked.
-        batch: the samples.
-        threat: distance and budgets.
-        rng: a stream for each sample.
-        grid: the patches.
-        variants: the variants that may be placed.
-        rules: how an episode goes.
-        policy: chooses the actions. Its `choices` are those of `PatchEnv`.
-        prior: the sensitivity of patches as it is known before the first query.
-        clean: how many queries clean-up may spend; None leaves it out.
-        slots: samples that advance together.
-        ended: called once with what the environment counted, before clean-up.
+    The arguments up to `prior` are those of `PatchEnv`, and so is `slots`; the `choices` of the policy are those of
+    `PatchEnv.choices_of`. `clean` says how many queries clean-up may spend, and None leaves it out. `ended` is called
+    once with what the environment counted, before clean-up.
     """
     gradients = Gradients(oracle, batch)
     environment = PatchEnv(

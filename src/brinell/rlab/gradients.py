@@ -8,12 +8,7 @@ from brinell.core.oracle import Oracle
 
 
 class Gradients:
-    """Gradients of the criterion's margin at the samples of a batch. Each costs its sample one forward and one backward.
-
-    Args:
-        oracle: where the model is asked.
-        batch: the samples.
-    """
+    """Gradients of the criterion's margin at the samples of a batch. Each costs its sample one forward and one backward."""
 
     def __init__(self, oracle: Oracle, batch: Batch) -> None:
         self._oracle, self._batch = oracle, batch

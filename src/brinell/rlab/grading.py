@@ -164,13 +164,7 @@ def path(
 ) -> Path:
     """The paths of samples whose episodes were run and met the criterion.
 
-    Args:
-        batch: the samples, as in their episodes.
-        threat: as in their episodes.
-        rng: as in their episodes.
-        grid: the patches.
-        variants: the variants that may be placed.
-        results: what became of them.
+    Batch, threat, streams, patches and variants are those of the episodes, and `results` is what became of them.
     """
     cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
     assignment = Assignment(grid, cache)

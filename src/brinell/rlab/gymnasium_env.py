@@ -42,7 +42,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
 
     `info["action_mask"]` has for each number an int8 array of what is possible, as
     `action_space.sample` reads it. `info["queries"]` counts the forwards of the episode;
-    `info["success"]` says whether the criterion was met.
+    `info["reached"]` says whether the criterion was met.
 
     Args:
         model: the model.
@@ -94,19 +94,9 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         one, threat = self._batch.select(rows), self._threat.select(rows)
         one = Batch(ids=torch.zeros_like(rows), x=one.x, y=one.y)
         ledger = Ledger(self._model, one, threat, access=Access.SCORES, queries=self._queries)
-        rng = Streams.of(seed, rows).fold("placement")
-        environment = PatchEnv(
-            ledger.oracle(),
-            ledger.batch,
-            ledger.threat,
-            self._grid,
-            self._variants,
-            rng,
-            rules=self._rules,
-            prior=self._prior,
-            slots=1,
-        )
-        return ledger, environment
+        rng, one = Streams.of(seed, rows).fold("placement"), ledger.batch
+        oracle, threat, rules, prior = ledger.oracle(), ledger.threat, self._rules, self._prior
+        return ledger, PatchEnv(oracle, one, threat, self._grid, self._variants, rng, rules=rules, prior=prior, slots=1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
         """A sample and its streams, both drawn from `np_random`. The clean input is asked about.
@@ -127,7 +117,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         for row in rows:
             self._ledger, self._patch_env = self._begin(row, int(self.np_random.integers(2**31)))
             self._observation = self._patch_env.reset(~self._patch_env.alive)
-            self._observation = self._patch_env.step(self._parts(self._nothing)).observation
+            nothing = np.array([len(self._grid)] * self._split[1] + [0])
+            self._observation = self._patch_env.step(self._parts(nothing)).observation
             if bool(self._patch_env.alive[0]):
                 return self._arrays(), self._info()
         raise RequestError("the model gets none of the samples right, or they meet the criterion already: there is no episode")
@@ -138,10 +129,6 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         self._observation = step.observation
         ends = bool(step.terminated[0]), bool(step.truncated[0])
         return self._arrays(), float(step.reward[0]), *ends, self._info()
-
-    @property
-    def _nothing(self) -> Array:
-        return np.array([len(self._grid)] * self._split[1] + [0])
 
     def _parts(self, action: Array) -> tuple[torch.Tensor, ...]:
         """The chosen options of each branch, without repetitions and without those that are not possible."""

@@ -48,12 +48,7 @@ class Monitored(NamedTuple):
 
 
 def monitors(outcomes: Outcomes, budget: Tensor) -> Sequence[Monitored]:
-    """Look at the episodes of a batch that have ended.
-
-    Args:
-        outcomes: what the environment knows of them, from `PatchEnv.outcomes`.
-        budget: (n,) the budgets that the episodes began with; infinite for none.
-    """
+    """Look at the episodes of a batch that have ended and began with a `budget` (n,), infinite for none."""
     return _same_patches(outcomes), _cancelling(outcomes), _distance(outcomes, budget)
 
 

@@ -22,13 +22,7 @@ RIDGE = 1e-12
 class Posterior:
     """The linear models of n slots.
 
-    Args:
-        slots: how many.
-        channels: values at each place.
-        places: places of an input.
-        covariance: (channels, channels) K, of trace `channels`; the identity where nothing is
-            known.
-        device: where the tensors live.
+    The `covariance` (channels, channels) is K, of trace `channels`; the identity where nothing is known.
     """
 
     def __init__(

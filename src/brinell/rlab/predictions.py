@@ -18,13 +18,8 @@ thirty bytes."""
 class Predictions:
     """Predictions for n slots, as their assignments and posteriors are at the time of each call.
 
-    Args:
-        assignment: the variants on the patches of each slot.
-        posterior: the linear models.
-        distance: in which budgets are measured.
-        radius: (n,) the budgets; the environment changes them in place.
-        temperature: how far chance moves the choice of a variant, in deviations of what is not
-            known about it.
+    The `radius` (n,) are the budgets, measured in `distance`; the environment changes them in place. The `temperature`
+    is that of `Rules`.
     """
 
     def __init__(
@@ -89,8 +84,7 @@ class Predictions:
 
     def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k, volume): values of `x` (n, ...) at places (m, k, volume)."""
-        channels = torch.arange(self._grid.channels, device=rows.device)[:, None, None]
-        return x.reshape(len(x), self._grid.channels, self._grid.places)[rows[:, None, None, None], channels, places[:, None]]
+        return self._assignment.at(x, rows, places.flatten(1)).view(len(rows), self._grid.channels, *places.shape[1:])
 
     def price(self, rows: Tensor) -> Tensor:
         """(m,): what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit it.

@@ -53,14 +53,7 @@ def probe(
 ) -> Probes:
     """Ask about each clean input, and about `probes` random distortions of a few patches each.
 
-    Args:
-        oracle: where the model is asked; it must allow every distortion.
-        batch: the samples.
-        threat: where they live, and the criterion whose margin is measured.
-        grid: the patches.
-        variants: the variants that may be placed.
-        rng: a stream for each sample.
-        probes: distortions of each input.
+    The oracle must allow every distortion; the criterion of the threat is the one whose margin is measured.
     """
     variants = variants[
         :: max(1, len(variants) // KINDS)

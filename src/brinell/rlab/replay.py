@@ -58,10 +58,7 @@ class Replay:
             RequestError: the bounds leave no room for four observations of every slot.
         """
         slots, device = len(observation.allowed[0]), observation.allowed[0].device
-        like = {f"feature.{name}": tensor for name, tensor in observation.features.items()}
-        like |= {f"allowed.{branch}": tensor for branch, tensor in enumerate(observation.allowed)}
-        like |= {f"most.{branch}": tensor for branch, tensor in enumerate(observation.most)}
-        like |= {f"action.{branch}": tensor.to(torch.int32) for branch, tensor in enumerate(action)}
+        like = _columns(observation) | {f"action.{branch}": tensor.to(torch.int32) for branch, tensor in enumerate(action)}
         self._types = {name: tensor.dtype for name, tensor in observation.features.items()}
         kinds = {name: torch.float16 if half and tensor.dtype == torch.float32 else tensor.dtype for name, tensor in like.items()}
         row = sum(tensor[0].numel() * kinds[name].itemsize for name, tensor in like.items()) + 4 + 8 + 4
@@ -97,12 +94,8 @@ class Replay:
         if begin + len(slots) > self.capacity:
             rows %= self.capacity
         self.taken += len(slots)
-        for name, tensor in observation.features.items():
-            self._put(f"feature.{name}", rows, tensor, slots)
-        for branch, allowed in enumerate(observation.allowed):
-            self._put(f"allowed.{branch}", rows, allowed, slots)
-        for branch, most in enumerate(observation.most):
-            self._put(f"most.{branch}", rows, most, slots)
+        for name, tensor in _columns(observation).items():
+            self._put(name, rows, tensor, slots)
         self.following.index_fill_(0, rows, OPEN)
         if self._prioritised:
             self.priority.index_fill_(0, rows, 0.0)
@@ -175,3 +168,9 @@ class Replay:
 
     def _take(self, name: str, rows: Tensor) -> Tensor:
         return self._columns[name].index_select(0, rows)
+
+
+def _columns(observation: Observation) -> dict[str, Tensor]:
+    columns = {f"feature.{name}": tensor for name, tensor in observation.features.items()}
+    columns |= {f"allowed.{branch}": tensor for branch, tensor in enumerate(observation.allowed)}
+    return columns | {f"most.{branch}": tensor for branch, tensor in enumerate(observation.most)}

@@ -24,13 +24,8 @@ AIMS = 4
 class Restarts:
     """Which of n slots are stuck, and what they do next.
 
-    Args:
-        slots: how many.
-        classes: how many of them can be told apart.
-        wholes: (w,) variants to place on all patches, in their order.
-        patience: queries without a gain after which an episode is stuck; 0 for never.
-        aims: whether the criterion leaves several classes to aim at.
-        device: where the tensors live.
+    The variants `wholes` (w,) are placed on all patches in their order; `patience` is that of `Rules`, and `aims` says
+    whether the criterion leaves several of the `classes` to aim at.
     """
 
     def __init__(self, slots: int, classes: int, wholes: Tensor, patience: int, aims: bool, device: torch.device) -> None:

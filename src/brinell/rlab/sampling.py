@@ -79,10 +79,7 @@ def likelihood(heads: Heads, allowed: Sequence[Tensor], action: Action) -> tuple
     """
     log_prob, entropy = torch.zeros_like(heads.value), torch.zeros_like(heads.value)
     for logits, can, choices in zip(heads.branches, allowed, action, strict=True):
-        if choices.shape[1] == 1:
-            found = _first(logits, can, choices)
-        else:
-            found = _ordered(logits, can, choices)
+        found = (_first if choices.shape[1] == 1 else _ordered)(logits, can, choices)
         log_prob, entropy = log_prob + found[0], entropy + found[1]
     return log_prob, entropy
 

@@ -106,7 +106,7 @@ def train(
         batch: correctly classified inputs.
         threat: distance and budget of the episodes.
         grid: the patches.
-        variants: the variants that may be placed.
+        variants: what may be placed.
         config: how it is trained.
         rules: how an episode goes.
         batch_size: the most inputs shown to the model at once.
@@ -145,7 +145,7 @@ def train(
     rng = Streams.of(config.seed, batch.ids)
     prior, network = (begun.prior, begun.network) if begun else (Prior(grid.channels, config.seed), None)
     if config.probes and not begun:
-        for report in _fit(prior, ledger, batch, threat, grid, variants, replace(config, slots=slots), rng.fold("probes")):
+        for report in _fit(prior, ledger, grid, variants, replace(config, slots=slots), rng.fold("probes")):
             tell(report)
     probing = int(ledger.forwards.sum())
     left = None if config.steps is None else config.steps - done.get("steps", 0)
@@ -169,31 +169,20 @@ def train(
 
 
 def _fit(
-    prior: Prior,
-    ledger: Ledger,
-    batch: Batch,
-    threat: Threat,
-    grid: PatchGrid,
-    variants: tuple[Variant, ...],
-    config: TrainConfig,
-    rng: Streams,
+    prior: Prior, ledger: Ledger, grid: PatchGrid, variants: tuple[Variant, ...], config: TrainConfig, rng: Streams
 ) -> Iterator[Report]:
     """Probe, fit, and report the likelihood on the inputs held out."""
-    rows = torch.arange(len(batch), device=batch.x.device)
-    parts = []
-    for part in torch.split(rows, config.slots):
-        found = probe(
-            ledger.oracle(), batch.select(part), threat.select(part), grid, variants, rng.select(part), probes=config.probes
-        )
-        parts.append(found)
+    batch, oracle, parts = ledger.batch, ledger.oracle(), []
+    for part in torch.split(torch.arange(len(batch), device=batch.x.device), config.slots):
+        some, threat = batch.select(part), ledger.threat.select(part)
+        parts.append(probe(oracle, some, threat, grid, variants, rng.select(part), probes=config.probes))
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
     kept = len(batch) - int(HELD_OUT * len(batch))
     learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(kept), slice(kept, None)))
     with torch.no_grad():
         before = float(likelihood(prior, test).mean())
-    curve = fit(prior, learn, seeded(config.seed), steps=config.fits)
-    with torch.no_grad():
+        curve = fit(prior, learn, seeded(config.seed), steps=config.fits)
         after = float(likelihood(prior, test).mean())
     yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.forwards.sum())})
 

@@ -32,20 +32,13 @@ class Variant(NamedTuple):
 def variants(
     distortions: Sequence[Distortion | GradientDistortion], domain: Domain, severities: Sequence[int] = SEVERITIES, draws: int = 4
 ) -> tuple[Variant, ...]:
-    """Every distortion at every severity in every draw.
-
-    Args:
-        distortions: what may be placed.
-        domain: the inputs that it is placed on.
-        severities: of 1 to 5.
-        draws: how many of each distortion whose draws are endless.
+    """Every distortion at every severity in every draw; so many `draws` of each distortion whose draws are endless.
 
     Raises:
         RequestError: a severity that does not exist, no draw, or a distortion that does not know
             such inputs.
     """
-    wrong = [severity for severity in severities if severity not in SEVERITIES]
-    if wrong or not severities or draws < 1:
+    if not severities or set(severities) - set(SEVERITIES) or draws < 1:
         raise RequestError(
             f"severities {list(severities)} and {draws} draws: severities are 1 to 5, and at least 1 draw is needed"
         )
