@@ -1,5 +1,6 @@
 """What several test files share: small models with known answers, and audits in a temporary folder."""
 
+import math
 import multiprocessing
 import os
 from typing import Any
@@ -247,3 +248,8 @@ def in_a_process_of_its_own(arguments, **environment):
     process.start()
     process.join(120)
     return process.exitcode
+
+
+def slope(domain):
+    """(values,): the slope of a linear model, another one for each value."""
+    return torch.cos(torch.arange(math.prod(domain.shape)) * 2.3) + 0.05

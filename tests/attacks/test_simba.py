@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from _helpers import Recorder, fight
+from _helpers import Recorder, fight, slope
 from brinell.attacks import simba
 from brinell.attacks.simba import SimBA
 from brinell.core.domain import Domain
@@ -18,10 +18,6 @@ DOMAINS = [
     Domain(kind="video", shape=(1, 3, 4, 3)),
     Domain(kind="vector", shape=(30,)),
 ]
-
-
-def slope(domain):
-    return torch.cos(torch.arange(math.prod(domain.shape)) * 2.3) + 0.05
 
 
 def unbeaten(domain):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, fight
+from _helpers import Recorder, fight, slope
 from brinell.attacks import sparse_rs
 from brinell.attacks.sparse_rs import SparseRS
 from brinell.core.domain import Domain
@@ -21,10 +21,6 @@ DOMAINS = [
     Domain(kind="video", shape=(1, 3, 6, 5)),
     Domain(kind="vector", shape=(30,)),
 ]
-
-
-def slope(domain):
-    return torch.cos(torch.arange(math.prod(domain.shape)) * 2.3) + 0.05
 
 
 def asked(domain, eps, steps, x=None, **settings):

@@ -162,32 +162,20 @@ def test_everything_fooled(make):
     assert "not one of 40 is robust" in page.text
 
 
+def unfinished(make, eps, keep):
+    """The page of a run of which only some rows are there."""
+    net = {"net": random_breaks(60, 0)}
+    return check(html.render(make(net, np.arange(60) % 3, eps, ["a", "b", "c"], keep=keep, state="running", finished=None)))
+
+
 def test_an_unfinished_run_says_so(make):
-    run = make(
-        {"net": random_breaks(60, 0)},
-        np.arange(60) % 3,
-        [0.1, 0.2],
-        ["a", "b", "c"],
-        keep=lambda rows: (rows.attack != "apgd-dlr") | (rows.sample_id < 20),
-        state="running",
-        finished=None,
-    )
-    page = check(html.render(run))
+    page = unfinished(make, [0.1, 0.2], lambda rows: (rows.attack != "apgd-dlr") | (rows.sample_id < 20))
     assert "This run is not finished (net: apgd-dlr)" in page.text
     assert "incomplete" in page.text
 
 
 def test_a_run_that_has_only_begun(make):
-    run = make(
-        {"net": random_breaks(60, 0)},
-        np.arange(60) % 3,
-        [0.0, 0.1],
-        ["a", "b", "c"],
-        keep=lambda rows: np.zeros(len(rows), bool),
-        state="running",
-        finished=None,
-    )
-    page = check(html.render(run))
+    page = unfinished(make, [0.0, 0.1], lambda rows: np.zeros(len(rows), bool))
     assert "No sample has been judged yet." in page.text
 
 

@@ -173,11 +173,15 @@ class BenchmarkSet:
 
     def samples(self) -> dict[str, list[Any]]:
         """SAMPLES of all parts, column by column."""
-        return _read([self.file("samples", number) for number in range(self.parts)], list(SAMPLES))
+        return self._read("samples", list(SAMPLES))
 
     def rows(self, columns: Sequence[str]) -> dict[str, list[Any]]:
         """Columns of all parts."""
-        return _read([self.file("data", number) for number in range(self.parts)], list(columns))
+        return self._read("data", list(columns))
+
+    def _read(self, folder: str, columns: list[str]) -> dict[str, list[Any]]:
+        found = [tables.read_table(self.file(folder, number), columns) for number in range(self.parts)]
+        return {name: [value for table in found for value in table[name].to_pylist()] for name in columns}
 
     def sums(self) -> dict[str, str]:
         """SHA-256 of every file but SHA256SUMS itself, by its path in the folder."""
@@ -246,8 +250,3 @@ def _write(path: Path, columns: Mapping[str, Column], rows: Sequence[dict[str, A
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
     tables.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)
-
-
-def _read(paths: Sequence[Path], columns: list[str]) -> dict[str, list[Any]]:
-    found = [tables.read_table(path, columns) for path in paths]
-    return {name: [value for table in found for value in table[name].to_pylist()] for name in columns}

@@ -40,18 +40,17 @@ USUAL = {
 class Points:
     """A data set in memory, flattened, since distances do not depend on the shape."""
 
-    def __init__(self, dataset: Dataset, ids: Array, labels: Array) -> None:
-        self.dataset, self.domain, self.ids, self.labels = dataset, dataset.domain, ids, labels
+    def __init__(self, dataset: Dataset, labels: Array) -> None:
+        self.dataset, self.domain, self.labels, n = dataset, dataset.domain, labels, len(labels)
+        self.classes = max(len(dataset.classes), int(labels.max()) + 1)
         if self.domain.kind == "signal" and self.domain.movable is not None:
             raise RequestError(
                 f"some channels of {dataset.name} are fixed, and say nothing of a budget: name the data without rhythm="
             )
-        size = 4 * len(ids) * int(np.prod(self.domain.shape))
+        size = 4 * n * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
-            raise RequestError(
-                f"{len(ids)} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: ask for fewer by --samples"
-            )
-        parts = [dataset.load(ids[start : start + 1024].tolist()) for start in range(0, len(ids), 1024)]
+            raise RequestError(f"{n} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: ask for fewer by --samples")
+        parts = [dataset.load(range(start, min(start + 1024, n))) for start in range(0, n, 1024)]
         self.x = torch.cat(parts).flatten(1)
         _check(self.x, self.domain, dataset.name)
         low, high = self.domain.bounds()
@@ -64,7 +63,11 @@ class Points:
         self.content = whole[:, 0]
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.labels)
+
+    def scale(self, norm: str) -> float:
+        """By what a distance between `values` is multiplied to be one between inputs."""
+        return self.step if self.step and norm in ("linf", "l1") else 1.0
 
 
 def _check(x: Tensor, domain: Domain, name: str) -> None:
@@ -99,7 +102,7 @@ def measure(
     n = min(len(labels), request.samples or len(labels))
     if n < 2:
         raise RequestError(f"{dataset.name} has {n} sample: there is no distance to measure")
-    points = Points(dataset, np.arange(n), labels[:n])
+    points = Points(dataset, labels[:n])
     notes: dict[str, str] = {}
     drawn = draw(points.labels, request.pairs, request.seed)
     norms = _norms(request, points, notes)
@@ -112,13 +115,22 @@ def measure(
     if train is not None:
         samples |= _train(points, train, norms, tell, notes)
     tell("mean distances between classes")
-    means = _means(points, drawn, whole)
+    x, of = points.x[torch.from_numpy(drawn)], points.labels[drawn]
+    means = {norm: whole if norm == "l2" else class_means(x, of, points.classes, norm) for norm in NORMS}
     background = perception.background(points.x)
     unnoticed, why = _perception(points, drawn, norms, request)
     samples |= unnoticed
     notes |= why
     facts = {
-        "data": _about(points, request.data),
+        "data": {
+            "spec": request.data,
+            "name": dataset.name,
+            "digest": dataset.digest(),
+            "n": n,
+            "total": len(dataset),
+            "classes": list(dataset.classes),
+            "domain": {key: value for key, value in points.domain.to_json().items() if key != "columns"},
+        },
         "train": None if train is None else {"name": train.name, "n": len(train), "spec": request.train or "in-memory"},
         "norms": list(norms),
         "conditions": [name for name in request.conditions if name != PERCEPTION or unnoticed],
@@ -219,14 +231,14 @@ def _search(
 ) -> tuple[dict[str, Array], Array]:
     """Nearest neighbours within the data, by norm; and what comes with them, the mean L2 distances over all pairs."""
     x, labels = points.x[torch.from_numpy(distinct)], points.labels[distinct]
-    sums, first = l2_statistics(x, labels, _classes(points))
+    sums, first = l2_statistics(x, labels, points.classes)
     values, everyone = points.values[distinct], np.arange(len(distinct))
     reference = Reference(values, labels)
     found: dict[str, Array] = {}
     for norm in norms:
         tell(f"nearest neighbours in {norm}")
         near = first if norm == "l2" else reference.nearest(norm, values, labels, first, itself=everyone)
-        scale = points.step if points.step and norm in ("linf", "l1") else 1.0
+        scale = points.scale(norm)
         found |= {
             f"{norm}.same": near.same[back] * scale,
             f"{norm}.other": near.other[back] * scale,
@@ -244,7 +256,7 @@ def _train(
         raise RequestError(f"{train.name} and {points.dataset.name} have different shapes or bounds: --train needs the same")
     tell(f"nearest neighbours among {len(train)} training samples")
     known = np.asarray(train.labels(), dtype=np.int64)
-    there = Points(train, np.arange(len(known)), known)
+    there = Points(train, known)
     leaked = np.isin(there.content, points.content)
     pairs = {(c.tobytes(), int(label)) for c, label in zip(points.content, points.labels, strict=True)} if leaked.any() else set()
     keep = np.array(
@@ -259,18 +271,9 @@ def _train(
     found: dict[str, Array] = {}
     for norm in norms:
         near = first if norm == "l2" else reference.nearest(norm, points.values, points.labels, first)
-        scale = points.step if points.step and norm in ("linf", "l1") else 1.0
+        scale = points.scale(norm)
         found |= {f"{norm}.train_same": near.same * scale, f"{norm}.train_other": near.other * scale}
     return found
-
-
-def _classes(points: Points) -> int:
-    return max(len(points.dataset.classes), int(points.labels.max()) + 1)
-
-
-def _means(points: Points, drawn: Array, whole: Array) -> dict[str, Array]:
-    x, labels = points.x[torch.from_numpy(drawn)], points.labels[drawn]
-    return {norm: whole if norm == "l2" else class_means(x, labels, _classes(points), norm) for norm in NORMS}
 
 
 def _perception(
@@ -341,15 +344,3 @@ def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: flo
                 }
             )
     return found
-
-
-def _about(points: Points, spec: str) -> dict[str, Any]:
-    return {
-        "spec": spec,
-        "name": points.dataset.name,
-        "digest": points.dataset.digest(),
-        "n": len(points),
-        "total": len(points.dataset),
-        "classes": list(points.dataset.classes),
-        "domain": {key: value for key, value in points.domain.to_json().items() if key != "columns"},
-    }
