@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +59,12 @@ def train_agent(request: TrainAgentRequest, out: Path, tell: Callable[[Report], 
     distance = plugins.build("distance", request.norm, {})
     threat = Threat(distance=distance, eps=torch.full((len(batch),), eps, device=device), domain=dataset.domain)
 
-    def keep(agent: Agent) -> Agent:
-        return _save(agent, out, request, first_looks=first_looks)
-
+    keep = partial(_save, out=out, request=request, first_looks=first_looks)
     size = request.batch_size
     return keep(train(model, batch, threat, grid, placed, config, rules, batch_size=size, tell=tell, keep=keep, begun=begun))
 
 
 def _budget(text: str) -> float:
-    """The one budget of the episodes."""
     budgets = parse_eps(text).values
     if len(budgets) != 1:
         raise RequestError(f"eps {text!r} names {len(budgets)} budgets: an agent is trained at one")
@@ -80,11 +78,7 @@ def _config(request: TrainAgentRequest) -> TrainConfig:
 
 
 def _begun(out: Path, request: TrainAgentRequest) -> Agent:
-    """The policy that a training of the same settings left.
-
-    Raises:
-        RequestError: it is none, or it learned something else.
-    """
+    """The policy that a training of the same settings left."""
     agent = load(out)
     about, now = agent.about or {}, _settings(request)
     was = {name: about.get(name) for name in now} | {"config": _kept(about.get("config", {}))}
@@ -107,8 +101,7 @@ def _kept(config: dict[str, Any]) -> dict[str, Any]:
 
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int) -> Agent:
     """Write the policy with all that says how it was made."""
-    about: dict[str, Any] = dict(agent.about or {})
-    about |= _settings(request)
+    about: dict[str, Any] = (agent.about or {}) | _settings(request)
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
     noted = Agent(prior=agent.prior, network=agent.network, about=about)
     write_atomically(out, noted.save)

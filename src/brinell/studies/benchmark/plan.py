@@ -206,7 +206,6 @@ def _criterion(request: BenchmarkRequest, classes: tuple[str, ...]) -> Criterion
 
 
 def _class(name: str | None, classes: tuple[str, ...]) -> int | None:
-    """The number of a class given by name or by number."""
     if name is None or name in classes:
         return None if name is None else classes.index(name)
     try:

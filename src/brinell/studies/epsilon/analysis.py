@@ -236,7 +236,6 @@ def _recommendation(label: int | None, found: Mapping[str, Array], allow: float,
 
 
 def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
-    """Why an eps is no larger."""
     name, share = UNITS[norm], f"{100 * facts['allow']:g} % of the samples"
     texts = {
         LABEL: f"above it, more than {share} could be changed by {100 * facts['fraction']:g} % of the way to one "

@@ -172,11 +172,7 @@ def _split(request: MetricRequest, dataset: Dataset) -> tuple[Tensor, Array, Ten
 
 
 def _look(y: Array, held: Array, neighbours: int) -> tuple[str, ...]:
-    """Notes on the labels.
-
-    Raises:
-        RequestError: nothing can be learned from them, or judged by them.
-    """
+    """Notes on the labels, which are refused where nothing can be learned from them or judged by them."""
     classes, count = np.unique(y, return_counts=True)
     if len(classes) < 2 or not (count > 1).any():
         raise RequestError("a triplet takes two samples of one class and one of another: these data have none to learn from")
@@ -256,10 +252,7 @@ def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
 
 def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, Tensor, Array], **known: Any) -> MetricAnswer:
     x, y, held_x, held_y = split
-    spaces = {
-        "pixels": (x.flatten(1), held_x.flatten(1)),
-        "embedding": (kept.embed(x), kept.embed(held_x)),
-    }
+    spaces = {"pixels": (x.flatten(1), held_x.flatten(1)), "embedding": (kept.embed(x), kept.embed(held_x))}
     some = np.sort(np.random.default_rng(request.seed).permutation(len(held_y))[:JUDGED])
     if len(np.unique(held_y[some])) in (1, len(some)):
         raise RequestError("too few held-out samples of one class to judge a distance by: name more by --test")
@@ -269,13 +262,8 @@ def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, 
         trained_on=len(y),
         held_out=len(held_y),
         judged=len(some),
-        auc={
-            "pixels": found.before,
-            "embedding": found.after,
-            "gain": found.after - found.before,
-            "low": found.low,
-            "high": found.high,
-        },
+        auc={"pixels": found.before, "embedding": found.after, "gain": found.after - found.before}
+        | {"low": found.low, "high": found.high},
         neighbours=request.neighbours,
         knn={name: _votes(points, held, y, held_y, request.neighbours) for name, (points, held) in spaces.items()},
         eps={name: _limits(points, y, held[at], held_y[some]) for name, (points, held) in spaces.items()},
