@@ -52,8 +52,6 @@ from brinell.studies.unrestricted import run as unrestricted_run
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.unrestricted.analysis import summarise as summarise_unrestricted
 from brinell.studies.unrestricted.request import UnrestrictedRequest
-from brinell.studies.unrestricted.run import UnrestrictedPlan
-from brinell.studies.unrestricted.run import make_plan as make_unrestricted_plan
 
 Answer = TypeVar("Answer")
 Data = Dataset | tuple[Any, Any] | str
@@ -100,7 +98,8 @@ def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Calla
             return call(*given, **{name: value for name, value in keywords.items() if value is not None})
 
         told = "\n".join(f"    {name}: {' '.join(str(field.description).split())}" for name, field in fields.items())
-        checked_call.__doc__ = f"{inspect.getdoc(call)}\n\nSettings:\n{told}\n"
+        raised = "Raises:\n    BrinellError: one line that says what is wrong, why, and what to do."
+        checked_call.__doc__ = f"{inspect.getdoc(call)}\n\nSettings:\n{told}\n\n{raised}\n"
         checked_call.__signature__ = inspect.Signature([*first, *added])  # type: ignore[attr-defined]
         return checked_call
 
@@ -133,9 +132,6 @@ def audit(
 
     Returns:
         What `brinell audit --json` prints; `result.run` is the folder with records, inputs and report.html.
-
-    Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
     """
     dataset, models = open_dataset(data), in_memory(model, data, preprocessing)
     specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else (IN_MEMORY,)
@@ -197,14 +193,14 @@ def unrestricted(
     Returns:
         What `brinell unrestricted --json` prints.
     """
-    plan = make_unrestricted_plan(checked(UnrestrictedRequest, settings))
+    plan = unrestricted_run.make_plan(checked(UnrestrictedRequest, settings))
     folder = Path(out or default_out(plan.request.data, "unrestricted"))
     command = "brinell.unrestricted(...) from Python"
     return make_unrestricted(plan, folder, progress or Silent(), command=command, resume=resume)[0]
 
 
 def make_unrestricted(
-    plan: UnrestrictedPlan, folder: Path, progress: Progress, *, command: str, resume: bool
+    plan: unrestricted_run.UnrestrictedPlan, folder: Path, progress: Progress, *, command: str, resume: bool
 ) -> tuple[UnrestrictedResult, Path]:
     """Run an unrestricted attack that is planned, and write its report; arguments as of `carry_out`."""
     run = unrestricted_run.make(plan, folder, progress, command=command, resume=resume)
@@ -232,9 +228,6 @@ def detect(
 
     Returns:
         What `brinell detect --json` prints; `result.folder` holds a row per input and detection.html.
-
-    Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
     """
     request = checked(DetectRequest, settings | {"run": str(run), "train": train})
     folder = Path(out or default_out(train, "detect"))
@@ -269,9 +262,6 @@ def review(
 
     Returns:
         What people noticed, per class; `result.folder` holds answers and review.html.
-
-    Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
     """
     given = open_dataset(data)
     request = checked(ReviewRequest, settings | {"data": spec_of(data, given)})
@@ -307,9 +297,6 @@ def epsilon(
 
     Returns:
         What `brinell epsilon --json` prints; `result.folder` holds distances and report.html.
-
-    Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
     """
     given, known = open_dataset(data), None if train is None else open_dataset(train)
     named = {"train": train if isinstance(train, str) else None, "model": model if isinstance(model, str) else None}
@@ -355,10 +342,13 @@ def verify(
 
 
 def in_memory(model: Any, data: Any, preprocessing: Mapping[str, Any] | None) -> tuple[Model, ...]:
-    """A model given in Python as a model; nothing for specs, which the plan opens."""
+    """A model given in Python, a module wrapped over the domain of the data; nothing for specs, which the plan opens."""
     if isinstance(model, str | list):
         return ()
-    return (as_model(model, open_dataset(data) or open_data(data), preprocessing),)
+    if not isinstance(model, nn.Module):
+        return (model,)
+    domain = (open_dataset(data) or open_data(data)).domain
+    return (TorchModel(model, domain=domain, name=type(model).__name__, preprocessing=preprocessing),)
 
 
 def open_dataset(data: Data) -> Dataset | None:
@@ -373,10 +363,3 @@ def open_dataset(data: Data) -> Dataset | None:
 def spec_of(data: Data, dataset: Dataset | None) -> str:
     """What a request says of data: its spec, or that it was given in memory and under which name."""
     return data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
-
-
-def as_model(model: nn.Module | Model, dataset: Dataset, preprocessing: Mapping[str, Any] | None) -> Model:
-    """A module wrapped as a model over the domain of the data."""
-    if not isinstance(model, nn.Module):
-        return model
-    return TorchModel(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)

@@ -115,20 +115,16 @@ def _scratch(kind: str, name: str) -> type[Any]:
     source, _, attribute = name.rpartition(":")
     if not source:
         raise RequestError(f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own")
-    module = import_file(Path(source)) if source.endswith(".py") else _import(source)
+    try:
+        module = import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+    except ModuleNotFoundError as error:
+        raise RequestError(f"module {source!r} cannot be imported: {error}") from None
     plugin = getattr(module, attribute, None)
     if not isinstance(plugin, type):
         raise RequestError(f"{source} has no class {attribute!r}{nearest(attribute, dir(module))}")
     if not dataclasses.is_dataclass(plugin):
         raise RequestError(f"{attribute} in {source} is no dataclass: write @dataclass(frozen=True, kw_only=True) above it")
     return plugin
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise RequestError(f"module {name!r} cannot be imported: {error}") from None
 
 
 def _only_export(module: ModuleType) -> type[Any]:

@@ -229,10 +229,14 @@ class AuditResult(Result):
     warnings: list[WarningResult]
     """All warnings of the run."""
 
+    @property
+    def shown(self) -> "ModelResult | AuditResult":
+        """What `brinell audit --json` prints: the result of the model where there is one, else of all of them."""
+        return self.models[0] if len(self.models) == 1 else self
+
     def payload(self) -> dict[str, Any]:
-        """What `brinell audit --json` prints: the model's own object where there is one model, else all of them."""
-        shown: Result = self.models[0] if len(self.models) == 1 else self
-        return shown.model_dump(mode="json", by_alias=True)
+        """The same as JSON has it."""
+        return self.shown.model_dump(mode="json", by_alias=True)
 
 
 class PairedRate(Result):

@@ -36,7 +36,7 @@ def audit(
         say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
     with LiveProgress() as progress:
         result = carry_out(plan, folder, progress, command=asked.command(plan.request), resume=asked.resume)
-    return asked.answer(result.payload(), lambda: _show_result(result, folder / "report.html"))
+    return asked.answer(result.shown, lambda: _show_result(result, folder / "report.html"))
 
 
 def _show_result(result: Any, report: Path) -> None:
@@ -86,7 +86,7 @@ def _show_plan(plan: Any, asked: Asked) -> int:
             for model, stage, (forwards, backwards) in pairs
         ),
     )
-    return asked.answer(answer.model_dump(mode="json"), lambda: _show_cells(answer))
+    return asked.answer(answer, lambda: _show_cells(answer))
 
 
 def _show_cells(answer: Any) -> None:

@@ -31,7 +31,7 @@ def benchmark(asked: Asked) -> int:
         say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
     with LiveProgress() as progress:
         result = make_benchmark(plan, folder, progress, command=asked.command(plan.request), resume=asked.resume)
-    return asked.answer(result.model_dump(mode="json"), lambda: _show(result))
+    return asked.answer(result, lambda: _show(result))
 
 
 def _show(answer: Any) -> None:

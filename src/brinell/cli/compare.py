@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brinell.cli.options import Json, percent, show, show_json
+from brinell.cli.options import Json, answer, percent, show
 from brinell.core.errors import RequestError
 
 if TYPE_CHECKING:
     from brinell.analysis.compare import Side
+    from brinell.analysis.results import CompareResult
 
 
 def compare(
@@ -24,23 +25,24 @@ def compare(
     """Compare two models sample by sample: differences with intervals, and McNemar's exact test."""
     from brinell.analysis.compare import compare as paired
 
-    if b is None and (model_a is None) == (model_b is None) and model_a is None:
+    if b is None and model_a is None and model_b is None:
         sides = _two_of_one(a)
     else:
         sides = side(a, model_a), side(b or a, model_b)
     result = paired(*sides)
-    if json:
-        show_json(result.model_dump(mode="json", by_alias=True))
-        return 0
+    return answer(json, result, lambda: _show(result))
+
+
+def _show(result: "CompareResult") -> None:
     show(f"{result.a} against {result.b}, {result.n} common samples")
     for text, pair in [("clean", result.clean), *((f"eps {pair.eps:.4g}", pair) for pair in result.robust)]:
+        p = "unknown" if pair.p is None else f"{pair.p:.3g}"
         show(
             f"  {text:<12} {percent(pair.value_a):>8} {percent(pair.value_b):>8}  difference {percent(pair.difference)} "
-            f"({percent(pair.low)} to {percent(pair.high)}), only A {pair.only_a}, only B {pair.only_b}, McNemar p = {_p(pair.p)}"
+            f"({percent(pair.low)} to {percent(pair.high)}), only A {pair.only_a}, only B {pair.only_b}, McNemar p = {p}"
         )
     for note in result.notes:
         show(f"  note: {note}")
-    return 0
 
 
 def side(folder: Path, model: str | None) -> "Side":
@@ -68,7 +70,3 @@ def _two_of_one(folder: Path) -> "tuple[Side, Side]":
     if len(names) != 2:
         raise RequestError(f"{folder} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
     return side(folder, names[0]), side(folder, names[1])
-
-
-def _p(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}"

@@ -20,7 +20,7 @@ def detect(asked: Asked) -> int:
 
     request = asked.request(DetectRequest)
     result = api.detect(**request.model_dump(exclude_unset=True), out=asked.out, tell=say)
-    return asked.answer(result.model_dump(mode="json"), lambda: _show(result))
+    return asked.answer(result, lambda: _show(result))
 
 
 def _show(result: Any) -> None:

@@ -44,7 +44,7 @@ def epsilon(
         raise RequestError(f"--{foreign[0]} is for a person's verdict: add --review")
     request = asked.request(EpsilonRequest)
     result = api.epsilon(**request.model_dump(exclude_unset=True), out=asked.out, progress=_Telling())
-    return asked.answer(result.model_dump(mode="json", by_alias=True), lambda: _show(result))
+    return asked.answer(result, lambda: _show(result))
 
 
 class _Telling:
@@ -63,7 +63,7 @@ def _review(asked: Asked, served: dict[str, Any]) -> int:
     request = asked.request(ReviewRequest, given)
     folder = asked.folder(request, request.data, "review", "--review")
     result = api.review(**request.model_dump(exclude_unset=True), out=folder, tell=say, **served)
-    return asked.answer(result.model_dump(mode="json"), lambda: _show_review(result))
+    return asked.answer(result, lambda: _show_review(result))
 
 
 def _show_review(result: Any) -> None:

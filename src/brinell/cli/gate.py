@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from brinell.cli.options import Json, RunFolder, show, show_json
+from brinell.cli.options import Json, RunFolder, answer, show
 from brinell.core.errors import RequestError
 
 
@@ -28,11 +28,13 @@ def gate(
 ) -> int:
     """Test the lower end of each interval against thresholds, or a run against a baseline. A missing figure fails."""
     from brinell.analysis import gate as rules
+    from brinell.analysis.compare import compare
     from brinell.cli.compare import side
     from brinell.engine.eps_grid import parse_eps
     from brinell.report.junit import junit as as_junit
     from brinell.report.sarif import sarif as as_sarif
     from brinell.store.files import write_text
+    from brinell.store.run import Run
 
     at = parse_eps(eps).values[0] if eps is not None else None
     demanded = {"clean": clean, "robust": robust, "worst_class": worst_class}
@@ -51,38 +53,26 @@ def gate(
     result = _summary(tested)
     checks = rules.against_thresholds(result, thresholds)
     if baseline is not None:
-        checks += _against(tested, result, side(baseline, model if _has(baseline, model) else None), not_worse)
+        names = [one["name"] for one in Run.open(baseline).manifest["models"]]
+        before = side(baseline, model if model in names else None)
+        # Sample by sample where both saw the same data.
+        same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
+        checks += rules.against_baseline(result, _summary(before), compare(tested, before) if same else None, not_worse)
     verdict = rules.gate(result, checks, allow=allow or (), need_all=need_all)
     if junit is not None:
         write_text(junit, as_junit(verdict))
     if sarif is not None:
         write_text(sarif, as_sarif(verdict))
-    if json:
-        show_json(verdict.model_dump(mode="json", by_alias=True))
-    else:
-        for check in verdict.checks:
-            show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
-        show("gate passed" if verdict.passed else "gate failed")
-    return 0 if verdict.passed else 1
+    return answer(json, verdict, lambda: _show(verdict), passed=verdict.passed)
+
+
+def _show(verdict: Any) -> None:
+    for check in verdict.checks:
+        show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
+    show("gate passed" if verdict.passed else "gate failed")
 
 
 def _summary(side: Any) -> Any:
     from brinell.analysis.robust_accuracy import summarise_model
 
     return summarise_model(side.manifest, side.records, side.run, side.model)
-
-
-def _has(folder: Path, model: str | None) -> bool:
-    from brinell.store.run import Run
-
-    return model in [one["name"] for one in Run.open(folder).manifest["models"]]
-
-
-def _against(tested: Any, result: Any, before: Any, not_worse: Any) -> list[Any]:
-    """Checks against a baseline, sample by sample where both saw the same data."""
-    from brinell.analysis.compare import compare
-    from brinell.analysis.gate import against_baseline
-
-    same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
-    paired = compare(tested, before) if same else None
-    return against_baseline(result, _summary(before), paired, not_worse)

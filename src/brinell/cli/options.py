@@ -3,18 +3,24 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by brinell audit.")]
 
 
-def show_json(payload: Any) -> None:
-    """One JSON object on standard output."""
-    show(json.dumps(payload, ensure_ascii=False, allow_nan=False))
+def answer(as_json: bool, result: BaseModel, in_words: Callable[[], None], *, passed: bool = True) -> int:
+    """Print a result, as one JSON object or in words. Returns the exit code, 1 where a test was not passed."""
+    if as_json:
+        show(json.dumps(result.model_dump(mode="json", by_alias=True), ensure_ascii=False, allow_nan=False))
+    else:
+        in_words()
+    return 0 if passed else 1
 
 
 def show(text: str = "") -> None:

@@ -2,11 +2,12 @@
 
 import dataclasses
 import inspect
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
-from brinell.cli.options import Json, show, show_json
+from brinell.cli.options import Json, answer, show
 
 
 def plugins(
@@ -17,6 +18,7 @@ def plugins(
 ) -> int:
     """List attacks, distances, distortions, detectors, data sets and models with their settings."""
     from brinell import plugins as registry
+    from brinell.cli.schemas import PluginAnswer, PluginsAnswer
     from brinell.core.errors import RequestError
 
     if kind is not None and kind not in registry.FOLDERS:
@@ -27,13 +29,12 @@ def plugins(
             plugin = registry.load(one, name)
             summary = (inspect.getdoc(plugin) or "").splitlines()[0]
             settings = {field.name: repr(field.default) for field in dataclasses.fields(plugin)}
-            rows.append((one, name, summary, settings))
-    if json:
-        keys = ("kind", "name", "summary", "settings")
-        show_json({"plugins": [dict(zip(keys, row, strict=True)) for row in rows]})
-        return 0
-    for one, name, summary, settings in rows:
-        show(f"{one:<9} {name:<15} {summary}")
-        if settings:
-            show(" " * 26 + ", ".join(f"{key}={value}" for key, value in settings.items()))
-    return 0
+            rows.append(PluginAnswer(kind=one, name=name, summary=summary, settings=settings))
+    return answer(json, PluginsAnswer(plugins=tuple(rows)), lambda: _show(rows))
+
+
+def _show(rows: Sequence[Any]) -> None:
+    for row in rows:
+        show(f"{row.kind:<9} {row.name:<15} {row.summary}")
+        if row.settings:
+            show(" " * 26 + ", ".join(f"{key}={value}" for key, value in row.settings.items()))

@@ -1,6 +1,6 @@
 """`brinell report`: the page of a run, written again from its records."""
 
-from brinell.cli.options import Json, RunFolder, show, show_json
+from brinell.cli.options import Json, RunFolder, answer, show
 
 
 def report(run: RunFolder, json: Json = False) -> int:
@@ -11,8 +11,4 @@ def report(run: RunFolder, json: Json = False) -> int:
     from brinell.studies.unrestricted.records import LAYOUT
 
     page = unrestricted.write(run) if LAYOUT.has(run) else html.write(run)
-    if json:
-        show_json(ReportAnswer(run=str(run), report=str(page)).model_dump())
-    else:
-        show(str(page))
-    return 0
+    return answer(json, ReportAnswer(run=str(run), report=str(page)), lambda: show(str(page)))

@@ -41,7 +41,7 @@ def train_agent(asked: Asked) -> int:
         show(f"{answer.inputs} inputs, {sum(answer.training_queries.values()):,} training queries")
         show(f"policy: {out} (brinell audit --attack 'rlab?policy={out}')")
 
-    return asked.answer(answer.model_dump(mode="json"), in_words)
+    return asked.answer(answer, in_words)
 
 
 def _tell(report: "Report") -> None:

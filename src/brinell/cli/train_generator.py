@@ -39,7 +39,7 @@ def train_generator(asked: Asked) -> int:
         show(f"{answer.samples} inputs, {answer.steps} steps, {answer.bytes:,} bytes")
         show(f"generator: {out} (brinell unrestricted --data {request.data!r} --generator {out})")
 
-    return asked.answer(answer.model_dump(mode="json"), in_words)
+    return asked.answer(answer, in_words)
 
 
 def _tell(report: "Report") -> None:

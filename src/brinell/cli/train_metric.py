@@ -26,7 +26,7 @@ def train_metric(asked: Asked) -> int:
     answer = train(asked.request(MetricRequest), out, say)
     for note in answer.notes:
         say(f"note: {note}")
-    return asked.answer(answer.model_dump(mode="json"), lambda: _show(answer, out))
+    return asked.answer(answer, lambda: _show(answer, out))
 
 
 def _show(answer: "MetricAnswer", out: Path) -> None:

@@ -28,7 +28,7 @@ def unrestricted(asked: Asked) -> int:
     folder = asked.folder(plan.request, plan.request.data, "unrestricted")
     with LiveProgress() as progress:
         result, report = make_unrestricted(plan, folder, progress, command=asked.command(plan.request), resume=asked.resume)
-    return asked.answer(result.model_dump(mode="json"), lambda: _show(result, report))
+    return asked.answer(result, lambda: _show(result, report))
 
 
 def _show(result: Any, report: Path) -> None:

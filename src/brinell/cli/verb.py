@@ -13,8 +13,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
+from pydantic import BaseModel
 
-from brinell.cli.options import Json, say, show_json
+from brinell.cli.options import Json, answer, say
 from brinell.core.errors import RequestError, StoppedError
 
 if TYPE_CHECKING:
@@ -88,13 +89,9 @@ class Asked:
         """The command line that repeats a request."""
         return command_of(request, self.verb.name, self.verb.argument)
 
-    def answer(self, payload: Any, in_words: Callable[[], None]) -> int:
+    def answer(self, result: BaseModel, in_words: Callable[[], None]) -> int:
         """Print the result, as one JSON object or in words. Returns the exit code 0."""
-        if self.json:
-            show_json(payload)
-        else:
-            in_words()
-        return 0
+        return answer(self.json, result, in_words)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,8 @@
 """`brinell verify`: does every claim of a run still hold?"""
 
-from brinell.cli.options import Json, RunFolder, show, show_json
+from typing import Any
+
+from brinell.cli.options import Json, RunFolder, answer, show
 
 
 def verify(run: RunFolder, json: Json = False) -> int:
@@ -8,9 +10,10 @@ def verify(run: RunFolder, json: Json = False) -> int:
     from brinell import api
 
     result = api.verify(run)
-    if json:
-        show_json(result.model_dump(mode="json"))
-        return 0 if result.passed else 1
+    return answer(json, result, lambda: _show(result), passed=result.passed)
+
+
+def _show(result: Any) -> None:
     for problem in result.problems:
         samples = f" ({problem.count} samples, the first {', '.join(map(str, problem.samples))})" if problem.count else ""
         show(f"FAIL  {problem.where}: {problem.what}{samples}")
@@ -18,4 +21,3 @@ def verify(run: RunFolder, json: Json = False) -> int:
         f"{result.successes} adversarial inputs and {result.predictions} clean predictions checked: "
         + ("all hold" if result.passed else "failed")
     )
-    return 0 if result.passed else 1

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,9 @@ class Example:
     clean: Markup
     perturbation: Markup
     adversarial: Markup
-    touched: str = ""
+    touched: str
     """How much of a signal was touched; then the adversarial picture shows the clean signal too."""
-    mask: Markup = Markup()
+    mask: Markup
     """Which distortion is placed where, of attacks that place them on patches."""
 
 
@@ -72,13 +72,13 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
     for row in chosen:
         by_attack.setdefault(str(records.attack[row]), []).append(int(records.sample_id[row]))
     found = {attack: run.adversarial(model, attack, ids) for attack, ids in by_attack.items()}
-    examples = []
+    shown, examples = masks(run, records, model, chosen, clean), []
     for row in chosen:
         sample, attack = int(records.sample_id[row]), str(records.attack[row])
         if sample in found[attack]:
-            examples.append(_example(run.manifest, records, row, clean[sample], found[attack][sample]))
-    shown = masks(run, records, model, chosen, clean)
-    return [replace(one, mask=shown.get(one.sample_id, Markup())) for one in examples]
+            mask = shown.get(sample, Markup())
+            examples.append(_example(run.manifest, records, row, clean[sample], found[attack][sample], mask))
+    return examples
 
 
 def _closest(records: Records, model: str, distance: str) -> dict[int, int]:
@@ -104,7 +104,7 @@ def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
     return [group[i] for i in range(rounds) for group in by_class.values() if i < len(group)][:room]
 
 
-def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array) -> Example:
+def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array, mask: Markup) -> Example:
     names = manifest["data"]["classes"]
     size = float(_size(records, str(manifest["distance"]))[row])
     domain = manifest["data"]["domain"]
@@ -154,6 +154,7 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         adv_confidence=None if np.ma.is_masked(confidence) else float(confidence),
         amplification=factor,
         touched=touched,
+        mask=mask,
         **shown,
     )
 

@@ -54,10 +54,6 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "title": _title(run, result),
         "stage": stage_titles(run.manifest),
         "asked": _asked(run.manifest),
-        "statements": [
-            (m, {"robust": words.what_is_robust(m), "breaks": words.where_it_breaks(m), "classes": words.which_classes(m)})
-            for m in result.models
-        ],
         "headlines": [findings.headline(m) for m in result.models],
         "alerts": findings.alerts(run, result),
         "probes": findings.probes(run, result.models),
