@@ -112,7 +112,9 @@ def plugin_section(plugin: type[Any]) -> str:
     facts = {fact: getattr(plugin, fact) for fact in ("access", "distances", "domains", "family") if hasattr(plugin, fact)}
     if facts:
         parts.append("\n" + "; ".join(f"{fact}: {fact_text(value)}" for fact, value in facts.items()) + ".\n")
-    fields, docs = dataclasses.fields(plugin), attribute_docs(plugin)
+    fields, docs = dataclasses.fields(plugin), dict[str, str]()
+    for base in reversed(plugin.__mro__):
+        docs |= attribute_docs(base) if dataclasses.is_dataclass(base) else {}
     scales = [(name, value) for name, value in vars(plugin).items() if isinstance(value, Scale)]
     if scales:
         rows = [

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Access, Kind, Streams
-from brinell.core.norms import per_sample
+from brinell.core.norms import per_sample as per_sample
 
 SIDES = (32, 224)
 """Sides of the photographs on which scales are calibrated: CIFAR-10 and ImageNet."""
@@ -78,6 +78,19 @@ class Scaled(ABC):
         """`x` (n, *shape) distorted with this value (n,) of the parameter."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sampled(Scaled):
+    """A random distortion of signals that goes by the rate at which they were sampled."""
+
+    rate: float = 125.0
+    """Values per second of the signals."""
+
+    domains = frozenset({"signal"})
+
+    def __post_init__(self) -> None:
+        require_positive(rate=self.rate)
+
+
 def frame(x: Tensor) -> tuple[int, ...]:
     """Sides of the picture in each input: height and width of images and of a video's frames, else the length."""
     return tuple(x.shape[-2:]) if x.ndim >= 4 else tuple(x.shape[-1:])
@@ -116,6 +129,3 @@ def require_positive(**settings: float) -> None:
     for name, value in settings.items():
         if not value > 0:
             raise ValueError(f"{name} is {value:g}; it must be above 0")
-
-
-__all__ = ["SIDES", "Scale", "Scaled", "by_level", "frame", "middles", "opaque", "per_sample", "planes", "require_positive"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Streams
-from brinell.distortions._shared import Scale, Scaled, per_sample, require_positive
+from brinell.distortions._shared import Sampled, Scale, per_sample
 
 __all__ = ["BaselineWander"]
 
@@ -19,18 +19,11 @@ SLOW = (0.15, 0.7)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BaselineWander(Scaled):
+class BaselineWander(Sampled):
     """A slow wave is added to each channel."""
 
-    rate: float = 125.0
-    """Values per second of the signals."""
-
-    domains = frozenset({"signal"})
     scale = Scale.same(0.059, 0.09, 0.13, 0.2, 0.3)
     """Amplitude of the wave, as a share of the range."""
-
-    def __post_init__(self) -> None:
-        require_positive(rate=self.rate)
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:
         """`x` with a wave of this amplitude (n,) on each channel."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Streams
-from brinell.distortions._shared import Scale, Scaled, per_sample, require_positive
+from brinell.distortions._shared import Sampled, Scale, per_sample
 
 __all__ = ["ElectrodePop"]
 
@@ -21,18 +21,11 @@ LATEST = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
-class ElectrodePop(Scaled):
+class ElectrodePop(Sampled):
     """The line jumps at a random moment and decays back."""
 
-    rate: float = 125.0
-    """Values per second of the signals."""
-
-    domains = frozenset({"signal"})
     scale = Scale.same(0.083, 0.14, 0.22, 0.37, 0.69)
     """Height of the jump, as a share of the range."""
-
-    def __post_init__(self) -> None:
-        require_positive(rate=self.rate)
 
     def distort(self, x: Tensor, height: Tensor, rng: Streams) -> Tensor:
         """`x` with a jump of this height (n,)."""

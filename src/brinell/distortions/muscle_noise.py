@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Streams
-from brinell.distortions._shared import Scale, Scaled, middles, per_sample, require_positive
+from brinell.distortions._shared import Sampled, Scale, middles, per_sample
 
 __all__ = ["MuscleNoise"]
 
@@ -21,18 +21,11 @@ WIDTH = 0.35
 
 
 @dataclass(frozen=True, kw_only=True)
-class MuscleNoise(Scaled):
+class MuscleNoise(Sampled):
     """A burst of noise above 20 Hz is added."""
 
-    rate: float = 125.0
-    """Values per second of the signals."""
-
-    domains = frozenset({"signal"})
     scale = Scale.same(0.032, 0.052, 0.085, 0.14, 0.24)
     """Standard deviation at the height of the burst, as a share of the range."""
-
-    def __post_init__(self) -> None:
-        require_positive(rate=self.rate)
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
         """`x` with a burst of this standard deviation (n,)."""

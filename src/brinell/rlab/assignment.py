@@ -24,10 +24,6 @@ class Assignment:
     An edit gives a patch a variant, in place of what stood there, or takes it away (CLEAN). Edits
     of one candidate are given as rows (m,) with patches and variants (m,) or (m, k); shorter lists
     of edits are filled up with patch `len(grid)` and CLEAN.
-
-    Args:
-        grid: the patches.
-        cache: the samples and the variants that may be placed.
     """
 
     def __init__(self, grid: PatchGrid, cache: DistortionCache) -> None:

@@ -89,7 +89,6 @@ class _Pool:
             self._seat(rows)
 
     def _seat(self, rows: Tensor) -> None:
-        """Begin with the next samples, those that can pay a query."""
         sample = torch.arange(self.next, self.next + len(rows), device=rows.device)
         self.next += len(rows)
         self.sample[rows] = sample
@@ -113,7 +112,6 @@ class _Pool:
         return replace(self.threat, eps=self.successes.eps[sample]).project(x, self.batch.x[sample])
 
     def run(self) -> Cleaned:
-        """Query until all are done."""
         while bool(self.alive.any()):
             rows = self.alive.nonzero()[:, 0]
             gone = self._group(rows)
@@ -167,7 +165,6 @@ class _Pool:
         self.eliminating[rows] = ~over
 
     def _scaled(self, rows: Tensor, middle: Tensor, held: Tensor) -> None:
-        """Go on with the bisection of the scale."""
         asked = ~self.eliminating[rows] & (self.halved[rows] >= 0)
         self.halved[rows] += (~self.eliminating[rows]).long()
         rows, middle, held = rows[asked], middle[asked], held[asked]

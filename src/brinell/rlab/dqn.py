@@ -116,12 +116,10 @@ class DQN:
         self._generator = seeded(seed, device_of(network))
         self._observation = first_observation(environment)
         self.tally = Tally(environment.alive)
+        branches = zip(self._observation.allowed, environment.choices, strict=True)
         self._replay = Replay(
             self._observation,
-            tuple(
-                allowed.new_zeros(len(allowed), k)
-                for allowed, k in zip(self._observation.allowed, environment.choices, strict=True)
-            ),
+            tuple(allowed.new_zeros(len(allowed), k) for allowed, k in branches),
             capacity=settings.capacity,
             memory=settings.memory,
             half=settings.half,

@@ -118,14 +118,9 @@ class PatchEnv:
         looks = any(variant.distortion.access == Access.GRADIENTS for variant in variants)
         self._gradients = source = (gradients or Gradients(oracle, batch)) if looks else None
         self._sample = first.clone()
-        self.cache = DistortionCache(
-            batch.x[first],
-            threat.domain,
-            variants,
-            rng.select(first).fold("filters"),
-            gradient=None if source is None else lambda rows: source(self._sample[rows]),
-            memory=MEMORY,
-        )
+        ask = None if source is None else lambda rows: source(self._sample[rows])
+        filters = rng.select(first).fold("filters")
+        self.cache = DistortionCache(batch.x[first], threat.domain, variants, filters, gradient=ask, memory=MEMORY)
         self.assignment = Assignment(grid, self.cache)
         self._prior = prior or Prior()
         covariance = self._prior.covariance_for(grid.channels)
@@ -224,7 +219,6 @@ class PatchEnv:
         return Step(self._observation(), reward, terminated, truncated)
 
     def _end(self, rows: Tensor) -> None:
-        """End the episodes of these slots."""
         self.alive[rows] = False
         self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
@@ -363,7 +357,6 @@ class PatchEnv:
         return self._predictions.choose(rows, patches, offered, chance, self._visits)
 
     def _observation(self) -> Observation:
-        """The observation of all slots."""
         n, patches = self.alive.shape[0], len(self.grid)
         rows = torch.arange(n, device=self.alive.device)
         contribution = self._predictions.contribution(rows)

@@ -198,10 +198,8 @@ def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Strea
             score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]
             top = score.masked_fill(square == 0, -torch.inf).max(0)
             better = top.values > best[row]
-            best[row], which[row] = (
-                torch.where(better, top.values, best[row]),
-                torch.where(better, numbers[top.indices], which[row]),
-            )
+            best[row] = torch.where(better, top.values, best[row])
+            which[row] = torch.where(better, numbers[top.indices], which[row])
     return best, which
 
 

@@ -44,15 +44,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     `action_space.sample` reads it. `info["queries"]` counts the forwards of the episode;
     `info["reached"]` says whether the criterion was met.
 
-    Args:
-        model: the model.
-        batch: the samples; those that are misclassified are passed over at a reset.
-        threat: distance, largest budget and criterion of each.
-        grid: the patches.
-        variants: the variants that may be placed, from `rlab.variants.variants`.
-        rules: how an episode goes.
-        prior: the sensitivity of patches as it is known before the first query.
-        queries: forwards that an episode may cost; None for no limit.
+    Samples of the batch that are misclassified are passed over at a reset. The arguments from `batch` to `prior` are those
+    of `PatchEnv`; `queries` are the forwards that an episode may cost, None for no limit.
 
     Raises:
         RequestError: no sample, a criterion that the model cannot meet, or distortions that do not
@@ -94,8 +87,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         one, threat = self._batch.select(rows), self._threat.select(rows)
         one = Batch(ids=torch.zeros_like(rows), x=one.x, y=one.y)
         ledger = Ledger(self._model, one, threat, access=Access.SCORES, queries=self._queries)
-        rng, one = Streams.of(seed, rows).fold("placement"), ledger.batch
-        oracle, threat, rules, prior = ledger.oracle(), ledger.threat, self._rules, self._prior
+        rng, rules, prior = Streams.of(seed, rows).fold("placement"), self._rules, self._prior
+        oracle, one, threat = ledger.oracle(), ledger.batch, ledger.threat
         return ledger, PatchEnv(oracle, one, threat, self._grid, self._variants, rng, rules=rules, prior=prior, slots=1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -72,12 +72,9 @@ def a2c(**changes: Any) -> PolicyGradientSettings:
 
 
 def surrogate(change: Tensor, gain: Tensor, ratio_clip: float) -> Tensor:
-    """(m,): equation 7. Nothing is gained by moving a probability further than the clip in the direction that the gain asks for.
+    """(m,): equation 7, of log-probabilities now less what they were (m,), and of advantages (m,).
 
-    Args:
-        change: (m,) log-probability of each action now, less what it was.
-        gain: (m,) advantages.
-        ratio_clip: how far the ratio of probabilities may move from 1.
+    Nothing is gained by moving the ratio of probabilities further than the clip from 1.
     """
     ratio = change.exp()
     return torch.minimum(ratio * gain, ratio.clamp(1 - ratio_clip, 1 + ratio_clip) * gain)

@@ -18,12 +18,7 @@ LEAST = 0.02
 
 
 class Prior(nn.Module):
-    """Energies and channel covariance; before it is fitted every patch and channel is alike.
-
-    Args:
-        channels: of the inputs it was fitted on; 0 for none.
-        seed: of the first weights.
-    """
+    """Energies and channel covariance for inputs of so many `channels`, 0 for any; unfitted, every patch and channel is alike."""
 
     covariance: Tensor
 

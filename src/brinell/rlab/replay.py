@@ -44,15 +44,9 @@ class Replay:
     def __init__(
         self, observation: Observation, action: Action, *, capacity: int, memory: int, half: bool, prioritised: bool
     ) -> None:
-        """Size the memory by an example.
+        """Size the memory by any observation and action: at most `capacity` rows and `memory` bytes.
 
-        Args:
-            observation: any observation of the environment.
-            action: any action for it.
-            capacity: most rows.
-            memory: most bytes.
-            half: keep float32 features in 16 bits.
-            prioritised: keep priorities.
+        With `half` float32 features are kept in 16 bits; with `prioritised` there are priorities.
 
         Raises:
             RequestError: the bounds leave no room for four observations of every slot.

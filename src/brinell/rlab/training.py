@@ -35,13 +35,9 @@ class Trainer(Protocol):
 
 
 def learn(trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, every: int = 1000) -> Iterator[Progress]:
-    """Advance by whole rounds until `steps` or `seconds` are spent, or the environment runs out of work.
+    """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the environment runs out of work.
 
-    Args:
-        trainer: what to advance.
-        steps: of single slots; None for no such end.
-        seconds: of wall time in this call; None for no such end.
-        every: steps from one report to the next. There is always a report at the end.
+    There is a report every so many steps, and always one at the end.
     """
     began, tally = time.monotonic(), trainer.tally
     reported = tally.steps
