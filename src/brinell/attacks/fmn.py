@@ -26,7 +26,6 @@ from brinell.core import norms
 from brinell.core.contracts import KINDS, Access, Batch, Distance, Family, Kind, Oracle, Streams, Threat
 from brinell.core.criterion import ROUNDING
 from brinell.core.losses import margin
-from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
 
 __all__ = ["FMN"]
@@ -79,7 +78,7 @@ class FMN:
             answer = oracle.gradient(batch.ids, x, margin)
             gamma = _cosine(self.gamma, self.last_gamma, k / self.steps)
             eps, best = _resized(eps, best, threat.distance, x - batch.x, answer, gamma)
-            step = _unit(answer.grad).mul_(length * _cosine(1.0, self.last_step_size, k / self.steps))
+            step = norms.steepest_l2(answer.grad).mul_(length * _cosine(1.0, self.last_step_size, k / self.steps))
             x = replace(threat, eps=eps).project(step.add_(x), batch.x)
             stands = oracle.active(batch.ids)
             if not stands.all():
@@ -102,13 +101,6 @@ def _resized(
     slope = DUAL[distance.name](answer.grad).clamp_min(1e-30)
     outside = torch.where(best.isinf(), size - answer.loss / slope, eps) * (1 + gamma)
     return torch.where(wrong, torch.minimum(eps * (1 - gamma), best), outside), best
-
-
-def _unit(grad: Tensor) -> Tensor:
-    """The gradients scaled to length 1 in L2; zeros stay."""
-    # By the largest value first: squares of gradients below 1e-19 vanish in float32.
-    scaled = grad / per_sample(norms.linf(grad).clamp_min(1e-38), grad)
-    return scaled.div_(per_sample(norms.l2(scaled).clamp_min(1e-12), grad))
 
 
 def _cosine(first: float, last: float, share: float) -> float:

@@ -6,7 +6,7 @@ adversarial. A margin that float32 rounding may account for is no success (`ROUN
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ ROUNDING = 1e-5
 
 TINY = 1e-30
 """Keeps the margin of an input that the model classifies correctly below 0, however flat its answers are."""
+
+Own = TypeVar("Own")
 
 Loss = Callable[..., Tensor]
 """(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
@@ -63,30 +65,34 @@ class Criterion(Protocol):
         """What a manifest says of it, as JSON."""
 
 
+def _beyond_rounding(self: object, margin: Tensor, largest: Tensor) -> Tensor:
+    return margin > ROUNDING * largest
+
+
+def _same(self: Own, keep: slice | Tensor) -> Own:
+    return self
+
+
+def _every_model(self: object, classes: int) -> None:
+    """Every model can err."""
+
+
 @dataclass(frozen=True)
 class Misclassified:
     """Any class but the true one leads: the untargeted attack."""
 
     name = "misclassified"
+    met = _beyond_rounding
+    select = _same
+    check = _every_model
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): the best other logit minus the true one."""
         return losses.margin(logits, y)
 
-    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """(n,) bool: which margins are larger than rounding may make them."""
-        return margin > ROUNDING * largest
-
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class, which rises."""
         return loss(logits, y)
-
-    def select(self, keep: slice | Tensor) -> "Misclassified":
-        """The same."""
-        return self
-
-    def check(self, classes: int) -> None:
-        """Every model can err."""
 
     def about(self) -> dict[str, Any]:
         """Its name."""
@@ -100,14 +106,11 @@ class Targeted:
     classes: Tensor
     """(n,) int64 target classes, aligned with the batch."""
     name = "targeted"
+    met = _beyond_rounding
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): the logit of the target class minus the best other one."""
         return -losses.margin(logits, self.classes)
-
-    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """(n,) bool: which margins are larger than rounding may make them."""
-        return margin > ROUNDING * largest
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): minus the loss of the target class, which rises as that class becomes likely."""
@@ -148,6 +151,8 @@ class Probability:
     wrong_above: float | None = None
     """Probability that it is to exceed."""
     name = "probability"
+    met = _beyond_rounding
+    select = _same
 
     def __post_init__(self) -> None:
         for name, value in (("true_below", self.true_below), ("wrong_above", self.wrong_above)):
@@ -165,17 +170,9 @@ class Probability:
         assert self.true_below is not None
         return torch.minimum(losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y))
 
-    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """(n,) bool: which margins are larger than rounding may make them."""
-        return margin > ROUNDING * largest
-
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class, or minus that of the wrong class which is to be seen."""
         return loss(logits, y) if self.wrong_class is None else -loss(logits, torch.full_like(y, self.wrong_class))
-
-    def select(self, keep: slice | Tensor) -> "Probability":
-        """The same."""
-        return self
 
     def check(self, classes: int) -> None:
         """Refuse a wrong class that the model does not know.
@@ -210,6 +207,8 @@ class Undetected:
     threshold: float
     """Scores above it are alarms."""
     name = "undetected"
+    select = _same
+    check = _every_model
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): the threshold minus the score where the model errs by more than rounding, elsewhere a number below 0."""
@@ -223,13 +222,6 @@ class Undetected:
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): the loss of the true class; an attack that knows the detector follows the margin."""
         return loss(logits, y)
-
-    def select(self, keep: slice | Tensor) -> "Undetected":
-        """The same."""
-        return self
-
-    def check(self, classes: int) -> None:
-        """Every model can err."""
 
     def about(self) -> dict[str, Any]:
         """Its name and threshold."""
@@ -253,16 +245,3 @@ def log_odds(logits: Tensor, classes: Tensor) -> Tensor:
     """(n,): log p - log(1 - p) of one class each, exact where p is near 0 or 1."""
     chosen = logits.gather(1, classes[:, None])[:, 0]
     return chosen - logits.scatter(1, classes[:, None], -torch.inf).logsumexp(1)
-
-
-__all__ = [
-    "MISCLASSIFIED",
-    "ROUNDING",
-    "Criterion",
-    "Misclassified",
-    "Probability",
-    "Targeted",
-    "Undetected",
-    "beyond_rounding",
-    "log_odds",
-]

@@ -21,6 +21,13 @@ def project_l2(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tens
     return torch.mul(delta, per_sample(torch.where(length > eps, eps / length.clamp_min(1e-30), 1.0), delta), out=out)
 
 
+def steepest_value(grad: Tensor) -> Tensor:
+    """A change of 1 in the value of each (n, *shape) with the steepest gradient."""
+    flat = grad.flatten(1)
+    steepest = flat.abs().argmax(1, keepdim=True)
+    return torch.zeros_like(flat).scatter_(1, steepest, flat.gather(1, steepest).sign()).reshape(grad.shape)
+
+
 def project_l1(delta: Tensor, eps: Tensor) -> Tensor:
     """Soft-threshold `delta` to absolute sum eps: the threshold is the one at which what is left adds up to eps.
 

@@ -60,10 +60,7 @@ class Embedding:
     path: str = ""
     """The file of the network; none is the input itself, and the distance then L2."""
 
-    @property
-    def name(self) -> str:
-        """`embedding`."""
-        return "embedding"
+    name = "embedding"
 
     @cached_property
     def _loaded(self) -> _Loaded:

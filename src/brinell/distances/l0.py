@@ -10,6 +10,7 @@ from torch import Tensor
 
 from brinell.core import norms
 from brinell.core.streams import Streams
+from brinell.distances import _projections as projections
 
 __all__ = ["L0"]
 
@@ -18,14 +19,9 @@ __all__ = ["L0"]
 class L0:
     """Number of values that change at all."""
 
-    @property
-    def name(self) -> str:
-        """`l0`."""
-        return "l0"
-
-    def size(self, delta: Tensor) -> Tensor:
-        """(n,): number of values that are not 0."""
-        return norms.l0(delta)
+    name = "l0"
+    size = staticmethod(norms.l0)
+    ascent = staticmethod(projections.steepest_value)
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
         """Keep the floor(eps) largest changes and undo the others."""
@@ -33,12 +29,6 @@ class L0:
         order = flat.abs().argsort(stable=True, dim=1, descending=True)
         dropped = torch.arange(flat.shape[1], device=delta.device) >= eps.floor()[:, None]
         return flat.masked_fill(torch.zeros_like(dropped).scatter_(1, order, dropped), 0.0).reshape(delta.shape)
-
-    def ascent(self, grad: Tensor) -> Tensor:
-        """A change of 1 in the value with the steepest gradient."""
-        flat = grad.flatten(1)
-        steepest = flat.abs().argmax(1, keepdim=True)
-        return torch.zeros_like(flat).scatter_(1, steepest, flat.gather(1, steepest).sign()).reshape(grad.shape)
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """One value, any of them, changed by anything from -1 to 1."""

@@ -16,25 +16,10 @@ __all__ = ["L1"]
 class L1:
     """Sum of the absolute changes."""
 
-    @property
-    def name(self) -> str:
-        """`l1`."""
-        return "l1"
-
-    def size(self, delta: Tensor) -> Tensor:
-        """(n,): sum of absolute values."""
-        return norms.l1(delta)
-
-    def project(self, delta: Tensor, eps: Tensor) -> Tensor:
-        """Soft-threshold to absolute sum eps."""
-        return projections.project_l1(delta, eps)
-
-    def ascent(self, grad: Tensor) -> Tensor:
-        """All of the step in the value with the steepest gradient."""
-        flat = grad.flatten(1)
-        steepest = flat.abs().argmax(1, keepdim=True)
-        step = torch.zeros_like(flat).scatter_(1, steepest, flat.gather(1, steepest).sign())
-        return step.reshape(grad.shape)
+    name = "l1"
+    size = staticmethod(norms.l1)
+    project = staticmethod(projections.project_l1)
+    ascent = staticmethod(projections.steepest_value)
 
     def sample(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """Uniform in the unit cross-polytope."""

@@ -15,14 +15,8 @@ __all__ = ["Linf"]
 class Linf:
     """Largest absolute change of a single value."""
 
-    @property
-    def name(self) -> str:
-        """`linf`."""
-        return "linf"
-
-    def size(self, delta: Tensor) -> Tensor:
-        """(n,): largest absolute value."""
-        return norms.linf(delta)
+    name = "linf"
+    size = staticmethod(norms.linf)
 
     def project(self, delta: Tensor, eps: Tensor) -> Tensor:
         """Clip to [-eps, eps]; `delta` is overwritten."""
