@@ -139,7 +139,7 @@ class Deals:
     def __init__(self, domain: Domain, rng: Streams, *, least: int, weighted: bool) -> None:
         shape = domain.shape
         self._vector, self._weighted = domain.kind == "vector", weighted
-        self.grid = shape if self._vector else shape[1:]
+        self.grid = domain.grid
         self.channels = 1 if self._vector else shape[0]
         self._least, self._rng, self._device = least, rng, rng.keys.device
         self._drawn: dict[str, Tensor] = {}

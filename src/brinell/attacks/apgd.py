@@ -25,6 +25,7 @@ from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, S
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.norms import per_sample
+from brinell.core.settings import at_least
 
 __all__ = ["APGD"]
 
@@ -58,8 +59,7 @@ class APGD:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise ValueError(f"steps is {self.steps} and restarts {self.restarts}; both must be at least 1")
+        at_least(self, steps=1, restarts=1)
         if self.restarts > 1 and not self.random_start:
             raise ValueError("restarts without random_start repeat the same run; set restarts=1 or random_start=true")
         if self.targets < 0:

@@ -27,6 +27,7 @@ from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, O
 from brinell.core.losses import LOSSES
 from brinell.core.norms import l2, per_sample
 from brinell.core.patches import PatchGrid
+from brinell.core.settings import above_zero, at_least, one_of
 
 __all__ = ["Bandits"]
 
@@ -60,14 +61,9 @@ class Bandits:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; it must be at least 1")
-        for name in ("step_size", "prior_step_size", "exploration", "difference", "tile"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} is {value}; it must be above 0")
-        if self.loss not in ("margin", "ce"):
-            raise ValueError(f"loss is {self.loss!r}, not margin or ce")
+        at_least(self, steps=1)
+        above_zero(self, "step_size", "prior_step_size", "exploration", "difference", "tile")
+        one_of(self, loss=("margin", "ce"))
 
     def cost(self, classes: int) -> tuple[int, int]:
         """Two forwards a step and one for the last input."""
@@ -110,8 +106,7 @@ class _Tiles:
 
     def __init__(self, domain: Domain, side: int | None, device: torch.device) -> None:
         self._shape = domain.shape
-        grid = domain.shape if domain.kind == "vector" else domain.shape[1:]
-        sides = tuple(min(length, side or max(2, -(-length // TILES))) for length in grid)
+        sides = tuple(min(length, side or max(2, -(-length // TILES))) for length in domain.grid)
         patches = PatchGrid(domain.shape, (1,) if domain.kind == "vector" else sides)
         self._over = patches.covers[:, 0].to(device)
         self._channels, self.count = patches.channels, patches.channels * len(patches)

@@ -27,6 +27,7 @@ from brinell.core.contracts import KINDS, Access, Batch, Distance, Family, Kind,
 from brinell.core.criterion import ROUNDING
 from brinell.core.losses import margin
 from brinell.core.oracle import Gradient
+from brinell.core.settings import above_zero, at_least
 
 __all__ = ["FMN"]
 
@@ -56,10 +57,8 @@ class FMN:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; it must be at least 1")
-        if self.step_size is not None and not self.step_size > 0:
-            raise ValueError(f"step_size is {self.step_size}; it must be above 0")
+        at_least(self, steps=1)
+        above_zero(self, "step_size")
         if not 0 < self.last_step_size <= 1:
             raise ValueError(f"last_step_size is {self.last_step_size}, a fraction of the first above 0 and at most 1")
         if not 0 < self.last_gamma <= self.gamma < 1:

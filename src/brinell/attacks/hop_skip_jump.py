@@ -24,6 +24,7 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.norms import l2, per_sample
 from brinell.core.patches import PatchGrid
+from brinell.core.settings import above_zero, at_least
 
 __all__ = ["HopSkipJump"]
 
@@ -57,11 +58,8 @@ class HopSkipJump:
     targeted: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name in ("steps", "samples", "most_samples", "starts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not self.gamma > 0:
-            raise ValueError(f"gamma is {self.gamma}; it must be above 0")
+        at_least(self, steps=1, samples=1, most_samples=1, starts=1)
+        above_zero(self, "gamma")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """The starts, and for each step an estimate, a jump and a bisection; one bisection comes before the first."""
@@ -126,8 +124,7 @@ class _Walk:
 
     def _noise(self, rows: Tensor, trial: int) -> Tensor:
         """(n, *shape): uniform within the bounds, constant on squares, whose side doubles from one trial to the next."""
-        shape = self._domain.shape
-        grid = shape if self._domain.kind == "vector" else shape[1:]
+        shape, grid = self._domain.shape, self._domain.grid
         side = 2 ** (trial % (1 + int(math.log2(max(grid)))))
         squares = PatchGrid(grid, tuple(min(side, length) for length in grid))
         channels = math.prod(shape) // math.prod(grid)

@@ -24,6 +24,7 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
+from brinell.core.settings import at_least, one_of
 
 __all__ = ["NES"]
 
@@ -55,16 +56,14 @@ class NES:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; it must be at least 1")
+        at_least(self, steps=1)
         if self.samples < 2 or self.samples % 2:
             raise ValueError(f"samples is {self.samples}; they come in pairs, so it is an even number from 2")
         if not self.step_size > 0 or not self.sigma > 0:
             raise ValueError(f"step_size is {self.step_size} and sigma {self.sigma}; both must be above 0")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum is {self.momentum}; it must be at least 0 and below 1")
-        if self.loss not in ("margin", "ce"):
-            raise ValueError(f"loss is {self.loss!r}, not margin or ce")
+        one_of(self, loss=("margin", "ce"))
 
     def cost(self, classes: int) -> tuple[int, int]:
         """The samples of each step, and one forward for the last input."""

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
+from brinell.core.settings import at_least
 
 __all__ = ["PGD"]
 
@@ -42,8 +43,7 @@ class PGD:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise ValueError(f"steps is {self.steps} and restarts {self.restarts}; both must be at least 1")
+        at_least(self, steps=1, restarts=1)
         if self.step_size is not None and not 0 < self.step_size <= 2:
             raise ValueError(f"step_size is {self.step_size}, a fraction of eps above 0 and at most 2")
         if self.restarts > 1 and not self.random_start:

@@ -25,9 +25,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
+from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
+from brinell.core.settings import above_zero, at_least, one_of
 
 __all__ = ["SimBA"]
 
@@ -59,14 +60,9 @@ class SimBA:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.basis not in ("dct", "pixel"):
-            raise ValueError(f"basis is {self.basis!r}, not pixel or dct")
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; it must be at least 1")
-        if self.step_size is not None and not self.step_size > 0:
-            raise ValueError(f"step_size is {self.step_size}; it must be above 0")
-        if self.loss not in ("ce", "margin"):
-            raise ValueError(f"loss is {self.loss!r}, not margin or ce")
+        one_of(self, basis=("pixel", "dct"), loss=("margin", "ce"))
+        at_least(self, steps=1)
+        above_zero(self, "step_size")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward at the start and one a step."""
@@ -86,13 +82,8 @@ class SimBA:
         for _ in range(self.steps):
             stands = oracle.active(batch.ids)
             if not stands.all():
-                batch, threat, x, turn, highest = (
-                    batch.select(stands),
-                    threat.select(stands),
-                    x[stands],
-                    turn[stands],
-                    highest[stands],
-                )
+                batch, threat, x = batch.select(stands), threat.select(stands), x[stands]
+                turn, highest = turn[stands], highest[stands]
                 if not len(batch):
                     return
                 directions.select(stands)
@@ -130,7 +121,7 @@ class _Directions:
         domain = threat.domain
         self._shape, self._linf = domain.shape, threat.distance.name == "linf"
         keys = rng.fold("order").uniform(math.prod(domain.shape))
-        self._grid = _grid_of(domain)
+        self._grid = domain.grid
         self._waves: list[Tensor] = []
         if basis == "dct":
             self._waves = [_cosines(side).to(keys.device) for side in self._grid]
@@ -155,11 +146,6 @@ class _Directions:
             wave = wave / wave.abs().amax(1, keepdim=True)
         found.view(n, -1, places)[torch.arange(n, device=which.device), which[:, 0] // places] = wave
         return found.reshape(n, *self._shape)
-
-
-def _grid_of(domain: Domain) -> tuple[int, ...]:
-    """The axes along which values have an order: all but the channels, and the only one of a vector."""
-    return domain.shape if domain.kind == "vector" else domain.shape[1:]
 
 
 def _cosines(side: int) -> Tensor:

@@ -19,13 +19,15 @@ Deviations:
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from brinell.attacks._windows import strides
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
+from brinell.core.settings import at_least, one_of
 
 __all__ = ["SparseRS"]
 
@@ -62,14 +64,10 @@ class SparseRS:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.form not in ("pixels", "patch"):
-            raise ValueError(f"form is {self.form!r}, not pixels or patch")
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}; it must be at least 1")
+        one_of(self, form=("pixels", "patch"), loss=("margin", "ce"))
+        at_least(self, steps=1)
         if self.p_init is not None and not 0 < self.p_init <= 1:
             raise ValueError(f"p_init is {self.p_init}, a share above 0 and at most 1")
-        if self.loss not in ("margin", "ce"):
-            raise ValueError(f"loss is {self.loss!r}, not margin or ce")
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward at the start and one a step."""
@@ -91,7 +89,7 @@ class SparseRS:
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
         loss, ids = LOSSES[self.loss], batch.ids
-        search: _Search = (_Pixels if self.form == "pixels" else _Patch)(batch, threat, rng.fold("start"))
+        search: _Pixels | _Patch = (_Pixels if self.form == "pixels" else _Patch)(batch, threat, rng.fold("start"))
         highest = oracle.loss(ids, search.x, loss)
         for step in range(self.steps):
             stands = oracle.active(ids)
@@ -107,24 +105,12 @@ class SparseRS:
             search.settle(better)
 
 
-class _Search(Protocol):
-    """The best input so far, `x` (n, *shape), and the next proposal."""
-
-    x: Tensor
-
-    def select(self, keep: Tensor) -> None: ...
-
-    def propose(self, rng: Streams, share: float, step: int, left: float) -> Tensor: ...
-
-    def settle(self, better: Tensor) -> None: ...
-
-
 class _Colours:
     """Corners of the range of each place: (n, C) values that differ from the clean ones."""
 
     def __init__(self, domain: Domain, like: Tensor) -> None:
-        grid = _grid(domain)
-        shape = (math.prod(domain.shape) // math.prod(grid), math.prod(grid))
+        places = math.prod(domain.grid)
+        shape = (math.prod(domain.shape) // places, places)
         self.low, self.high = (bound.expand(1, *domain.shape).reshape(shape) for bound in domain.bounds(like))
 
     def at(self, places: Tensor, high: Tensor) -> Tensor:
@@ -190,7 +176,7 @@ class _Patch:
 
     def __init__(self, batch: Batch, threat: Threat, rng: Streams) -> None:
         domain = threat.domain
-        self._grid, self._shape = _grid(domain), domain.shape
+        self._grid, self._shape = domain.grid, domain.shape
         self._colours = _Colours(domain, batch.x)
         self._clean = batch.x.reshape(len(batch), *self._colours.low.shape)
         device = batch.x.device
@@ -246,8 +232,9 @@ class _Patch:
         anchor = torch.minimum(corner, self._length - torch.tensor(self._window, device=corner.device))
         within = self._offsets - (corner - anchor)[:, None]
         inside = ((within >= 0) & (within < self._sides[:, None])).all(2)
-        at = ((within * _strides(self._window, corner)).sum(2) * inside)[:, None].expand(-1, content.shape[1], -1)
-        places = ((self._offsets + anchor[:, None]) * _strides(self._grid, corner)).sum(2)
+        across, along = (torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid))
+        at = ((within * across).sum(2) * inside)[:, None].expand(-1, content.shape[1], -1)
+        places = ((self._offsets + anchor[:, None]) * along).sum(2)
         colours = self._colours.at(places, content.gather(2, at))
         kept = torch.where(inside[:, None], colours, _take(self._clean, places))
         return self._clean.scatter(2, places[:, None].expand_as(kept), kept).reshape(-1, *self._shape)
@@ -259,14 +246,9 @@ class _Patch:
         self._content = torch.where(better[:, None, None], content, self._content)
 
 
-def _grid(domain: Domain) -> tuple[int, ...]:
-    """The axes along which places lie: all but the channels, and the only one of a vector."""
-    return domain.shape if domain.kind == "vector" else domain.shape[1:]
-
-
 def _places(threat: Threat) -> Tensor:
     """(n,) int64: how many places may change, all channels of each."""
-    channels = math.prod(threat.domain.shape) // math.prod(_grid(threat.domain))
+    channels = math.prod(threat.domain.shape) // math.prod(threat.domain.grid)
     return (threat.eps / channels).floor().long()
 
 
@@ -281,11 +263,6 @@ def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
 def _coordinates(grid: tuple[int, ...]) -> Tensor:
     """(places, axes) int64."""
     return torch.cartesian_prod(*(torch.arange(side) for side in grid)).reshape(-1, len(grid))
-
-
-def _strides(grid: tuple[int, ...], like: Tensor) -> Tensor:
-    """(axes,) int64: how far apart neighbours along each axis lie when places are counted flat."""
-    return torch.tensor([math.prod(grid[axis + 1 :]) for axis in range(len(grid))], device=like.device)
 
 
 def _take(values: Tensor, places: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ from brinell.attacks._windows import Box, Deals
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
+from brinell.core.settings import at_least, one_of
 
 __all__ = ["Square"]
 
@@ -74,12 +75,10 @@ class Square:
     targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.restarts < 1:
-            raise ValueError(f"steps is {self.steps} and restarts {self.restarts}; both must be at least 1")
+        at_least(self, steps=1, restarts=1)
         if not 0 < self.p_init <= 1:
             raise ValueError(f"p_init is {self.p_init}, a fraction above 0 and at most 1")
-        if self.loss not in ("margin", "ce"):
-            raise ValueError(f"loss is {self.loss!r}, not margin or ce")
+        one_of(self, loss=("margin", "ce"))
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward at the start and one a step."""

@@ -96,6 +96,11 @@ class Domain:
         return torch.tensor(free) if len(free) < len(self.columns) else None
 
     @property
+    def grid(self) -> tuple[int, ...]:
+        """The axes along which values lie in order: all but the channels, and the only one of a vector."""
+        return self.shape if self.kind == "vector" else self.shape[1:]
+
+    @property
     def free(self) -> "Domain":
         """The space that attacks see: that of the values that may change."""
         movable = self.movable

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from brinell.core.contracts import DataInfo, Dataset, Domain, Streams
 from brinell.core.errors import RequestError, SampleError
+from brinell.core.settings import at_least
 from brinell.datasets._arrays import Array, Labels
 from brinell.datasets._files import existing_folder, unread
 from brinell.datasets._listing import Listing, centre, listing_of
@@ -58,9 +59,7 @@ class VideoFolder:
     """Bring the shorter side to so many pixels and crop the centre; 0 leaves frames as they are, all videos of one size."""
 
     def __post_init__(self) -> None:
-        for name, least in (("frames", 1), ("stride", 1), ("clips", 1), ("seed", 0), ("size", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+        at_least(self, frames=1, stride=1, clips=1, seed=0, size=0)
 
     def __call__(self) -> Dataset:
         """List the folder. Nothing is decoded yet, but with size=0 the first video that opens says how large all are.

@@ -22,6 +22,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Domain, Remark, Streams
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import ModelInfo
+from brinell.core.settings import above_zero, at_least
 from brinell.models._answers import are_probabilities, of_labels, of_probabilities
 from brinell.models._channel import Channel, Patience, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, sides, slots
@@ -81,12 +82,8 @@ class Http:
     """Seconds before the second attempt; each further wait is twice as long."""
 
     def __post_init__(self) -> None:
-        for field, least in (("rows", 1), ("concurrency", 1), ("retries", 0), ("backoff", 0), ("classes", 2)):
-            value = getattr(self, field)
-            if value is not None and value < least:
-                raise ValueError(f"{field} is {value}; it must be at least {least}")
-        if self.timeout <= 0:
-            raise ValueError(f"timeout is {self.timeout}; it must be above 0")
+        at_least(self, rows=1, concurrency=1, retries=0, backoff=0, classes=2)
+        above_zero(self, "timeout")
         if self.datatype and self.datatype not in DATATYPES:
             raise ValueError(f"datatype is {self.datatype!r}; it is one of {', '.join(DATATYPES)}")
         if (self.low is None) != (self.high is None):

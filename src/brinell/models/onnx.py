@@ -17,6 +17,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Domain, Streams
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
+from brinell.core.settings import at_least
 from brinell.models import _answers as answers
 
 __all__ = ["Onnx"]
@@ -51,8 +52,7 @@ class Onnx:
     """How reports call it; by default the stem of the file."""
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"threads is {self.threads}; it must be at least 1")
+        at_least(self, threads=1)
         if 0.0 in self.std:
             raise ValueError("std divides by 0")
 
