@@ -97,11 +97,9 @@ class _Walk:
         return self._ledger.labels(self._batch.ids[rows], x) != self._batch.y[rows]
 
     def _able(self) -> Tensor:
-        """(n,) bool: which samples have a query left."""
         return self._ledger.active(self._batch.ids)
 
     def _select(self, keep: Tensor) -> bool:
-        """Go on with the chosen samples; False where there are none."""
         if not keep.all():
             self._batch, self._rng = self._batch.select(keep), self._rng.select(keep)
             self._x, self._reach = self._x[keep], self._reach[keep]

@@ -76,7 +76,6 @@ class NES:
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Algorithm 1."""
         x, direction = batch.x, torch.zeros_like(batch.x)
         for step in range(self.steps):
             direction = self.momentum * direction + (1 - self.momentum) * self._estimate(oracle, batch, threat, rng.fold(step), x)

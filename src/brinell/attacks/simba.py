@@ -74,7 +74,6 @@ class SimBA:
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
-        """Algorithm 1."""
         loss, directions = LOSSES[self.loss], _Directions(self.basis, threat, rng)
         share = self.step_size or (0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5)
         x, turn = batch.x, torch.zeros_like(batch.ids)  # even turns step along a direction, odd ones against it

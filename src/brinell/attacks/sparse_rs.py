@@ -160,13 +160,11 @@ class _Pixels:
         return self._proposal.reshape(-1, *self._shape)
 
     def _put(self, places: Tensor, counts: Tensor, values: Tensor, changed: bool) -> None:
-        """Write `values` (n, C, k) at those of the places (n, k) that count."""
         kept = torch.where(counts[:, None], values, _take(self._proposal, places))
         self._proposal.scatter_(2, places[:, None].expand_as(kept), kept)
         self._after.scatter_(1, places, torch.where(counts, changed, self._after.gather(1, places)))
 
     def settle(self, better: Tensor) -> None:
-        """Keep the proposals that were better."""
         self._best = torch.where(better[:, None, None], self._proposal, self._best)
         self._changed = torch.where(better[:, None], self._after, self._changed)
 
@@ -240,7 +238,6 @@ class _Patch:
         return self._clean.scatter(2, places[:, None].expand_as(kept), kept).reshape(-1, *self._shape)
 
     def settle(self, better: Tensor) -> None:
-        """Keep the proposals that were better."""
         corner, content = self._next
         self._corner = torch.where(better[:, None], corner, self._corner)
         self._content = torch.where(better[:, None, None], content, self._content)
@@ -261,7 +258,6 @@ def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
 
 
 def _coordinates(grid: tuple[int, ...]) -> Tensor:
-    """(places, axes) int64."""
     return torch.cartesian_prod(*(torch.arange(side) for side in grid)).reshape(-1, len(grid))
 
 

@@ -145,7 +145,6 @@ class _Linf:
         flat.scatter_(1, window, new.flatten(1))
 
     def settle(self, better: Tensor) -> None:
-        """Put back what was there where the answer was no better."""
         kept = torch.where(better[:, None, None], self._new, self._old)
         self.x.flatten(1).scatter_(1, self._window, kept.flatten(1))
 
@@ -215,7 +214,6 @@ class _Mass:
         self._undo = first, second, old_first, old_second, new_first, clean_second, spent
 
     def settle(self, better: Tensor) -> None:
-        """Put back what was there where the answer was no better."""
         first, second, old_first, old_second, new_first, clean_second, spent = self._undo
         where, flat = better[:, None, None], self.x.flatten(1)
         flat.scatter_(1, second, torch.where(where, clean_second, old_second).flatten(1))

@@ -84,5 +84,4 @@ class EOT:
 
 
 def _differ(answers: Tensor) -> bool:
-    """Whether the copies (copies, n, classes) of any input were answered differently."""
     return bool((answers[1:] - answers[0]).abs().amax() > SAME * answers.abs().amax())

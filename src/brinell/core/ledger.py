@@ -384,7 +384,6 @@ def question_cost(eot: int, precision: Precision) -> int:
 
 
 def _added(values: Tensor, copies: int) -> Tensor:
-    """(copies * n, ...) to (n, ...): the sum over the copies."""
     return values.reshape(copies, len(values) // copies, *values.shape[1:]).sum(0)
 
 
@@ -405,7 +404,6 @@ def _join(parts: list[Tensor]) -> Tensor:
 
 
 def _occurrence(ids: Tensor) -> Tensor:
-    """For each row, how many earlier rows have the same id."""
     ordered, order = torch.sort(ids, stable=True)
     rank = torch.arange(len(ids), device=ids.device)
     first = torch.ones_like(ordered, dtype=torch.bool)

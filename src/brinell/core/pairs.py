@@ -205,7 +205,6 @@ def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: b
 
 
 def _segments(labels: Array) -> tuple[Array, list[tuple[int, int]]]:
-    """The labels of a sorted stretch, and where each begins and ends."""
     values, start = np.unique(labels, return_index=True)
     ends = [*start[1:].tolist(), len(labels)]
     return values, list(zip(start.tolist(), ends, strict=True))

@@ -132,7 +132,6 @@ class _Classes(NamedTuple):
 
 
 def _classes(folder: Path) -> _Classes | None:
-    """The list in *classes.json, or None where there is none."""
     found = sorted(folder.glob("*classes.json"))
     if not found:
         return None

@@ -100,7 +100,6 @@ def _python(files: Sequence[Path]) -> tuple[Array, Array]:
 
 
 def _batch(path: Path) -> tuple[Array, list[Any]]:
-    """Pixels (n, 3072) and labels of one python batch."""
     with _open(path) as file:
         batch = read_values(file, path)
     if not isinstance(batch, dict) or "data" not in batch or "labels" not in batch:

@@ -189,11 +189,7 @@ def _twice(names: Sequence[str]) -> str:
 
 
 def _values(table: _Table, name: str, file: Path) -> Array:
-    """(rows,) float32; missing values are NaN.
-
-    Raises:
-        RequestError: text among them.
-    """
+    """(rows,) float32; missing values are NaN."""
     column = table.cells.column(name)
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
         cells = [str(cell) for cell in column.to_pylist() if cell is not None]

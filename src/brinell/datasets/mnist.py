@@ -74,7 +74,6 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
 
 
 def _idx(file: Path, axes: int) -> Array:
-    """The array of unsigned bytes in an idx file with so many axes."""
     try:
         if file.suffix == ".gz":
             with gzip.open(file) as packed, spill(cast(IO[bytes], packed), file) as unpacked:

@@ -127,7 +127,6 @@ class Npz:
         )
 
     def _rows(self, groups: Array, n: int, file: Path) -> Array:
-        """The inputs of the chosen groups, which take turns."""
         what = f"array {self.groups} of {file}"
         if groups.shape != (n,):
             raise RequestError(f"{what} has shape {groups.shape}; it must name a group for each of the {n} inputs")
@@ -165,7 +164,6 @@ def _array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
 
 
 def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
-    """A single number of the archive."""
     try:
         with archive.open(name + ".npy") as member:
             return float(np.lib.format.read_array(member, allow_pickle=False).item())

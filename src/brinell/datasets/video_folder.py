@@ -211,11 +211,7 @@ class Clips:
 
 
 def _opened(file: Path) -> Any:
-    """The file as a container of videos. It may name no other file, least of all one elsewhere, as playlists do.
-
-    Raises:
-        UnreadableError: no container, or none with a video in it.
-    """
+    """The file as a container of videos. It may name no other file, least of all one elsewhere, as playlists do."""
     av = library()
     try:
         container = av.open(str(file), options={"protocol_whitelist": "file"})
@@ -256,7 +252,6 @@ def _decode(file: Path) -> Iterator[Any]:
 
 
 def _first_size(files: Sequence[Path]) -> tuple[int, int]:
-    """Height and width of the first video that opens."""
     why: UnreadableError | None = None
     for file in files:
         try:

@@ -141,7 +141,6 @@ class Wfdb:
         return _beats_of(folder.resolve().name, found, next(iter(rates.values())), self, tuple(remarks))
 
     def _chosen(self, folder: Path) -> list[str]:
-        """The records to read, in order."""
         there = sorted(str(file.relative_to(folder).with_suffix("")) for file in folder.rglob("*.hea"))
         if not there:
             raise RequestError(f"{folder} holds no WFDB record: it has no .hea file")
@@ -157,11 +156,7 @@ class Wfdb:
 
 
 def _check_patients(table: Path, there: Sequence[str], chosen: Sequence[str]) -> None:
-    """Refuse a choice that holds some records of a patient and leaves others.
-
-    Raises:
-        RequestError: it does, or the table does not say whose a record is.
-    """
+    """Refuse a choice that holds some records of a patient and leaves others."""
     try:
         with table.open(newline="", encoding="utf-8-sig") as text:
             patients = {row["record"]: row["patient"] for row in csv.DictReader(text, strict=True)}
@@ -193,8 +188,6 @@ class _Unfit(Exception):
 
 
 class _Record:
-    """One record, from its files to beats."""
-
     def __init__(self, library: Any, folder: Path, name: str, settings: Wfdb) -> None:
         self.name, self.settings = name, settings
         path = str(folder / name)

@@ -82,17 +82,6 @@ def build(layers: Layers) -> nn.Sequential:
     return nn.Sequential(*made)
 
 
-def initial(network: nn.Module, rng: torch.Generator) -> None:
-    """Give a network its first weights, on the CPU: those of layers by He et al. 2015, biases 0."""
-    network.to_empty(device="cpu")
-    with torch.no_grad():
-        for tensor in network.parameters():
-            if tensor.ndim > 1:
-                nn.init.kaiming_uniform_(tensor, nonlinearity="relu", generator=rng)
-            else:
-                tensor.zero_()
-
-
 def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
     """A small network for inputs of this kind: convolutions along the axes of signals, images and videos, none for vectors.
 

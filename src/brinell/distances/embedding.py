@@ -180,11 +180,7 @@ def _exact(x: Tensor) -> Any:
 
 
 def _load(file: Path) -> _Loaded:
-    """The network in a file.
-
-    Raises:
-        RequestError: no such file, damaged, or none of `brinell train-metric`.
-    """
+    """The network in a file."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 

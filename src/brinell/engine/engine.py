@@ -89,7 +89,6 @@ class ModelAudit:
             self._hear()
 
     def _left_out(self) -> dict[str, list[str]]:
-        """Reasons why stages cannot run, with their names."""
         skipped = self.source.skipped
         return {why: [name for name in skipped if skipped[name] == why] for why in skipped.values()}
 
@@ -199,19 +198,11 @@ class ModelAudit:
         margin = criterion_of(targets, logits.device).margin(
             logits, torch.as_tensor(self.plan.labels[at], device=logits.device), logits
         )
-        return rows.build(
-            Records,
-            len(at),
-            model=self.source.name,
-            sample_id=self.plan.ids[at],
-            label=self.plan.labels[at],
+        return self._clean_rows(
+            at,
             target=null_or(targets, np.arange(len(at))),
             clean_pred=pred,
             clean_confidence=confidence,
-            attack=CLEAN,
-            distance=self.plan.distance.name,
-            eps=0.0,
-            radius=0.0,
             outcome=np.where(pred == self.plan.labels[at], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
             best_margin=margin.cpu().numpy(),
             forwards=self.plan.eot,
@@ -219,7 +210,6 @@ class ModelAudit:
         )
 
     def _targets(self, at: Array, logits: Tensor) -> Array | None:
-        """(n,) target classes; None where any wrong class counts."""
         if self.plan.targeting is None:
             return None
         ids = torch.as_tensor(self.plan.ids[at], device=logits.device)
@@ -228,21 +218,21 @@ class ModelAudit:
         return np.asarray(drawn.cpu().numpy())
 
     def _unchecked(self, at: int, error: SampleError) -> Records:
-        """The row of a sample that the model fails on in the first check."""
         self._fail(CLEAN, int(self.plan.ids[at]), str(error))
+        return self._clean_rows(np.array([at]), clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
+
+    def _clean_rows(self, at: Array, **columns: Any) -> Records:
         return rows.build(
             Records,
-            1,
+            len(at),
             model=self.source.name,
             sample_id=self.plan.ids[at],
             label=self.plan.labels[at],
-            clean_pred=-1,
-            clean_confidence=0.0,
             attack=CLEAN,
             distance=self.plan.distance.name,
             eps=0.0,
             radius=0.0,
-            outcome=str(Outcome.FAILED),
+            **columns,
         )
 
     def _load(self, ids: Array) -> Tensor:
@@ -302,11 +292,9 @@ class ModelAudit:
 
     def _draw(self, stage: Stage) -> Array:
         """(n,) a number from 0 to 1 for each sample, its own whatever the others are."""
-        ids = torch.as_tensor(self.plan.ids)
-        return Streams.of(self.plan.request.seed, ids).fold(f"share {stage.name}").uniform().numpy()
+        return Streams.of(self.plan.request.seed, torch.as_tensor(self.plan.ids)).fold(f"share {stage.name}").uniform().numpy()
 
     def _lower(self, broken: Array, records: Records, chosen: Array) -> None:
-        """Note in `broken` the levels of the chosen rows, where they are smaller."""
         at = np.searchsorted(self.plan.ids, records.sample_id[chosen])
         np.minimum.at(broken, at, np.searchsorted(self.plan.levels, records.eps[chosen]))
 

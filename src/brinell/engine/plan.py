@@ -304,7 +304,6 @@ def facts_of(model: Model) -> dict[str, Any]:
 
 
 def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model) -> str:
-    """One line: which attacks cannot run and why, and what can."""
     reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
     listed = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     line = f"no attack can run on {model.name} ({listed})"
@@ -317,7 +316,6 @@ def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Mod
 
 
 def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
-    """Why a stage cannot run, or nothing."""
     attack = stage.attack
     if attack.access > model.access:
         return f"it needs {attack.access.name.lower()}, and the model gives {model.access.name.lower()} only"

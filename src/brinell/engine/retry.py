@@ -11,8 +11,7 @@ from brinell.core.checks import Code
 from brinell.core.errors import SampleError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
-from brinell.engine.shard import Group, Result, Setting, joined, null_or, predict, run_shard
-from brinell.store import rows
+from brinell.engine.shard import Group, Result, Setting, joined, predict, rows_of, run_shard
 
 Array = np.ndarray[Any, Any]
 Work = TypeVar("Work")
@@ -44,23 +43,8 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
 
     def fail(row: int, error: SampleError) -> Result:
         note(int(group.sample_id[row]), str(error))
-        one = group.select(np.array([row]))
-        records = rows.build(
-            Records,
-            1,
-            model=setting.name,
-            sample_id=one.sample_id,
-            label=one.label,
-            target=null_or(one.target, np.arange(len(one.label))),
-            clean_pred=one.clean_pred,
-            clean_confidence=one.clean_confidence,
-            attack=setting.stage.name,
-            distance=setting.distance.name,
-            eps=setting.levels[one.level],
-            radius=one.radius(setting.levels, np.zeros(1, np.int64), one.level),
-            outcome=str(Outcome.FAILED),
-        )
-        return Result(records=records, arrays={}, remarks=())
+        at = np.array([row])
+        return Result(records=rows_of(setting, group, at, group.level[at], Outcome.FAILED), arrays={}, remarks=())
 
     return joined(divided(lambda at: run_shard(setting, group.select(at)), np.arange(len(group.x)), fail))
 
@@ -119,6 +103,3 @@ def exchanged(model: Model, x: Tensor, clean: Records, batch_size: int) -> dict[
 def evenly(count: int, most: int) -> Array:
     """At most `most` of `count` positions, spread over all."""
     return np.linspace(0, count - 1, min(count, most)).astype(int)
-
-
-__all__ = ["AGAIN", "attack", "divided", "evenly", "exchanged", "failed_levels", "warning"]

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -131,37 +132,25 @@ def run_shard(setting: Setting, group: Group) -> Result:
         precision=setting.precision,
         on_pass=setting.on_pass,
     )
-    ids = torch.as_tensor(group.sample_id, device=device)
-    rng = Streams.of(setting.seed, ids).fold(setting.stage.name)
+    rng = Streams.of(setting.seed, torch.as_tensor(group.sample_id, device=device)).fold(setting.stage.name)
     told = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
     if not minimal:
         _shrink(ledger, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
     fooled = broken < levels.shape[1]
-    found = _judge(
-        setting, group, ledger, np.flatnonzero(fooled), group.radius(setting.levels, np.flatnonzero(fooled), broken[fooled])
-    )
+    at = np.flatnonzero(fooled)
+    found = _judge(setting, group, ledger, at, group.radius(setting.levels, at, broken[fooled]))
     costs = _costs(ledger, time.perf_counter() - started)
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
     margin = ledger.best_margin.cpu().numpy()
     records = _write(setting, group, broken, survived, found, costs, margin)
     closest = ledger.closest.cpu().numpy()
-    arrays = {int(group.sample_id[row]): closest[row] for row in np.flatnonzero(fooled)}
-    return Result(
-        records=records,
-        arrays=arrays,
-        remarks=tuple(told.remarks),
-        extras=_by_sample(group, told),
-        legend=told.legend,
-    )
+    arrays = {int(group.sample_id[row]): closest[row] for row in at}
+    return Result(records=records, arrays=arrays, remarks=tuple(told.remarks), extras=_by_sample(group, told), legend=told.legend)
 
 
 def _by_sample(group: Group, told: Extras) -> dict[int, dict[str, Array]]:
-    """The rows of the extras, each with its sample.
-
-    Raises:
-        ContractError: an array without a row for each sample, or arrays without a legend.
-    """
+    """The rows of the extras, each with its sample."""
     if told.arrays and not told.legend:
         raise ContractError("the attack's extras have no legend, so that nobody could read them")
     for name, rows_ in told.arrays.items():
@@ -172,7 +161,6 @@ def _by_sample(group: Group, told: Extras) -> dict[int, dict[str, Array]]:
 
 
 def _at(levels: Tensor, level: Tensor) -> Tensor:
-    """(n,) of each row's levels (n, levels) the one that is named."""
     return levels.gather(1, level[:, None])[:, 0]
 
 
@@ -245,6 +233,26 @@ def null_or(column: Array | None, at: Array) -> Array:
     return np.ma.MaskedArray(np.zeros(len(at), np.int32), mask=True) if column is None else np.asarray(column)[at]
 
 
+def rows_of(setting: Setting, group: Group, at: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
+    """One row of this outcome for each of the samples `at` (m,) of a group, at the budgets `level` (m,)."""
+    return rows.build(
+        Records,
+        len(at),
+        model=setting.name,
+        sample_id=group.sample_id[at],
+        label=group.label[at],
+        target=null_or(group.target, at),
+        clean_pred=group.clean_pred[at],
+        clean_confidence=group.clean_confidence[at],
+        attack=setting.stage.name,
+        distance=setting.distance.name,
+        eps=setting.levels[level],
+        radius=group.radius(setting.levels, at, level),
+        outcome=str(outcome),
+        **columns,
+    )
+
+
 def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
     """The model's own session (evaluation mode, device) where it has one."""
     return model.info.session(device)
@@ -273,31 +281,10 @@ def _write(
     costs: dict[str, Array],
     margin: Array,
 ) -> Records:
-    """The rows that this shard settles.
-
-    The find with its measurements, the larger budgets that it settles too, and the budget that the attack failed at. The costs
-    stand in the find's row, or in the failure's where there is no find.
-    """
+    """The rows that this shard settles."""
     fooled = np.flatnonzero(broken < len(setting.levels))
 
-    def put(at: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
-        return rows.build(
-            Records,
-            len(at),
-            model=setting.name,
-            sample_id=group.sample_id[at],
-            label=group.label[at],
-            target=null_or(group.target, at),
-            clean_pred=group.clean_pred[at],
-            clean_confidence=group.clean_confidence[at],
-            attack=setting.stage.name,
-            distance=setting.distance.name,
-            eps=setting.levels[level],
-            radius=group.radius(setting.levels, at, level),
-            outcome=str(outcome),
-            **columns,
-        )
-
+    put = partial(rows_of, setting, group)
     finds = put(fooled, broken[fooled], Outcome.FOOLED, **found, **{name: cost[fooled] for name, cost in costs.items()})
     spans = [(row, level) for row in fooled for level in range(broken[row] + 1, group.level[row] + 1)]
     above = np.array(spans, dtype=np.int64).reshape(-1, 2)

@@ -86,6 +86,3 @@ def others(labels: np.ndarray[Any, Any], towards: Targeting | None) -> np.ndarra
     if not len(left):
         raise RequestError(f"all samples are of the target class {towards.text}: name another class, or take more samples")
     return left.astype(np.int64)
-
-
-__all__ = ["Targeting", "others", "targeting"]

@@ -148,7 +148,6 @@ class Verification:
         self._note(f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong)
 
     def _targets(self, source: ModelSource, model: Model, records: Records, rows: Array) -> None:
-        """Whether the target classes are those that the request asks for."""
         if self.plan.targeting is None:
             return
         ids, claimed = records.sample_id[rows], np.ma.getdata(records.target)[rows]
@@ -170,10 +169,7 @@ class Verification:
         return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
 
     def _lead(self, model: Model, x: Tensor, claimed: Array, eot: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Lead of another class over the claimed one in the mean of the eot, and what rounding and chance may have made of it.
-
-        Each is (n,); a model that draws no random numbers, or is looked at once, has no chance.
-        """
+        """Lead of another class over the claimed one in the mean of the eot, and what rounding and chance may have made of it."""
         asked = EOT(model, eot, self.plan.request.batch_size)
         with torch.no_grad():
             every = torch.cat([asked.every(part) for part in torch.split(x, asked.batch_size)], 1)

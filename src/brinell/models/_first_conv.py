@@ -76,7 +76,6 @@ def input_gradient(grad: Tensor, weight: Tensor, size: tuple[int, int], stride: 
 
 
 def _padded(x: Tensor, more: list[int]) -> Tensor:
-    """So many zeros more at the ends of the last two axes."""
     return F.pad(x, (0, more[1], 0, more[0])) if any(more) else x
 
 

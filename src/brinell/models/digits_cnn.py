@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.networks import initial
 from brinell.core.splits import digits_split
 from brinell.models._torch_model import TorchModel
 
@@ -91,14 +92,7 @@ def build() -> nn.Sequential:
             nn.ReLU(),
             nn.Linear(64, 10),
         )
-    network.to_empty(device="cpu")
-    rng = torch.Generator().manual_seed(RECIPE["seed"])
-    with torch.no_grad():
-        for tensor in network.parameters():
-            if tensor.ndim > 1:
-                nn.init.kaiming_uniform_(tensor, nonlinearity="relu", generator=rng)
-            else:
-                tensor.zero_()
+    initial(network, torch.Generator().manual_seed(RECIPE["seed"]))
     return network
 
 
@@ -145,7 +139,6 @@ def cache_file() -> Path:
 
 
 def _cached(file: Path) -> dict[str, Tensor] | None:
-    """The weights in the cache, or None where there are none that can be used."""
     if not file.exists():
         return None
     expected = {name: tensor.shape for name, tensor in build().state_dict().items()}

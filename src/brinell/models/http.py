@@ -262,7 +262,6 @@ class RemoteModel:
 
 
 def _address(path: str) -> tuple[str, str]:
-    """The URL without what may follow the model, and the model's name."""
     parts = urlsplit(path)
     before, found, rest = parts.path.rstrip("/").removesuffix("/infer").partition("/v2/models/")
     words = rest.split("/")

@@ -112,7 +112,6 @@ class OnnxModel:
         return hashlib.blake2b(f"{text} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
     def _given(self, x: Tensor) -> np.ndarray[Any, Any]:
-        """Inputs as the file takes them."""
         x = x.detach().cpu()
         x = self.domain.in_units(x.double()) if self.domain.columns else x
         x = x if self._shift is None else x - self._shift
@@ -190,7 +189,6 @@ def _digest(file: Path) -> str:
 
 
 def _beside(file: Path) -> set[str]:
-    """Names of the files that hold weights of this one."""
     try:
         import onnx
     except ImportError:
@@ -200,7 +198,6 @@ def _beside(file: Path) -> set[str]:
 
 
 def _only_input(session: Any, name: str) -> Any:
-    """The input, which takes numbers and has an axis of samples."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         listed = ", ".join(f"{one.name} {one.shape}" for one in inputs)

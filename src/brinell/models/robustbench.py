@@ -125,11 +125,7 @@ def _unwrapped(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _fit_mixture(network: Mixture, files: list[Path]) -> None:
-    """The published files of an accurate, a robust and a mixing network; the last one holds the batch norm of the mixture too.
-
-    Raises:
-        RequestError: another number of files, or one that does not fit.
-    """
+    """The published files of an accurate, a robust and a mixing network; the last one holds the batch norm of the mixture too."""
     if len(files) != 3:
         raise RequestError(
             f"there are {len(files)} files of weights; name three, accurate, robust and mixing network, or one of all"

@@ -148,7 +148,6 @@ def _load(file: Path, trusted: tuple[str, ...]) -> Any:
 
 
 def _own(estimator: Any, asked: Answers | None, file: Path) -> Answers:
-    """What the estimator is asked for, which it must have."""
     if not hasattr(estimator, "predict") or not hasattr(estimator, "classes_"):
         raise RequestError(f"{file} holds a {type(estimator).__name__}, which is no fitted classifier: it has no classes_")
     if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(estimator.classes_, list):
@@ -160,11 +159,7 @@ def _own(estimator: Any, asked: Answers | None, file: Path) -> Answers:
 
 
 def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[Any, Any]], Any]:
-    """How rows are given: in the order of the columns that the estimator was fitted with, categories as their texts.
-
-    Raises:
-        RequestError: the data lacks a column that it was fitted with; texts, and no pandas to hand them over in.
-    """
+    """How rows are given: in the order of the columns that the estimator was fitted with, categories as their texts."""
     fitted = [str(one) for one in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns or domain.kind != "vector":
         return lambda rows: rows

@@ -37,8 +37,6 @@ SYNONYMS = {
 
 @dataclasses.dataclass(frozen=True)
 class _Run:
-    """What came of one attack on one problem."""
-
     ledger: Ledger
     problem: LinearProblem
 

@@ -35,7 +35,6 @@ class _Closed(LinearModel):
     """The same model without gradients, as one behind a server is."""
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) to (n, classes), detached from the inputs."""
         return super().predict(x).detach()
 
 

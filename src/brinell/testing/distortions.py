@@ -34,8 +34,6 @@ ROUNDING = 1e-5
 
 
 class _Question(NamedTuple):
-    """Arguments of one call."""
-
     x: Tensor
     severity: Tensor
     rng: Streams

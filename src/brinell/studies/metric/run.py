@@ -23,6 +23,7 @@ from brinell.core import pairs
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.intervals import wilson
+from brinell.core.networks import initial
 from brinell.core.record import Array
 from brinell.core.splits import stratified
 from brinell.distances import _embedding as embedding
@@ -118,7 +119,7 @@ def train_metric(request: MetricRequest, out: Path, tell: Callable[[str], None])
     parameters = sum(one.numel() for one in network.parameters())
     if 4 * parameters > MOST_BYTES:
         raise RequestError(f"inputs of shape {dataset.domain.shape} make a network of {parameters} weights: shrink them first")
-    embedding.initial(network, torch.Generator().manual_seed(request.seed))
+    initial(network, torch.Generator().manual_seed(request.seed))
     begun = time.process_time()
     triplets = _train(network, x, y, request, tools, tell)
     seconds = time.process_time() - begun
