@@ -7,6 +7,7 @@ normalised gradient (fast gradient method; Miyato et al. 2017). No deviations.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from brinell.attacks._active import still_active
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
@@ -34,10 +35,8 @@ class FGSM:
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Step from the clean input."""
         grad = oracle.gradient(batch.ids, batch.x, LOSSES[self.loss]).grad
-        stands = oracle.active(batch.ids)
-        if not stands.all():  # a budget of one query is spent by now
-            batch, threat, grad = batch.select(stands), threat.select(stands), grad[stands]
-            if not len(batch):
-                return
+        batch, threat, grad = still_active(oracle, batch, threat, grad)  # a budget of one query is spent by now
+        if not len(batch):
+            return
         step = threat.distance.ascent(grad).mul_(per_sample(threat.eps, grad))
         oracle.scores(batch.ids, threat.project(batch.x + step, batch.x))

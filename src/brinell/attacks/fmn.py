@@ -22,6 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from brinell.attacks._active import still_active
 from brinell.core import norms
 from brinell.core.contracts import KINDS, Access, Batch, Distance, Family, Kind, Oracle, Streams, Threat
 from brinell.core.criterion import ROUNDING
@@ -79,11 +80,9 @@ class FMN:
             eps, best = _resized(eps, best, threat.distance, x - batch.x, answer, gamma)
             step = norms.steepest_l2(answer.grad).mul_(length * _cosine(1.0, self.last_step_size, k / self.steps))
             x = replace(threat, eps=eps).project(step.add_(x), batch.x)
-            stands = oracle.active(batch.ids)
-            if not stands.all():
-                batch, threat, x, eps, best = batch.select(stands), threat.select(stands), x[stands], eps[stands], best[stands]
-                if not len(batch):
-                    return
+            batch, threat, x, eps, best = still_active(oracle, batch, threat, x, eps, best)
+            if not len(batch):
+                return
         oracle.scores(batch.ids, x)
 
 

@@ -21,6 +21,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from brinell.attacks._active import still_active
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
@@ -79,12 +80,9 @@ class NES:
         x, direction = batch.x, torch.zeros_like(batch.x)
         for step in range(self.steps):
             direction = self.momentum * direction + (1 - self.momentum) * self._estimate(oracle, batch, threat, rng.fold(step), x)
-            stands = oracle.active(batch.ids)
-            if not stands.all():
-                batch, threat, rng = batch.select(stands), threat.select(stands), rng.select(stands)
-                x, direction = x[stands], direction[stands]
-                if not len(batch):
-                    return
+            batch, threat, rng, x, direction = still_active(oracle, batch, threat, rng, x, direction)
+            if not len(batch):
+                return
             change = threat.distance.ascent(direction) * per_sample(self.step_size * threat.eps, x)
             x = threat.project(x + change, batch.x)
         oracle.scores(batch.ids, x)

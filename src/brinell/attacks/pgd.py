@@ -13,6 +13,7 @@ Deviations:
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from brinell.attacks._active import still_active
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
@@ -56,10 +57,10 @@ class PGD:
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run the restarts one after another on the samples that are still active."""
         for restart in range(self.restarts):
-            stands = oracle.active(batch.ids)
-            if not stands.any():
+            batch, threat, rng = still_active(oracle, batch, threat, rng)
+            if not len(batch):
                 return
-            self._run(oracle, batch.select(stands), threat.select(stands), rng.select(stands).fold(restart))
+            self._run(oracle, batch, threat, rng.fold(restart))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         x = batch.x
@@ -69,11 +70,9 @@ class PGD:
         fraction = self.step_size or 2.5 / self.steps
         for _ in range(self.steps):
             grad = oracle.gradient(batch.ids, x, LOSSES[self.loss]).grad
-            stands = oracle.active(batch.ids)
-            if not stands.all():
-                batch, threat, x, grad = batch.select(stands), threat.select(stands), x[stands], grad[stands]
-                if not len(batch):
-                    return
+            batch, threat, x, grad = still_active(oracle, batch, threat, x, grad)
+            if not len(batch):
+                return
             step = threat.distance.ascent(grad).mul_(per_sample(fraction * threat.eps, x))
             x = threat.project(step.add_(x), batch.x)
         oracle.scores(batch.ids, x)

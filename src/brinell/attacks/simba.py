@@ -25,6 +25,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from brinell.attacks._active import still_active
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
@@ -79,13 +80,9 @@ class SimBA:
         x, turn = batch.x, torch.zeros_like(batch.ids)  # even turns step along a direction, odd ones against it
         highest = oracle.loss(batch.ids, x, loss)
         for _ in range(self.steps):
-            stands = oracle.active(batch.ids)
-            if not stands.all():
-                batch, threat, x = batch.select(stands), threat.select(stands), x[stands]
-                turn, highest = turn[stands], highest[stands]
-                if not len(batch):
-                    return
-                directions.select(stands)
+            batch, threat, x, turn, highest, directions = still_active(oracle, batch, threat, x, turn, highest, directions)
+            if not len(batch):
+                return
             proposal, turn = _proposal(batch, threat, directions, x, turn, share)
             answer = oracle.loss(batch.ids, proposal, loss)
             better = answer > highest
@@ -127,8 +124,9 @@ class _Directions:
             keys += _blocks(self._grid).to(keys.device).repeat(math.prod(domain.shape) // math.prod(self._grid))
         self._order = keys.argsort(1)
 
-    def select(self, keep: Tensor) -> None:
+    def select(self, keep: Tensor) -> "_Directions":
         self._order = self._order[keep]
+        return self
 
     def at(self, number: Tensor) -> Tensor:
         """(n, *shape): the direction of this number (n,) of each sample."""

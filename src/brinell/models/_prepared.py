@@ -5,15 +5,18 @@ Pictures are resized with antialiasing, as the libraries do it to tensors; what 
 as it is where the libraries resize 8-bit pictures.
 """
 
+import difflib
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.models._torch_model import TorchModel
 
 Scaling = Literal["shorter", "longer", "both"]
@@ -94,6 +97,30 @@ def _margins(have: int, want: int) -> tuple[int, int]:
         before = round((have - want) / 2)
         return -before, -(have - want - before)
     return (want - have) // 2, (want - have + 1) // 2
+
+
+def library(module: str, settings: Any, example: str) -> Any:
+    """The module of a library of networks, for settings that name one of its models.
+
+    Raises:
+        RequestError: it is not installed, no model is named, or a number of classes that the library's own weights cannot have.
+    """
+    name = module.partition(".")[0]
+    try:
+        found = importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:
+        raise RequestError(f"{name} cannot be imported ({one_line(error)}): pip install 'brinell[vision]'") from None
+    if not settings.path:
+        raise RequestError(f"{name!r} names no model: write {name}:NAME, say {name}:{example}")
+    if settings.classes and not settings.weights:
+        raise RequestError(f"classes={settings.classes} needs weights=FILE: {name}'s own have their own classes")
+    return found
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """The end of a line that says that there is no such name: the nearest one, if any is near."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def prepared(network: nn.Module, view: View, domain: Domain, resize: Resize, name: str) -> TorchModel:

@@ -98,5 +98,11 @@ def fit(module: nn.Module, state: Mapping[str, Tensor], what: str) -> None:
     module.load_state_dict(dict(state), strict=False, assign=abstract)
 
 
+def fit_file(module: nn.Module, path: str) -> None:
+    """Load the weights of a file; raises as `read_weights` and `fit` do."""
+    file = Path(path).expanduser()
+    fit(module, read_weights(file), str(file))
+
+
 def _some(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")

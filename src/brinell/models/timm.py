@@ -5,10 +5,7 @@ as timm has them. Weights come from a file of yours, `weights=FILE.safetensors`,
 but tensors.
 """
 
-import difflib
-import importlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +13,9 @@ from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.models._prepared import Resize, Scaling, View, prepared
+from brinell.models._prepared import Resize, Scaling, View, closest, library, prepared
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, read_weights
+from brinell.models._weights import fit_file
 
 __all__ = ["Timm"]
 
@@ -48,14 +45,7 @@ class Timm:
             RequestError: timm is not installed or has no such model, weights that cannot be fetched or do not fit, data that are
                 no pictures of as many channels.
         """
-        try:
-            timm: Any = importlib.import_module("timm")
-        except (ImportError, RuntimeError) as error:
-            raise RequestError(f"timm cannot be imported ({one_line(error)}): pip install 'brinell[vision]'") from None
-        if not self.path:
-            raise RequestError("'timm' names no model: write timm:NAME, say timm:resnet18.a1_in1k?weights=FILE.safetensors")
-        if self.classes and not self.weights:
-            raise RequestError(f"classes={self.classes} needs weights=FILE: timm's own have their own classes")
+        timm = library("timm", self, "resnet18.a1_in1k?weights=FILE.safetensors")
         _known(timm, self.path)
         network = self._network(timm)
         config = timm.data.resolve_model_data_config(network)
@@ -72,8 +62,7 @@ class Timm:
             reason = f"{type(error).__name__}: {one_line(error, 200)}"
             raise RequestError(f"timm:{self.path} cannot be {doing} ({reason}): {_advice(timm, self.path)}") from error
         if self.weights:
-            file = Path(self.weights).expanduser()
-            fit(network, read_weights(file), str(file))
+            fit_file(network, self.weights)
         return network
 
 
@@ -83,9 +72,7 @@ def _known(timm: Any, name: str) -> None:
     if ":" in name:
         return
     if not timm.is_model(base):
-        close = difflib.get_close_matches(base, timm.list_models(), n=1, cutoff=0.5)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        raise RequestError(f"timm {timm.__version__} has no model {base!r}{hint}")
+        raise RequestError(f"timm {timm.__version__} has no model {base!r}{closest(base, timm.list_models())}")
     tags = [other.partition(".")[2] for other in timm.list_pretrained(f"{base}.*")]
     if tag and tag not in tags:
         raise RequestError(f"timm {timm.__version__} has no weights {tag!r} of {base}; it has {', '.join(tags) or 'none'}")

@@ -16,7 +16,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.imports import import_file
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, read_weights
+from brinell.models._weights import fit_file
 
 __all__ = ["TorchModule"]
 
@@ -48,9 +48,8 @@ class TorchModule:
         module = _make(file, factory, _arguments(self.args))
         name = self.name or factory
         if self.weights:
-            weights = Path(self.weights).expanduser()
-            fit(module, read_weights(weights), str(weights))
-            name = self.name or weights.stem
+            fit_file(module, self.weights)
+            name = self.name or Path(self.weights).stem
         code = f"{hashlib.blake2b(file.read_bytes()).hexdigest()} {factory} {self.args}"
         return TorchModel(module.eval(), domain, name=name, code=code)
 

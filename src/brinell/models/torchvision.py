@@ -4,19 +4,16 @@ Weights come from a file of yours, `weights=FILE.pth`, or from torchvision's own
 several training recipes, each with its own preparation. Nothing is unpickled but tensors.
 """
 
-import difflib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.models._prepared import Resize, View, prepared
+from brinell.models._prepared import Resize, View, closest, library, prepared
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, read_weights
+from brinell.models._weights import fit, fit_file
 
 __all__ = ["Torchvision"]
 
@@ -51,20 +48,15 @@ class Torchvision:
             RequestError: torchvision is not installed or has no such model or weights, weights that cannot be fetched or do not
                 fit, data that are no colour pictures.
         """
-        try:
-            from torchvision import models
-        except (ImportError, RuntimeError) as error:
-            raise RequestError(f"torchvision cannot be imported ({one_line(error)}): pip install 'brinell[vision]'") from None
-        if not self.path:
-            raise RequestError("'torchvision' names no model: write torchvision:NAME, say torchvision:resnet18?weights=FILE.pth")
-        if self.classes and not self.weights:
-            raise RequestError(f"classes={self.classes} needs weights=FILE: torchvision's own have their own classes")
+        models = library("torchvision.models", self, "resnet18?weights=FILE.pth")
         published = self._published(models)
         view = _view(published.transforms())
-        network = self._network(models, self.classes or len(published.meta["categories"]))
+        classes = self.classes or len(published.meta["categories"])
+        # Drawing the weights that are replaced next must not move the global generator.
+        with torch.random.fork_rng(devices=[]):
+            network = models.get_model(self.path, weights=None, num_classes=classes, **AS_PUBLISHED.get(self.path, {}))
         if self.weights:
-            file = Path(self.weights).expanduser()
-            fit(network, read_weights(file), str(file))
+            fit_file(network, self.weights)
         else:
             fit(network, self._fetched(published), str(published.url))
         return prepared(network, view, domain, self.resize, self.name or self.path)
@@ -73,9 +65,7 @@ class Torchvision:
         """The entry of the weights that are asked for: where they are, their classes, the preparation."""
         known = models.list_models(module=models)
         if self.path not in known:
-            close = difflib.get_close_matches(self.path, known, n=1, cutoff=0.5)
-            hint = f", did you mean {close[0]!r}?" if close else ""
-            raise RequestError(f"torchvision has no image classifier {self.path!r}{hint}")
+            raise RequestError(f"torchvision has no image classifier {self.path!r}{closest(self.path, known)}")
         versions = models.get_model_weights(self.path)
         if self.version not in versions.__members__:
             raise RequestError(f"{self.path} has no weights {self.version!r}; it has {', '.join(versions.__members__)}")
@@ -83,12 +73,6 @@ class Torchvision:
         if not published.meta.get("categories"):
             raise RequestError(f"{self.version} of {self.path} are weights without a classifier: take another version")
         return published
-
-    def _network(self, models: Any, classes: int) -> nn.Module:
-        # Drawing the weights that are replaced next must not move the global generator.
-        with torch.random.fork_rng(devices=[]):
-            network: nn.Module = models.get_model(self.path, weights=None, num_classes=classes, **AS_PUBLISHED.get(self.path, {}))
-        return network
 
     def _fetched(self, published: Any) -> Any:
         try:
