@@ -51,9 +51,6 @@ def arrange(
     (N, D) is a vector, (N, H, W) a grey image, (N, H, W, C) or (N, C, H, W) an image, one more axis a video; with kind
     `signal`, (N, T) or (N, C, T). The axis of size 1, 3 or 4 holds the channels unless `layout` says which; those of a signal
     come first unless it says otherwise.
-
-    Raises:
-        RequestError: a number of axes that no input of the kind has, or channels that could be first and last.
     """
     sides = len(stored) - 1
     if kind is None:
@@ -96,11 +93,7 @@ class Span:
 
 
 def span(x: Array, what: str = "the array of inputs") -> Span:
-    """Go through all values once, a block at a time.
-
-    Raises:
-        RequestError: values that are no real numbers, NaN or infinity.
-    """
+    """Go through all values once, a block at a time."""
     if x.dtype.kind not in "biuf":
         raise RequestError(f"{what} has type {x.dtype}; inputs must be real numbers")
     least, most, bytes8 = np.inf, -np.inf, True
@@ -145,9 +138,6 @@ def domain_of(
     Bytes without bounds are divided by 255. Everything else is divided by `divide` and must then lie between `low` (default 0)
     and `high` (default 1). The storage levels are 256 for bytes and for images whose values all are multiples of 1/255, the whole
     numbers between the bounds for integers, none otherwise; `levels` overrides (0 for none).
-
-    Raises:
-        RequestError: NaN, values outside the bounds, bounds in the wrong order.
     """
     scaled = x.dtype == np.uint8 and low is None and high is None and divide == 1
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
@@ -179,11 +169,7 @@ def domain_of(
 
 
 def check_labels(y: Array, n: int, what: str = "the array of labels") -> Labels:
-    """The labels as (n,) int64.
-
-    Raises:
-        RequestError: another number of labels than samples, no samples, labels that are no whole numbers from 0 on.
-    """
+    """The labels as (n,) int64."""
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
@@ -200,11 +186,7 @@ def check_labels(y: Array, n: int, what: str = "the array of labels") -> Labels:
 
 
 def class_names(names: Sequence[object] | None, labels: Array, what: str = "the list of class names") -> tuple[str, ...]:
-    """The names of the classes as text, or "0", "1", ... up to the largest label.
-
-    Raises:
-        RequestError: fewer names than classes.
-    """
+    """The names of the classes as text, or "0", "1", ... up to the largest label."""
     classes = int(labels.max()) + 1
     if names is None:
         return tuple(map(str, range(classes)))

@@ -18,20 +18,12 @@ Array = np.ndarray[Any, Any]
 
 
 def existing_file(path: str, spec: str) -> Path:
-    """The file that a data set was asked to read.
-
-    Raises:
-        RequestError: no path, or no such file. `spec` shows how to write it (`npz:FILE`).
-    """
+    """The file that a data set was asked to read."""
     return _existing(path, spec, "file", Path.is_file)
 
 
 def existing_folder(path: str, spec: str) -> Path:
-    """The folder that a data set was asked to read.
-
-    Raises:
-        RequestError: no path, or no such folder. `spec` shows how to write it (`mnist:DIR`).
-    """
+    """The folder that a data set was asked to read."""
     return _existing(path, spec, "folder", Path.is_dir)
 
 
@@ -55,11 +47,7 @@ def unread(what: object, error: Exception) -> RequestError:
 
 
 def spill(stream: IO[bytes], what: object) -> IO[bytes]:
-    """The bytes of a stream in a temporary file that has no name and goes away with its last user.
-
-    Raises:
-        RequestError: a damaged stream, or no space for the file.
-    """
+    """The bytes of a stream in a temporary file that has no name and goes away with its last user."""
     with ExitStack() as undo:
         try:
             file = undo.enter_context(tempfile.TemporaryFile())
@@ -72,11 +60,7 @@ def spill(stream: IO[bytes], what: object) -> IO[bytes]:
 
 
 def mapped(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, what: object, order: str = "C") -> Array:
-    """An array over the bytes of a file, none of them read yet.
-
-    Raises:
-        RequestError: an array without entries, or a file that is too short for it.
-    """
+    """An array over the bytes of a file, none of them read yet."""
     if 0 in shape:
         raise RequestError(f"{what} has shape {shape} and holds nothing: there is nothing to audit")
     end = file.seek(0, 2)
@@ -87,11 +71,7 @@ def mapped(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], offset
 
 
 def map_npy(file: IO[bytes], what: object) -> Array:
-    """The array of a `.npy` file. A pickle is never loaded.
-
-    Raises:
-        RequestError: no such format, Python objects, or a file that is too short.
-    """
+    """The array of a `.npy` file. A pickle is never loaded."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         version = np.lib.format.read_magic(file)

@@ -25,11 +25,7 @@ class Listing(NamedTuple):
     classes: tuple[str, ...]
 
     def digest(self, how: str) -> str:
-        """Hash of the labels, of the files' bytes, and of `how` they become inputs. File names do not count.
-
-        Raises:
-            RequestError: a file that cannot be read.
-        """
+        """Hash of the labels, of the files' bytes, and of `how` they become inputs. File names do not count."""
         hashed = hashlib.blake2b(how.encode(), digest_size=16)
         hashed.update(little(self.labels))
         for file in self.files:
@@ -49,9 +45,6 @@ def listing_of(folder: Path, suffixes: frozenset[str], what: str, below: str) ->
         suffixes: of the files that count, in subfolders.
         what: they are called.
         below: folder in which the files of labels.csv may lie, where they are not beside it.
-
-    Raises:
-        RequestError: no files, a bad labels.csv or classes.json.
     """
     return _table(folder, below) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, what)
 

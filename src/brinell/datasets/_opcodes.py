@@ -84,11 +84,7 @@ class _Array:
 
 
 def read_values(file: IO[bytes], what: object) -> Any:
-    """The value in a pickled file: numbers, text, lists, tuples, dicts, arrays. Keys of dicts that are bytes become text.
-
-    Raises:
-        RequestError: a damaged file, or one that asks for anything else.
-    """
+    """The value in a pickled file: numbers, text, lists, tuples, dicts, arrays. Keys of dicts that are bytes become text."""
     machine = _Machine()
     try:
         for opcode, argument, _ in pickletools.genops(file):

@@ -30,9 +30,6 @@ def rhythm(before: Array, after: Array, groups: Array, what: str = "the array of
         after: (n,) seconds until the beat after, likewise.
         groups: (n,) which recording each beat is of.
         what: how errors call the intervals.
-
-    Raises:
-        RequestError: intervals that are no numbers above 0, a recording without any, arrays of other lengths.
     """
     if {before.dtype.kind, after.dtype.kind} - set("iuf"):
         raise RequestError(f"{what} has types {before.dtype} and {after.dtype}; intervals are seconds above 0")

@@ -65,11 +65,7 @@ _MAKE: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(layers: Layers) -> nn.Sequential:
-    """The network, without weights (on the meta device).
-
-    Raises:
-        ValueError: a layer that there is not, or numbers that make none.
-    """
+    """The network, without weights (on the meta device)."""
     made = []
     with torch.device("meta"):
         for name, *numbers in layers:

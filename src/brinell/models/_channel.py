@@ -81,11 +81,7 @@ class Channel:
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Connections and threads, kept until the outermost session ends.
-
-        Raises:
-            RequestError: httpx2 is not installed, or the token cannot be sent.
-        """
+        """Connections and threads, kept until the outermost session ends."""
         with self._lock:
             if not self._depth:
                 self._open()
@@ -170,10 +166,6 @@ class Channel:
             headers: of the request.
             unusable: how many answers that cannot be read are enough, with no wait between them; none for as many as there are
                 attempts.
-
-        Raises:
-            UnreachableError: every attempt met a fault of the connection or "not now", or the server wants another token.
-            RejectedError: the server says no, or the last answer could not be read.
         """
         fault: Exception | str = ""
         attempts = 1 + self.patience.retries

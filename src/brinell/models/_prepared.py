@@ -100,11 +100,7 @@ def _margins(have: int, want: int) -> tuple[int, int]:
 
 
 def library(module: str, settings: Any, example: str) -> Any:
-    """The module of a library of networks, for settings that name one of its models.
-
-    Raises:
-        RequestError: it is not installed, no model is named, or a number of classes that the library's own weights cannot have.
-    """
+    """The module of a library of networks, for settings that name one of its models."""
     name = module.partition(".")[0]
     try:
         found = importlib.import_module(module)
@@ -124,11 +120,7 @@ def closest(name: str, known: Sequence[str]) -> str:
 
 
 def prepared(network: nn.Module, view: View, domain: Domain, resize: Resize, name: str) -> TorchModel:
-    """The network as a model for the pictures of a domain.
-
-    Raises:
-        RequestError: data that are no pictures with as many channels as the network takes.
-    """
+    """The network as a model for the pictures of a domain."""
     if domain.kind != "image" or domain.shape[0] != len(view.mean):
         raise RequestError(
             f"{name} takes images of {len(view.mean)} channels, and the data are {domain.kind}s of shape {domain.shape}: "

@@ -51,11 +51,7 @@ class Slot:
 
 
 def slots(metadata: Mapping[str, Any], key: str) -> tuple[Slot, ...]:
-    """The `inputs` or `outputs` of a model's metadata; none where the server lists none.
-
-    Raises:
-        AnswerError: they are not as the protocol has them.
-    """
+    """The `inputs` or `outputs` of a model's metadata; none where the server lists none."""
     try:
         return tuple(
             Slot(str(one["name"]), str(one["datatype"]), tuple(int(side) for side in one.get("shape") or ()))
@@ -66,11 +62,7 @@ def slots(metadata: Mapping[str, Any], key: str) -> tuple[Slot, ...]:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body.
-
-    Raises:
-        AnswerError: it is something else.
-    """
+    """The JSON object in a body."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -124,9 +116,6 @@ def answer(body: bytes, headers: Mapping[str, str], output: str = "") -> Array:
         body: of the response.
         headers: of the response.
         output: the name of the output; empty where there is but one.
-
-    Raises:
-        AnswerError: no such thing is in it.
     """
     length = headers.get(LENGTH)
     if length is not None and not (length.isdecimal() and int(length) <= len(body)):

@@ -18,11 +18,7 @@ PREFIXES = ("module.", "_orig_mod.")
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """The state dict in a file, without the wrappings of checkpoints.
-
-    Raises:
-        RequestError: no such file, an unknown suffix, a damaged file, a pickle that is more than tensors.
-    """
+    """The state dict in a file, without the wrappings of checkpoints."""
     if not file.is_file():
         raise RequestError(f"there is no file {file}: check weights=")
     if file.suffix == ".safetensors":
@@ -36,11 +32,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def read_torch(file: Path) -> Any:
-    """What torch reads in a file with `weights_only=True`.
-
-    Raises:
-        RequestError: a damaged file, or a pickle that is more than tensors.
-    """
+    """What torch reads in a file with `weights_only=True`."""
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -52,11 +44,7 @@ def read_torch(file: Path) -> Any:
 
 
 def state_dict(content: Any, file: Path) -> dict[str, Tensor]:
-    """Names to tensors in what a checkpoint holds.
-
-    Raises:
-        RequestError: there is no state dict in it.
-    """
+    """Names to tensors in what a checkpoint holds."""
     for key in NESTED:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -74,9 +62,6 @@ def fit(module: nn.Module, state: Mapping[str, Tensor], what: str) -> None:
     """Load a state dict, key for key; values are cast to the type of the parameters.
 
     A module on the meta device takes the tensors as they are, so that no weights are drawn only to be replaced.
-
-    Raises:
-        RequestError: missing or unexpected names, or other shapes.
     """
     own = module.state_dict()
     # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.

@@ -113,11 +113,7 @@ class WideResNet(nn.Module):
 
 
 def wide_resnet(depth: int, width: int) -> WideResNet:
-    """WRN-depth-width.
-
-    Raises:
-        ValueError: a depth that is not 4 more than a multiple of 6.
-    """
+    """WRN-depth-width."""
     blocks, rest = divmod(depth - 4, 6)
     if rest or blocks < 1:
         raise ValueError(f"depth is {depth}; it must be 4 more than a multiple of 6")
