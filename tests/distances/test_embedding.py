@@ -14,6 +14,7 @@ from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.ledger import Ledger
+from brinell.core.networks import initial
 from brinell.core.streams import Streams
 from brinell.core.threat import Relative, Threat, extent, size, tolerance
 from brinell.distances import _embedding as embedding
@@ -27,7 +28,7 @@ VECTOR = Domain(kind="vector", shape=SHAPE)
 
 def written(path, layers, state=None, *, domain=VECTOR, scale=1.0, **head):
     network = embedding.build(layers)
-    embedding.initial(network, torch.Generator().manual_seed(3))
+    initial(network, torch.Generator().manual_seed(3))
     state = network.state_dict() if state is None else state
     facts = {"format": 1, "kind": "embedding", "layers": layers, "domain": domain.to_json(), "scale": scale} | head
     save_file(state or {"none": torch.zeros(1)}, path, {"brinell": json.dumps(facts)})

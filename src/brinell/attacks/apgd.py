@@ -21,7 +21,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.norms import per_sample
@@ -38,7 +39,7 @@ RHO = 0.75
 
 
 @dataclass(frozen=True, kw_only=True)
-class APGD:
+class APGD(EveryKind):
     """Auto-PGD on the cross-entropy (`loss=ce`) or on the difference of logits ratio (`loss=dlr`)."""
 
     loss: Literal["ce", "dlr", "margin"] = "ce"
@@ -54,9 +55,7 @@ class APGD:
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "embedding"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1)

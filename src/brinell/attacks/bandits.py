@@ -23,7 +23,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind
+from brinell.core.contracts import Access, Batch, Domain, Family, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import l2, per_sample
 from brinell.core.patches import PatchGrid
@@ -36,7 +37,7 @@ TILES = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bandits:
+class Bandits(EveryKind):
     """Bandits with time and data priors: no gradients, two queries a step."""
 
     steps: int = 2500
@@ -56,9 +57,7 @@ class Bandits:
 
     access: ClassVar[Access] = Access.SCORES
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(self, steps=1)

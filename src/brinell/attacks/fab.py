@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 
 from brinell.attacks._hyperplane import PROJECT
+from brinell.attacks._shared import EveryKind
 from brinell.core import norms
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.norms import per_sample
 
@@ -43,7 +44,7 @@ HELD = 2**26
 
 
 @dataclass(frozen=True, kw_only=True)
-class FAB:
+class FAB(EveryKind):
     """Fast adaptive boundary attack, towards one class after another or, with `targets=0`, towards the nearest boundary."""
 
     targets: int = 0
@@ -63,9 +64,7 @@ class FAB:
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "minimal"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1 or self.targets < 0:

@@ -7,8 +7,8 @@ normalised gradient (fast gradient method; Miyato et al. 2017). No deviations.
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from brinell.attacks._active import still_active
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind, still_active
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 
@@ -16,7 +16,7 @@ __all__ = ["FGSM"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FGSM:
+class FGSM(EveryKind):
     """Fast gradient sign method: one gradient, one look at the result."""
 
     loss: Literal["ce", "dlr", "margin"] = "ce"
@@ -24,9 +24,7 @@ class FGSM:
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward, and the forward that looks at the result."""

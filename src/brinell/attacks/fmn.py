@@ -22,9 +22,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from brinell.attacks._active import still_active
+from brinell.attacks._shared import EveryKind, still_active
 from brinell.core import norms
-from brinell.core.contracts import KINDS, Access, Batch, Distance, Family, Kind, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Distance, Family, Oracle, Streams, Threat
 from brinell.core.criterion import ROUNDING
 from brinell.core.losses import margin
 from brinell.core.oracle import Gradient
@@ -37,7 +37,7 @@ DUAL: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.l1, "l2": norms.l2,
 
 
 @dataclass(frozen=True, kw_only=True)
-class FMN:
+class FMN(EveryKind):
     """Fast minimum-norm attack: a cheap upper bound on the distance of every sample."""
 
     steps: int = 100
@@ -53,9 +53,7 @@ class FMN:
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "minimal"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(self, steps=1)

@@ -21,8 +21,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from brinell.attacks._active import still_active
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind, still_active
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import at_least, one_of
@@ -34,7 +34,7 @@ ROOM = 2**23
 
 
 @dataclass(frozen=True, kw_only=True)
-class NES:
+class NES(EveryKind):
     """Natural evolution strategies: no gradients, `samples` queries a step."""
 
     steps: int = 250
@@ -52,9 +52,7 @@ class NES:
 
     access: ClassVar[Access] = Access.SCORES
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(self, steps=1)

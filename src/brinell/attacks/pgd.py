@@ -13,8 +13,8 @@ Deviations:
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from brinell.attacks._active import still_active
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind, still_active
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import at_least
@@ -23,7 +23,7 @@ __all__ = ["PGD"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PGD:
+class PGD(EveryKind):
     """Projected gradient descent with restarts; `random_start=false` makes it the basic iterative method."""
 
     steps: int = 40
@@ -39,9 +39,7 @@ class PGD:
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "embedding"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1)

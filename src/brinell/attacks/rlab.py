@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import torch
 
-from brinell.core.contracts import KINDS, Access, Batch, Distortion, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
+from brinell.attacks._shared import EveryKind
+from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Family, Oracle, Remark, Streams, Threat
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.distortions.gaussian_noise import GaussianNoise
@@ -28,7 +29,7 @@ __all__ = ["RLAB"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLAB:
+class RLAB(EveryKind):
     """Distortions on the most sensitive patches, placed by an agent that adds and removes in each step."""
 
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
@@ -59,9 +60,7 @@ class RLAB:
 
     access: ClassVar[Access] = Access.SCORES
     distances: ClassVar[frozenset[str]] = frozenset({"l2", "linf"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them

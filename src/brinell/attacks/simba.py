@@ -25,8 +25,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from brinell.attacks._active import still_active
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.attacks._shared import EveryKind, still_active
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import above_zero, at_least, one_of
@@ -42,7 +42,7 @@ ROOM = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimBA:
+class SimBA(EveryKind):
     """Simple black-box attack over cosines or single values: no gradients, one query a step."""
 
     basis: Literal["pixel", "dct"] = "pixel"
@@ -56,9 +56,7 @@ class SimBA:
 
     access: ClassVar[Access] = Access.SCORES
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         one_of(self, basis=("pixel", "dct"), loss=("margin", "ce"))

@@ -24,8 +24,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from brinell.attacks._shared import EveryKind
 from brinell.attacks._windows import strides
-from brinell.core.contracts import KINDS, Access, Batch, Domain, Family, Kind, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Domain, Family, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.settings import at_least, one_of
 
@@ -43,7 +44,7 @@ ROOM = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseRS:
+class SparseRS(EveryKind):
     """Random search in L0: few pixels anywhere, or one patch; no gradients, one query a step."""
 
     form: Literal["pixels", "patch"] = "pixels"
@@ -59,9 +60,7 @@ class SparseRS:
 
     access: ClassVar[Access] = Access.SCORES
     distances: ClassVar[frozenset[str]] = frozenset({"l0"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         one_of(self, form=("pixels", "patch"), loss=("margin", "ce"))

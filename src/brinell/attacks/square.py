@@ -33,8 +33,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from brinell.attacks._shared import EveryKind
 from brinell.attacks._windows import Box, Deals
-from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import at_least, one_of
@@ -54,7 +55,7 @@ BLOCK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Square:
+class Square(EveryKind):
     """Square Attack: no gradients, one query a step."""
 
     steps: int = 5000
@@ -70,9 +71,7 @@ class Square:
 
     access: ClassVar[Access] = Access.SCORES
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     family: ClassVar[Family] = "budgeted"
-    targeted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1)

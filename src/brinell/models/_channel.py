@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from brinell.core.errors import RequestError, UnreachableError, one_line
@@ -47,31 +46,21 @@ class RejectedError(Exception):
     """The server answers, and will not do what it was asked, or answers what cannot be read; the text says what it says."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long to wait, how often to ask again, and how much at once."""
-
-    timeout: float
-    """Seconds until an attempt is given up."""
-    retries: int
-    """Attempts after the first."""
-    backoff: float
-    """Seconds before the second attempt; each further wait is twice as long."""
-    concurrency: int
-    """Requests in flight together."""
-
-
 class Channel:
     """The connection to one server.
 
     Args:
         who: the model and its address, as messages name it.
-        patience: timeout, attempts and concurrency.
         token_env: name of the environment variable that may hold a bearer token; the token is kept nowhere else.
+        timeout: seconds until an attempt is given up.
+        retries: attempts after the first.
+        backoff: seconds before the second attempt; each further wait is twice as long.
+        concurrency: requests in flight together.
     """
 
-    def __init__(self, who: str, patience: Patience, token_env: str) -> None:
-        self.who, self.patience, self._token_env = who, patience, token_env
+    def __init__(self, who: str, token_env: str, *, timeout: float, retries: int, backoff: float, concurrency: int) -> None:
+        self.who, self._token_env = who, token_env
+        self._timeout, self._attempts, self._backoff, self._concurrency = timeout, 1 + retries, backoff, concurrency
         self.traffic: Counter[str] = Counter()
         """Requests that were answered, and attempts that were not, by what went wrong."""
         self._lock, self._depth = threading.Lock(), 0
@@ -100,10 +89,10 @@ class Channel:
             import orjson  # noqa: F401
         except ModuleNotFoundError as error:
             raise RequestError(f"models behind a URL need {error.name}: pip install 'brinell[http]'") from None
-        limits = httpx2.Limits(max_connections=self.patience.concurrency)
+        limits = httpx2.Limits(max_connections=self._concurrency)
         headers = {"User-Agent": f"brinell/{VERSION}", "Accept-Encoding": "identity"} | self._authorization()
-        self._client = httpx2.Client(timeout=self.patience.timeout, limits=limits, headers=headers)
-        self._pool = ThreadPoolExecutor(self.patience.concurrency, thread_name_prefix="brinell-http")
+        self._client = httpx2.Client(timeout=self._timeout, limits=limits, headers=headers)
+        self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="brinell-http")
         self._stop = threading.Event()
 
     def _close(self) -> None:
@@ -168,10 +157,10 @@ class Channel:
                 attempts.
         """
         fault: Exception | str = ""
-        attempts = 1 + self.patience.retries
+        attempts = self._attempts
         left = attempts if unusable is None else unusable
         for attempt in range(attempts):
-            pause = self.patience.backoff * 2**attempt
+            pause = self._backoff * 2**attempt
             try:
                 response = self._send(url, body, headers or {})
                 if response.status not in NOT_NOW:
@@ -180,7 +169,7 @@ class Channel:
                     return answer
                 fault, pause = f"HTTP {response.status}", max(pause, _seconds(response.headers.get("Retry-After", "")))
             except AnswerError as error:
-                fault, pause, left = error, self.patience.backoff if unusable is None else 0.0, left - 1
+                fault, pause, left = error, self._backoff if unusable is None else 0.0, left - 1
             except OSError as error:
                 fault = str(error)
             self._count(fault if isinstance(fault, str) else "unusable answers")
@@ -223,7 +212,7 @@ class Channel:
 
     def _send(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         """One attempt; OSError where the connection fails."""
-        for _ in range(self.patience.concurrency):
+        for _ in range(self._concurrency):
             try:
                 return self._exchange(url, body, headers)
             except ConnectionResetError as error:
@@ -236,7 +225,7 @@ class Channel:
 
         if self._client is None or self._stopped().is_set():
             raise InterruptedError("interrupted")
-        until = time.monotonic() + self.patience.timeout
+        until = time.monotonic() + self._timeout
         parts, size = [], 0
         try:
             method = "GET" if body is None else "POST"
@@ -264,7 +253,7 @@ class Channel:
         return stop
 
     def _slow(self) -> str:
-        return f"no answer within {self.patience.timeout:g} s"
+        return f"no answer within {self._timeout:g} s"
 
     def _count(self, what: str) -> None:
         if not self._stopped().is_set():  # what was called off is no fault

@@ -24,7 +24,7 @@ from brinell.core.errors import ModelError, RequestError, SampleError, Unreachab
 from brinell.core.model import ModelInfo
 from brinell.core.settings import above_zero, at_least
 from brinell.models._answers import are_probabilities, of_labels, of_probabilities
-from brinell.models._channel import Channel, Patience, RejectedError, Response
+from brinell.models._channel import Channel, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, sides, slots
 from brinell.models._torch_model import affine
 
@@ -100,8 +100,8 @@ class Http:
         url, name = _address(self.path)
         name = self.name or name
         who = f"model {name} at {urlsplit(url).netloc}"
-        patience = Patience(timeout=self.timeout, retries=self.retries, backoff=self.backoff, concurrency=self.concurrency)
-        channel = Channel(who, patience, self.token_env)
+        how = {"timeout": self.timeout, "backoff": self.backoff}
+        channel = Channel(who, self.token_env, retries=self.retries, concurrency=self.concurrency, **how)
         with channel.session():
             try:
                 metadata = channel.ask(url, lambda response: parse(response.body))

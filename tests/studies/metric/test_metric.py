@@ -10,6 +10,7 @@ import torch
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.networks import initial
 from brinell.distances import _embedding as embedding
 from brinell.studies.metric.request import MetricRequest
 from brinell.studies.metric.run import _batches, train_metric
@@ -72,7 +73,7 @@ def test_batches_hold_classes_alike_often():
 def test_networks_are_small_for_every_kind(domain):
     network = embedding.build(embedding.layers_for(domain, 0.5, 0.2))
     assert sum(4 * one.numel() for one in network.parameters()) < 1e6
-    embedding.initial(network, torch.Generator().manual_seed(0))
+    initial(network, torch.Generator().manual_seed(0))
     points = network(torch.rand(2, *domain.shape, generator=torch.Generator().manual_seed(1)))
     assert points.shape == (2, embedding.DIMENSIONS)
     torch.testing.assert_close(points.norm(dim=1), torch.ones(2))

@@ -1,10 +1,17 @@
-"""The step that ends each iteration of an attack: samples that need no further query leave."""
+"""What attacks share: what nearly all of them declare, and the step in which samples that need no further query leave."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from brinell.core.contracts import Batch, Oracle
+from brinell.core.contracts import KINDS, Batch, Kind, Oracle
+
+
+class EveryKind:
+    """Declares that an attack works on every kind of input, and can lead to a target class."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    targeted: ClassVar[bool] = True
 
 
 def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]:
