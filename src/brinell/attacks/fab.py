@@ -35,8 +35,6 @@ __all__ = ["FAB"]
 
 MOST_RIVALS = 99
 """The most classes whose boundaries an untargeted iteration looks at."""
-DUAL = {"linf": norms.l1, "l2": norms.l2, "l1": norms.linf}
-"""The norm of a gradient by which a difference of logits becomes a distance."""
 BLOCK = 2**17
 """How many values of an iterate are worked on at once on a CPU, so that they stay in its cache."""
 HELD = 2**26
@@ -127,7 +125,7 @@ class FAB(EveryKind):
             towards = oracle.gradient(walk.batch.ids, walk.x)
             return towards.loss, towards.grad
         answer = oracle.differences(walk.batch.ids, walk.x, walk.rivals)
-        return _nearest(answer.lead, answer.grad, DUAL[walk.threat.distance.name])
+        return _nearest(answer.lead, answer.grad, norms.DUAL[walk.threat.distance.name])
 
     def _run(self, oracle: Oracle, walk: "_Walk") -> None:
         for step in range(1, self.steps + 1):

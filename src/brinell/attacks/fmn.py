@@ -15,7 +15,6 @@ Deviations:
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -31,9 +30,6 @@ from brinell.core.oracle import Gradient
 from brinell.core.settings import above_zero, at_least
 
 __all__ = ["FMN"]
-
-DUAL: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.l1, "l2": norms.l2, "l1": norms.linf}
-"""The norm of a gradient by which a loss becomes a distance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +90,7 @@ def _resized(
     """
     size, wrong = distance.size(delta), answer.loss > ROUNDING * answer.logits.abs().amax(1)
     best = torch.where(wrong, torch.minimum(best, size), best)
-    slope = DUAL[distance.name](answer.grad).clamp_min(1e-30)
+    slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
     outside = torch.where(best.isinf(), size - answer.loss / slope, eps) * (1 + gamma)
     return torch.where(wrong, torch.minimum(eps * (1 - gamma), best), outside), best
 

@@ -73,6 +73,10 @@ def _same(self: Own, keep: slice | Tensor) -> Own:
     return self
 
 
+def _name_alone(self: Criterion) -> dict[str, Any]:
+    return {"name": self.name}
+
+
 def _every_model(self: object, classes: int) -> None:
     """Every model can err."""
 
@@ -82,6 +86,7 @@ class Misclassified:
     """Any class but the true one leads: the untargeted attack."""
 
     name = "misclassified"
+    about = _name_alone
     met = _beyond_rounding
     select = _same
     check = _every_model
@@ -94,10 +99,6 @@ class Misclassified:
         """(n,): the loss of the true class, which rises."""
         return loss(logits, y)
 
-    def about(self) -> dict[str, Any]:
-        """Its name."""
-        return {"name": self.name}
-
 
 @dataclass(frozen=True)
 class Targeted:
@@ -106,6 +107,7 @@ class Targeted:
     classes: Tensor
     """(n,) int64 target classes, aligned with the batch."""
     name = "targeted"
+    about = _name_alone  # the target class of each sample stands in the records
     met = _beyond_rounding
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
@@ -128,10 +130,6 @@ class Targeted:
         """
         if len(self.classes) and not 0 <= int(self.classes.min()) <= int(self.classes.max()) < classes:
             raise RequestError(f"a target class is {int(self.classes.max())}, and the model has classes 0 to {classes - 1}")
-
-    def about(self) -> dict[str, Any]:
-        """Its name; the target class of each sample stands in the records."""
-        return {"name": self.name}
 
 
 @dataclass(frozen=True, kw_only=True)

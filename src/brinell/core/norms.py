@@ -39,6 +39,10 @@ def l0(delta: Tensor) -> Tensor:
     return (delta.flatten(1) != 0).sum(1).to(delta.dtype)
 
 
+DUAL = {"linf": l1, "l2": l2, "l1": linf}
+"""The norm of a gradient by which a loss becomes a distance, by the distance."""
+
+
 def per_sample(values: Tensor, like: Tensor) -> Tensor:
     """A (n,) tensor reshaped to broadcast against `like` (n, *shape)."""
     return values.reshape(-1, *[1] * (like.ndim - 1))

@@ -131,15 +131,7 @@ class _Nearest:
 
 
 def _note(
-    same: _Nearest,
-    other: _Nearest,
-    squared: Tensor,
-    y: Array,
-    rows: slice,
-    columns: slice,
-    *,
-    both: bool,
-    z: Array | None = None,
+    same: _Nearest, other: _Nearest, squared: Tensor, y: Array, rows: slice, columns: slice, *, both: bool, z: Array | None = None
 ) -> None:
     """Update the nearest with a block of squared distances, for its rows and, with `both`, for its columns too."""
     z = y if z is None else z

@@ -96,7 +96,10 @@ def _python(files: Sequence[Path]) -> tuple[Array, Array]:
             labels += own
             _append(pixels, data, path)
         x = mapped(pixels, np.dtype(np.uint8), (len(labels), PIXELS), 0, files[0].parent)
-    return x, _integers(labels, files[0])
+    try:
+        return x, np.array([label.__index__() for label in labels])
+    except AttributeError:
+        raise RequestError(f"{files[0]} is no CIFAR-10 batch: its labels are no whole numbers; fetch it again") from None
 
 
 def _batch(path: Path) -> tuple[Array, list[Any]]:
@@ -110,13 +113,6 @@ def _batch(path: Path) -> tuple[Array, list[Any]]:
     if not isinstance(labels, list | np.ndarray) or len(labels) != len(data):
         raise RequestError(f"{path} has no list of {len(data)} labels, one for each image: fetch it again")
     return data, list(labels)
-
-
-def _integers(labels: list[Any], what: Path) -> Array:
-    try:
-        return np.array([label.__index__() for label in labels])
-    except AttributeError:
-        raise RequestError(f"{what} is no CIFAR-10 batch: its labels are no whole numbers; fetch it again") from None
 
 
 def _append(file: IO[bytes], data: Array, what: Path) -> None:

@@ -7,7 +7,6 @@ numbers, or names. Such tables are often sorted by class: classes (or groups) ta
 """
 
 import csv
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -68,10 +67,10 @@ class EcgCsv:
         """
         file = existing_file(self.path, "ecg-csv:FILE")
         table = _read(file)
-        chosen = self._columns(table, file)
-        rows, remarks = self._complete(table, chosen, file)
-        x = np.stack([_values(table, name, file)[rows] for name in chosen.values], 1)
-        labels, classes = self._labels(table.cells.column(chosen.label).to_numpy(zero_copy_only=False)[rows], file)
+        label, values = self._columns(table, file)
+        rows, remarks = self._complete(table, [*values, label, *([self.groups] if self.groups else [])], file)
+        x = np.stack([_values(table, name, file)[rows] for name in values], 1)
+        labels, classes = self._labels(table.cells.column(label).to_numpy(zero_copy_only=False)[rows], file)
         groups = table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str) if self.groups else labels
         order = turns(groups)
         arrangement = arrange(x.shape, kind="signal")
@@ -87,7 +86,7 @@ class EcgCsv:
             groups=groups[order] if self.groups else None,
         )
 
-    def _columns(self, table: "_Table", file: Path) -> "_Columns":
+    def _columns(self, table: "_Table", file: Path) -> tuple[str, list[str]]:
         names = table.cells.column_names
         asked = [name for name in (self.label, self.groups, *self.leave) if name]
         if absent := [name for name in asked if name not in names]:
@@ -99,11 +98,10 @@ class EcgCsv:
         values = [name for name in names if name not in (label, self.groups, *self.leave)]
         if not values:
             raise RequestError(f"{file} has no column of values beside its label: one row holds one beat")
-        return _Columns(label, values)
+        return label, values
 
-    def _complete(self, table: "_Table", chosen: "_Columns", file: Path) -> tuple[Array, list[Remark]]:
+    def _complete(self, table: "_Table", names: list[str], file: Path) -> tuple[Array, list[Remark]]:
         """The rows without missing values, and what is to be said of the others."""
-        names = [*chosen.values, chosen.label, *([self.groups] if self.groups else [])]
         holes = np.zeros(len(table.cells), dtype=bool)
         first: tuple[int, str] | None = None
         for name in names:
@@ -135,11 +133,6 @@ class EcgCsv:
         return np.array([numbers[text] for text in texts.tolist()], dtype=np.int64), tuple(names)
 
 
-class _Columns(NamedTuple):
-    label: str
-    values: list[str]
-
-
 class _Table(NamedTuple):
     cells: Any
     """A pyarrow table."""
@@ -161,8 +154,8 @@ def _read(file: Path) -> _Table:
     counted = first in ([str(number + start) for number in range(len(first))] for start in (0, 1))
     header = counted or not all(_number(cell) for cell in first[:-1] or first)
     names = first if header else [str(number + 1) for number in range(len(first))]
-    if len(set(names)) < len(names):
-        raise RequestError(f"{file} has two columns of one name ({_twice(names)!r}): rename one")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise RequestError(f"{file} has two columns of one name ({twice[0]!r}): rename one")
     try:
         cells = pa.csv.read_csv(
             file,
@@ -182,10 +175,6 @@ def _number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _twice(names: Sequence[str]) -> str:
-    return next(name for name in names if names.count(name) > 1)
 
 
 def _values(table: _Table, name: str, file: Path) -> Array:

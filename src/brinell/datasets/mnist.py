@@ -44,22 +44,19 @@ class Mnist:
         images = _find(folder, f"{PREFIX[self.split]}-images", "idx3-ubyte")
         labels = _find(folder, f"{PREFIX[self.split]}-labels", "idx1-ubyte")
         x, y = _idx(images, 3), np.array(_idx(labels, 1))
+        y = check_labels(y, len(x), str(labels))
+        if y.max() > 9:
+            raise RequestError(f"{labels} holds the label {y.max()}, but MNIST has the classes 0 to 9: fetch it again")
         arrangement = arrange(x.shape, kind="image", layout="first")
         return StoredArrays(
             name=f"mnist-{self.split}",
             x=x,
-            y=_ten(check_labels(y, len(x), str(labels)), labels),
+            y=y,
             arrangement=arrangement,
             domain=Domain(kind="image", shape=arrangement.shape, levels=256),
             classes=tuple("0123456789"),
             divisor=255.0,
         )
-
-
-def _ten(labels: Array, file: Path) -> Array:
-    if labels.max() > 9:
-        raise RequestError(f"{file} holds the label {labels.max()}, but MNIST has the classes 0 to 9: fetch it again")
-    return labels
 
 
 def _find(folder: Path, stem: str, kind: str) -> Path:

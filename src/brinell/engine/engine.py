@@ -102,7 +102,7 @@ class ModelAudit:
             right = np.flatnonzero(state.correct)
             # Spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
             most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
-            at = right[np.linspace(0, len(right) - 1, most).astype(int)]
+            at = right[failures.evenly(len(right), most)]
             checks[name], spent[name] = self._look(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
             self.run.save_manifest()
         found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}

@@ -177,16 +177,19 @@ def usual_eps(domain: Domain, distance: str) -> str:
 
 def open_distance(spec: str) -> Distance:
     """The distance that a spec names, such as l2 or embedding:FILE."""
-    name, path, options = plugins.parse(spec)
-    distance: Distance = plugins.build("distance", name, options | ({"path": path} if path else {}))
+    distance: Distance = _built("distance", spec)
     return distance
 
 
 def open_data(spec: str) -> Dataset:
     """The data set that a spec names."""
-    name, path, options = plugins.parse(spec)
-    dataset: Dataset = plugins.build("dataset", name, options | ({"path": path} if path else {}))()
+    dataset: Dataset = _built("dataset", spec)()
     return dataset
+
+
+def _built(kind: str, spec: str) -> Any:
+    name, path, options = plugins.parse(spec)
+    return plugins.build(kind, name, options | ({"path": path} if path else {}))
 
 
 def gaps(dataset: Dataset, n: int) -> Mapping[int, str]:
@@ -224,8 +227,7 @@ def _check_queries(stage: Stage, request: Request) -> None:
 
 def opener_of(spec: str, dataset: Dataset) -> Callable[[], Model]:
     """Opens the model that a spec names, over the domain of the data."""
-    name, path, options = plugins.parse(spec)
-    plugin = plugins.build("model", name, options | ({"path": path} if path else {}))
+    plugin = _built("model", spec)
 
     def open_model() -> Model:
         model: Model = plugin(dataset.domain)

@@ -140,7 +140,9 @@ def run_shard(setting: Setting, group: Group) -> Result:
     fooled = broken < levels.shape[1]
     at = np.flatnonzero(fooled)
     found = _judge(setting, group, ledger, at, group.radius(setting.levels, at, broken[fooled]))
-    costs = _costs(ledger, time.perf_counter() - started)
+    forwards, backwards = ledger.forwards.cpu().numpy(), ledger.backwards.cpu().numpy()
+    seconds = (time.perf_counter() - started) * (forwards + backwards) / max(1, (forwards + backwards).sum())
+    costs = {"forwards": forwards, "backwards": backwards, "seconds": seconds}
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
     margin = ledger.best_margin.cpu().numpy()
     records = _write(setting, group, broken, survived, found, costs, margin)
@@ -264,12 +266,6 @@ def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
     with torch.no_grad():
         answers = [asked.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, model.classes, device=x.device)
-
-
-def _costs(ledger: Ledger, seconds: float) -> dict[str, Array]:
-    forwards, backwards = ledger.forwards.cpu().numpy(), ledger.backwards.cpu().numpy()
-    work = forwards + backwards
-    return {"forwards": forwards, "backwards": backwards, "seconds": seconds * work / max(1, work.sum())}
 
 
 def _write(
