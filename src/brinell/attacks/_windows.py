@@ -103,12 +103,7 @@ def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tenso
 
 
 class Box:
-    """The bounds of the values at chosen places of the flat input.
-
-    Args:
-        domain: where inputs live; its bounds may differ between channels, or between the values of a vector.
-        like: a tensor on the device of the inputs.
-    """
+    """The bounds of the values at chosen places of the flat input, on the device of `like`."""
 
     def __init__(self, domain: Domain, like: Tensor) -> None:
         bounds = domain.bounds(like)

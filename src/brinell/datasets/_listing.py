@@ -38,14 +38,7 @@ class Listing(NamedTuple):
 
 
 def listing_of(folder: Path, suffixes: frozenset[str], what: str, below: str) -> Listing:
-    """Either labels.csv, or one subfolder per class whose sorted names are the labels.
-
-    Args:
-        folder: where to look.
-        suffixes: of the files that count, in subfolders.
-        what: they are called.
-        below: folder in which the files of labels.csv may lie, where they are not beside it.
-    """
+    """Either labels.csv, its files beside it or in `below`, or one subfolder per class whose sorted names are the labels."""
     return _table(folder, below) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, what)
 
 

@@ -81,10 +81,7 @@ def build(layers: Layers) -> nn.Sequential:
 def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:
     """A small network for inputs of this kind: convolutions along the axes of signals, images and videos, none for vectors.
 
-    Args:
-        domain: where inputs live.
-        mean: of all values, which is taken off.
-        spread: their standard deviation, by which they are divided.
+    The `mean` of all values is taken off first, and they are divided by their standard deviation, `spread`.
     """
     layers: list[list[Any]] = [["centre", mean, spread]]
     if domain.kind == "vector":

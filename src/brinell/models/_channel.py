@@ -148,13 +148,9 @@ class Channel:
     ) -> Answer:
         """What `read` makes of the answer to one request, a POST where it has a body.
 
-        Args:
-            url: whom to ask.
-            read: takes a response of status 200 to the answer, or raises AnswerError, which counts as a fault.
-            body: of the request.
-            headers: of the request.
-            unusable: how many answers that cannot be read are enough, with no wait between them; none for as many as there are
-                attempts.
+        `read` takes a response of status 200 to the answer, or raises AnswerError, which counts as a fault; `unusable` such
+        answers are enough, with no wait between them, where that is given. RejectedError: the server says no, or the last answer
+        could not be read. UnreachableError: every attempt met a fault, or the server wants another token.
         """
         fault: Exception | str = ""
         attempts = self._attempts

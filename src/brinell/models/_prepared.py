@@ -56,12 +56,7 @@ class View:
 class Prepared(nn.Module):
     """The preparation and the network.
 
-    Args:
-        network: takes (n, channels, *view.size), normalised.
-        view: what happens to pictures before that.
-        height: of the pictures.
-        width: of the pictures.
-        resize: library, or auto, which takes pictures that have the network's size already as they are.
+    The network takes (n, channels, *view.size), normalised; `resize=auto` takes pictures of that size as they are.
     """
 
     mean: Tensor

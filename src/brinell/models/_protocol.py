@@ -85,14 +85,7 @@ def _glimpse(body: bytes) -> str:
 
 
 def request(slot: Slot, x: Array, *, binary: bool, output: str = "") -> tuple[bytes, dict[str, str]]:
-    """Body and headers of an inference request.
-
-    Args:
-        slot: the input's name and datatype.
-        x: (n, ...) inputs as the server takes them.
-        binary: whether numbers travel as bytes both ways.
-        output: the output to ask for; empty for those that the server gives unasked.
-    """
+    """Body and headers of an inference request for (n, ...) inputs; no `output` for those that the server gives unasked."""
     numbers = np.ascontiguousarray(x, DATATYPES[slot.datatype])
     head: dict[str, Any] = {"name": slot.name, "shape": list(x.shape), "datatype": slot.datatype}
     asked: dict[str, Any] = {}
@@ -110,13 +103,7 @@ def request(slot: Slot, x: Array, *, binary: bool, output: str = "") -> tuple[by
 
 
 def answer(body: bytes, headers: Mapping[str, str], output: str = "") -> Array:
-    """The output tensor of an inference response.
-
-    Args:
-        body: of the response.
-        headers: of the response.
-        output: the name of the output; empty where there is but one.
-    """
+    """The output tensor of an inference response; no `output` where there is but one. AnswerError where it holds none."""
     length = headers.get(LENGTH)
     if length is not None and not (length.isdecimal() and int(length) <= len(body)):
         raise AnswerError(f"a header {LENGTH} of {length!r} in a body of {len(body)} bytes")
