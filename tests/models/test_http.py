@@ -356,7 +356,7 @@ def test_answers_that_no_classifier_gives(function, line):
 
 
 def test_more_classes_than_said():
-    with InferenceServer(linear).running() as url, pytest.raises(ModelError, match="answers 3 classes, and classes=2 was said"):
+    with InferenceServer(linear).running() as url, pytest.raises(ModelError, match="answers 3 classes, and classes=2 was given"):
         opened(url, classes=2)
 
 
