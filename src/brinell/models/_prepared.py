@@ -94,11 +94,10 @@ def _margins(have: int, want: int) -> tuple[int, int]:
     return (want - have) // 2, (want - have + 1) // 2
 
 
-def library(module: str, settings: Any, example: str) -> Any:
-    """The module of a library of networks, for settings that name one of its models."""
-    name = module.partition(".")[0]
+def library(name: str, settings: Any, example: str) -> Any:
+    """A library of networks, for settings that name one of its models."""
     try:
-        found = importlib.import_module(module)
+        found = importlib.import_module(name)
     except (ImportError, RuntimeError) as error:
         raise RequestError(f"{name} cannot be imported ({one_line(error)}): pip install 'brinell[vision]'") from None
     if not settings.path:

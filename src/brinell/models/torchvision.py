@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
@@ -48,13 +49,10 @@ class Torchvision:
             RequestError: torchvision is not installed or has no such model or weights, weights that cannot be fetched or do not
                 fit, data that are no colour pictures.
         """
-        models = library("torchvision.models", self, "resnet18?weights=FILE.pth")
+        models = library("torchvision", self, "resnet18?weights=FILE.pth").models
         published = self._published(models)
         view = _view(published.transforms())
-        classes = self.classes or len(published.meta["categories"])
-        # Drawing the weights that are replaced next must not move the global generator.
-        with torch.random.fork_rng(devices=[]):
-            network = models.get_model(self.path, weights=None, num_classes=classes, **AS_PUBLISHED.get(self.path, {}))
+        network = self._network(models, self.classes or len(published.meta["categories"]))
         if self.weights:
             fit_file(network, self.weights)
         else:
@@ -73,6 +71,12 @@ class Torchvision:
         if not published.meta.get("categories"):
             raise RequestError(f"{self.version} of {self.path} are weights without a classifier: take another version")
         return published
+
+    def _network(self, models: Any, classes: int) -> nn.Module:
+        # Drawing the weights that are replaced next must not move the global generator.
+        with torch.random.fork_rng(devices=[]):
+            network: nn.Module = models.get_model(self.path, weights=None, num_classes=classes, **AS_PUBLISHED.get(self.path, {}))
+        return network
 
     def _fetched(self, published: Any) -> Any:
         try:
