@@ -1,10 +1,11 @@
 """Whether results depend on the batch size: the same audit with small and with large batches, cell by cell.
 
 A cell is a sample at a budget under an attack. Kernels round differently in batches of another size, and a search that climbs
-for a hundred steps carries such a difference on; so the outcome of a cell may differ where the model is nearly undecided. Where another attack breaks a
-sample, its cells under all later attacks differ with it; `samples` counts each once, and
-`verdicts` are pairs of sample and budget that one run broke, by whatever attack, and the other did not. `largest margin` is how far a sample was from being broken, at most, in the run that did not break it, under the first attack on which the runs part; beside
-it the median margin of clean inputs.
+for a hundred steps carries such a difference on; so the outcome of a cell may differ where the model is nearly undecided.
+Where another attack breaks a sample, its cells under all later attacks differ with it; `samples` counts each once, and
+`verdicts` are pairs of sample and budget that one run broke, by whatever attack, and the other did not. `largest margin` is
+how far a sample was from being broken, at most, in the run that did not break it, under the first attack on which the runs
+part; beside it the median margin of clean inputs.
 """
 
 import tempfile

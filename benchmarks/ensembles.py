@@ -3,10 +3,11 @@
     python benchmarks/ensembles.py [--reference CHECKOUT] [--subjects cnn4_pgd resnet4b] [--samples 100] [--only ART fast]
 
 All get the same network (no parameter asks for a gradient), the first test images, right or wrong, the Linf budget of the
-network, batches of one size and one seed, each in a process of its own. The success that an ensemble reports does not count: the inputs that it returns are judged again in float32, on a network newly loaded, and an input counts as an adversarial
-example only within bounds and budget. `violations` are returned inputs outside of them. Forwards and backwards are counted by a hook on the module,
-for all alike; `cpu s` is processor time of the attack alone (ours with records, stored inputs and report); `over bare` is that
-over the bare passes: the same batches with nothing around them.
+network, batches of one size and one seed, each in a process of its own. The success that an ensemble reports does not count:
+the inputs that it returns are judged again in float32, on a network newly loaded, and an input counts as an adversarial
+example only within bounds and budget. `violations` are returned inputs outside of them. Forwards and backwards are counted by
+a hook on the module, for all alike; `cpu s` is processor time of the attack alone (ours with records, stored inputs and
+report); `over bare` is that over the bare passes: the same batches with nothing around them.
 
 - reference: the standard version, of a checkout.
 - torchattacks: its AutoAttack, version standard, one call a batch. It leaves APGD and FAB at 10 steps where the others have 100.

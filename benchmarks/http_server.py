@@ -1,8 +1,9 @@
 """An audit of a model behind MLServer beside what the server itself needs for the same requests.
 
-The audit's requests are kept, and then sent again by a client that does nothing else: bodies prepared beforehand, as many connections,
-answers read and thrown away. So the ratio says how much time an audit takes beyond a server that always has work. The server
-has a core of its own, as one on another machine would, and both clients run on the others. Needs `make server`, and two cores.
+The audit's requests are kept, and then sent again by a client that does nothing else: bodies prepared beforehand, as many
+connections, answers read and thrown away. So the ratio says how much time an audit takes beyond a server that always has work.
+The server has a core of its own, as one on another machine would, and both clients run on the others. Needs `make server`, and
+two cores.
 """
 
 import http.client

@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def first_conv(model: TorchModel, x: torch.Tensor, repetitions: int) -> list[float]:
-    """Medians in milliseconds of the processor for a pass forward and back: by torch's gradient of the first convolution, and by ours."""
+    """Median processor milliseconds of a pass forward and back: torch's gradient of the first convolution, and ours."""
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(repetitions):
         for model._first_conv, kept in times.items():

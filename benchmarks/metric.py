@@ -5,8 +5,8 @@
 Without a file the embedding is trained first, on 10,000 training images of MNIST, and judged on the 10,000 test images.
 
 A ball called `half` gives each sample half of its own distance to the nearest training sample of another class, in the ball's own
-distance. Each adversarial example is then judged in all three distances: `label`, it is no farther from its clean input than that half;
-`same`, it is nearer than the nearest training sample of its own class. Shares are of the adversarial examples.
+distance. Each adversarial example is then judged in all three distances: `label`, it is no farther from its clean input than
+that half; `same`, it is nearer than the nearest training sample of its own class. Shares are of the adversarial examples.
 """
 
 import argparse

@@ -32,7 +32,7 @@ SWAPPED = 0.3
 
 
 class Restricted:
-    """Square's random search over which patches carry distorted values, within an L2 budget: windows, smaller and smaller ones."""
+    """Square's random search, in ever smaller windows, over which patches carry distorted values within an L2 budget."""
 
     name = "square"
 

@@ -1,4 +1,4 @@
-"""What distortions on patches can do at all, on MNIST: a search with gradients through the network beside RLAB, which has none."""
+"""What distortions on patches can do at all, on MNIST: a search with gradients beside RLAB, which has none."""
 
 import argparse
 
@@ -24,7 +24,7 @@ SPEC = f"rlab?distortions={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGE
 def reach(options: argparse.Namespace) -> None:
     """Each distortion alone, patches of 2 x 2, no limit on the distance."""
     bench = bench_of("lenet5_clean", options.samples)
-    title = f"What each distortion can flip: {bench.subject.name}, {options.samples} images, patches of 2 x 2, no limit on the distance"
+    title = f"What each distortion can do: {bench.subject.name}, {options.samples} images, patches of 2 x 2, no limit of distance"
     note = (
         f"With gradients: from {STARTS} starts towards any class and towards each, all patches take the variant that "
         f"the gradient there promises most of, fewer of them where that does not gain. RLAB: greedy, {BUDGET} queries. The same "

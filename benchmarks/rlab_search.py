@@ -1,7 +1,8 @@
 """Searches that probe what they consider before they act, to compare with an agent that predicts it.
 
 Two of them, the same loop with other settings. `published()` is the loop that the authors of arXiv 2310.18626 released: each
-step probes every patch and keeps the best two, judged by the probability dilution of the true class. `TreeSearch(depth=d)` tries all sets of up to d moves, makes the first of the best set and tries again: the O(N**d) search whose cost look-ahead by a
+step probes every patch and keeps the best two, judged by the probability dilution of the true class. `TreeSearch(depth=d)`
+tries all sets of up to d moves, makes the first of the best set and tries again: the O(N**d) search whose cost look-ahead by a
 sensitivity map is said to avoid.
 
 Every probe is a query, and one that succeeds ends the search; nothing is ever taken away.

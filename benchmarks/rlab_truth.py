@@ -268,8 +268,8 @@ def free(options: argparse.Namespace) -> None:
     ]
     title = "Each distortion alone, without a limit on the distance"
     note = (
-        "Success (median queries; median L2 of the fooled after clean-up) / success of the distortion laid over the whole image at "
-        "each of its five severities. 4 draws. Not gradient-sign: it looks into the model, which this attack does not."
+        "Success (median queries; median L2 of the fooled after clean-up) / success of the distortion laid over the whole image "
+        "at each of its five severities. 4 draws. Not gradient-sign: it looks into the model, which this attack does not."
     )
     heads = [f"{bench.subject.name} ({len(bench.y)} images, {budget} queries)" for bench, budget in benches]
     out = table(options, title, ", ".join(["distortion", *heads]).replace(" images, ", " images; "), note)

@@ -2,10 +2,11 @@
 
     python benchmarks/sweep.py [--attack standard] [--subjects ...] [--samples 200]
 
-Cost is what the records say: forwards (those that judge adversarial examples again included) and backwards of single inputs, and processor
-time of the whole call, report included. `one run` is the separate run at the largest budget. `cells that differ`: pairs of sample
-and budget on which the sweep and the separate run disagree about whether the worst attack broke the sample; first those that only
-the sweep broke, then those that only the separate run broke. Attacks are random, so separate runs with another seed disagree as
+Cost is what the records say: forwards (those that judge adversarial examples again included) and backwards of single inputs,
+and processor time of the whole call, report included. `one run` is the separate run at the largest budget. `cells that
+differ`: pairs of sample and budget on which the sweep and the separate run disagree about whether the worst attack broke the
+sample; first those that only the sweep broke, then those that only the separate run broke. Attacks are random, so separate
+runs with another seed disagree as
 well: `seed to seed` counts that.
 """
 

@@ -3,8 +3,8 @@
 Strength is measured as the mean multi-scale structural similarity (MS-SSIM; Wang, Simoncelli & Bovik 2003, Multiscale structural
 similarity for image quality assessment) of photographs and their distorted versions: 1 for no change. The scales are counted from
 the coarsest, as if a picture of 32 pixels and one of 224 were shown at the same size, so the same weights serve both. Why this
-measure and no other: docs/distortions.md. Distortions for signals alone are measured in the same way, over time, on real heartbeats in
-bounds of +-5 mV.
+measure and no other: docs/distortions.md. Distortions for signals alone are measured in the same way, over time, on real
+heartbeats in bounds of +-5 mV.
 
     python scripts/calibrate_distortions.py                        the table for photographs and beats; needs BRINELL_SHARED
     python scripts/calibrate_distortions.py --search               and the parameters that would reach the aims; some 20 minutes
@@ -186,7 +186,8 @@ def search(knob: Knob, x: Tensor) -> list[float]:
     found = [strength(knob, x, value) for value in knob.values.tolist()]
     if knob.stepped:
         return [float(knob.values[int(np.abs(np.array(found) - target).argmin())]) for target in TARGETS]
-    # Strengths fall; interp wants them to rise. Beyond the ends it gives the end: as weak, or as strong, as the distortion can be.
+    # Strengths fall; interp wants them to rise. Beyond the ends it gives the end: as weak, or as strong, as the distortion can
+    # be.
     falling = np.minimum.accumulate(found)
     return [float(f"{np.interp(-target, -falling, knob.values.numpy()):.2g}") for target in TARGETS]
 

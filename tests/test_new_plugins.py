@@ -1,4 +1,5 @@
-"""A new plug-in of each kind is one file: dropped into its folder, it is listed, built, checked and used, and nothing is edited."""
+"""A new plug-in of each kind is one file: dropped into its folder, it is listed, built, checked and used, and nothing is
+edited."""
 
 import json
 import os

@@ -15,8 +15,8 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.datasets._memory import ArrayDataset
-from brinell.engine.engine import Progress
 from brinell.engine.plan import Plan, make_plan, open_data
+from brinell.engine.progress import Progress
 from brinell.engine.request import BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.verify import VerifyResult, verify_run

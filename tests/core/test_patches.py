@@ -152,15 +152,6 @@ def test_neighbours_are_mutual(grid):
     assert int((grid.neighbours >= 0).sum()) == inner
 
 
-@settings(max_examples=40)
-@given(grids(), st.data())
-def test_coarse_cells_hold_each_fine_patch_once(grid, data):
-    coarse = grid.coarse(tuple(data.draw(st.integers(1, 4)) for _ in grid.lattice))
-    fine = [patch for patches in sets(coarse) for patch in patches]
-    assert sorted(fine) == list(range(len(grid)))
-    assert sets(coarse.coarse((99,) * len(grid.lattice))) == [set(range(len(coarse)))]
-
-
 def test_sides_as_people_write_them():
     assert sides(4, 3) == sides("4", 3) == (4, 4, 4) and sides("2x8x16", 3) == (2, 8, 16) and sides("1x5", 3) == (1, 5)
     for wrong in ("4x", "x4", "-1", "4 x 4", "4.5", "", "\u00b2"):

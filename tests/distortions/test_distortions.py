@@ -382,7 +382,8 @@ def test_ms_ssim(calibrate):
 
 
 def test_severities_mean_the_same_for_every_filter(calibrate, shared):
-    """On images, beats and clips that the scales were not calibrated on, but for what a distortion cannot be: docs/distortions.md."""
+    """On images, beats and clips that the scales were not calibrated on, but for what a distortion cannot be:
+    docs/distortions.md."""
     pixels = np.load(shared / "cifar10" / "cifar10_test.npz")["images"][:64]
     x = {"small": torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)}
     x["clips"] = calibrate.clips(shared, 1)[::2]

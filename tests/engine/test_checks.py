@@ -19,7 +19,7 @@ from brinell.datasets.digits import Digits
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
 from brinell.engine import probes
-from brinell.engine.checks import MASKING, check_answers, look, looked_for
+from brinell.engine.checks import MASKING, check_answers, looked_for, make_checks
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 from brinell.models.torch import TorchModule
@@ -32,7 +32,7 @@ def looked(model, x, y, eps=0.1, norm="linf", **more):
     with torch.no_grad():
         right = torch.cat([model.predict(part) for part in x.split(32)]).argmax(1) == y
     batch = batch_of(x[right], y[right])
-    return look(model, batch, distance(norm), eps, Streams.of(0, batch.ids), **more)
+    return make_checks(model, batch, distance(norm), eps, Streams.of(0, batch.ids), **more)
 
 
 def failed(seen):
@@ -260,7 +260,7 @@ def test_looks_are_counted_and_few(digits):
     ):
         recorder = Recorder(TorchModel(defence(model.module), model.domain, 10).predict, model.domain, 10)
         batch = batch_of(x, y)
-        seen = look(recorder, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=16)
+        seen = make_checks(recorder, batch, distance("linf"), 0.1, Streams.of(0, batch.ids), batch_size=16)
         assert seen.forwards == recorder.seen <= most[0] * 64 and seen.backwards <= most[1] * 64
         assert max(len(call) for call in recorder.calls) <= 16
 

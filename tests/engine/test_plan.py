@@ -10,7 +10,7 @@ from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
 from brinell.engine import toml
 from brinell.engine.cascade import CASCADES, PRESETS, build_stages
-from brinell.engine.hashing import cell
+from brinell.engine.cells import cell
 from brinell.engine.plan import choose_device, make_plan
 from brinell.engine.request import Request
 

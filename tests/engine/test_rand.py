@@ -10,7 +10,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.engine import toml
 from brinell.engine.cascade import build_stages
-from brinell.engine.engine import clean_cell, stage_cell
+from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.verify import verify_run
 from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run

@@ -111,7 +111,8 @@ def worst_case(cells: Grid, stages: Sequence[int]) -> Array:
 
     Returns:
         (samples, budgets) int8: WRONG where the model is wrong on the untouched input or any stage broke the sample; RIGHT
-        where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above eps 0.
+        where it is robust in every stage that ran; UNJUDGED where a stage failed on it. Without stages nothing is judged above
+        eps 0.
     """
     clean = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     if not len(stages):

@@ -102,8 +102,8 @@ def placed(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, P
 def sensitivity(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
     """The sensitivity map of every sample of `ids` that the attack ran on, fooled or not.
 
-    Each is (*patches along each axis, distortions) float32: by how many logits a distortion on a patch alone is expected to move the
-    margin, whichever way. `distortions` are those of the run's legend, in its order. The figures are what the attack's
+    Each is (*patches along each axis, distortions) float32: by how many logits a distortion on a patch alone is expected to
+    move the margin, whichever way. `distortions` are those of the run's legend, in its order. The figures are what the attack's
     linear model says after its last query, what it knew beforehand included; docs/rlab.md says how good they are.
     """
     legend = run.legend(model, attack)

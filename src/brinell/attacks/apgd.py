@@ -83,8 +83,8 @@ class APGD(EveryKind):
                 at = torch.arange(start, min(start + portion, len(batch)), device=batch.ids.device)
                 rows = at.repeat_interleave(target.shape[1])
                 rank = torch.arange(target.shape[1], device=at.device).repeat(len(at))
-                stands = oracle.active(batch.ids[rows])
-                rows, rank = rows[stands], rank[stands]
+                active = oracle.active(batch.ids[rows])
+                rows, rank = rows[active], rank[active]
                 if len(rows):
                     self._run(oracle, batch.select(rows), threat.select(rows), Streams(keys[rows, rank]), target[rows, rank])
 
@@ -108,10 +108,10 @@ class APGD(EveryKind):
         checkpoints = set(_checkpoints(self.steps))
         last = 0
         for k in range(self.steps):
-            stands = oracle.active(batch.ids)
-            if not stands.all():
-                batch, threat, extra = batch.select(stands), threat.select(stands), tuple(e[stands] for e in extra)
-                state.select(stands)
+            active = oracle.active(batch.ids)
+            if not active.all():
+                batch, threat, extra = batch.select(active), threat.select(active), tuple(e[active] for e in extra)
+                state.select(active)
                 if not len(batch):
                     return
             x_next = state.move(batch.x, threat, momentum=MOMENTUM if k else 1.0)
@@ -126,7 +126,7 @@ class APGD(EveryKind):
 
 
 class _State:
-    """Where each sample of a run stands, in the symbols of Algorithm 1."""
+    """Where each sample of a run active, in the symbols of Algorithm 1."""
 
     def __init__(self, x: Tensor, loss: Tensor, grad: Tensor, step_size: Tensor) -> None:
         self.x, self.x_previous, self.loss, self.grad = x, x, loss, grad

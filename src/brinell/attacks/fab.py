@@ -10,8 +10,8 @@ would do where a point turns out not to be adversarial, and cost a gradient more
 of ten do, one does not tell the next, and no rule tried for guessing (the last outcome, running rates) made it any cheaper.
 
 Deviations:
-- The paper ends with a short search on the segment from the closest adversarial example to the clean input. It is left out: on a linear model
-  that example is within 0.6 % already.
+- The paper ends with a short search on the segment from the closest adversarial example to the clean input. It is left out: on
+  a linear model that example is within 0.6 % already.
 - Untargeted, the boundaries to the 99 most likely other classes of the clean input are looked at, in models of more than 100
   classes: each costs a backward per iteration.
 - With `stop_at_eps` a sample leaves once it has been fooled within eps; in AutoAttack it does so between targets and restarts.
@@ -97,12 +97,12 @@ class FAB(EveryKind):
         best = torch.full_like(threat.eps, torch.inf)
         for number, run in enumerate(torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)):
             for restart in range(self.restarts):
-                stands = oracle.active(batch.ids, self.stop_at_eps).nonzero()[:, 0]
-                if not len(stands):
+                active = oracle.active(batch.ids, self.stop_at_eps).nonzero()[:, 0]
+                if not len(active):
                     return
-                walk = _Walk(self, batch.select(stands), threat.select(stands), run[stands], stands, best)
+                walk = _Walk(self, batch.select(active), threat.select(active), run[active], active, best)
                 if restart:
-                    walk.start(rng.select(stands).fold(f"{number} {restart}"))
+                    walk.start(rng.select(active).fold(f"{number} {restart}"))
                 self._run(oracle, walk)
 
     def _rivals(self, oracle: Oracle, batch: Batch, threat: Threat) -> Tensor:
@@ -154,12 +154,12 @@ class _Walk:
         delta = self.threat.distance.direction(rng, tuple(self.x.shape[1:]))
         self.x = self.threat.domain.clamp(delta.mul_(per_sample(size, delta)).add_(self.batch.x))
 
-    def keep(self, stands: Tensor) -> bool:
+    def keep(self, active: Tensor) -> bool:
         """Let go of the samples that do not stand; whether any does."""
-        if not stands.all():
-            self.batch, self.threat = self.batch.select(stands), self.threat.select(stands)
+        if not active.all():
+            self.batch, self.threat = self.batch.select(active), self.threat.select(active)
             for name in ("rivals", "rows", "x"):
-                setattr(self, name, getattr(self, name)[stands])
+                setattr(self, name, getattr(self, name)[active])
         return len(self.rows) > 0
 
     def judge(self, logits: Tensor) -> None:

@@ -72,7 +72,7 @@ class RLAB(EveryKind):
         one_side = isinstance(self.patch, int)
         if (one_side and int(self.patch) < 0) or self.slots < 1 or not self.distortions:
             raise ValueError(
-                f"patch is {self.patch} and slots {self.slots}: patch must be 0 or more, slots 1 or more, and a distortion is needed"
+                f"patch is {self.patch} and slots {self.slots}: patch must be 0 or more, slots 1 or more; a distortion is needed"
             )
         if one_side and not (0 <= self.stride <= int(self.patch) if isinstance(self.stride, int) else self.patch):
             raise ValueError(
@@ -129,7 +129,7 @@ class RLAB(EveryKind):
         return fingerprint(self.policy)
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """One look at the clean input, the steps, the refinement, what clean-up may spend; a gradient where distortions need it."""
+        """The clean input, the steps, the refinement, what clean-up may spend; a gradient where distortions need it."""
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
         looks = int(self.access == Access.GRADIENTS)
         return 1 + self.steps + self.refine + clean + looks, looks

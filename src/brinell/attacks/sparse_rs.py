@@ -1,4 +1,4 @@
-"""Sparse-RS: random search over which few places change, or where a patch stands, and over the colours there.
+"""Sparse-RS: random search over which few places change, or where a patch active, and over the colours there.
 
 Croce, Andriushchenko, Singh, Flammarion & Hein 2022, Sparse-RS: a versatile framework for query-efficient sparse black-box
 adversarial attacks, Algorithms 1 to 3 with the settings of the appendix for untargeted attacks.
@@ -91,12 +91,12 @@ class SparseRS(EveryKind):
         search: _Pixels | _Patch = (_Pixels if self.form == "pixels" else _Patch)(batch, threat, rng.fold("start"))
         highest = oracle.loss(ids, search.x, loss)
         for step in range(self.steps):
-            stands = oracle.active(ids)
-            if not stands.all():
-                ids, highest, rng = ids[stands], highest[stands], rng.select(stands)
+            active = oracle.active(ids)
+            if not active.all():
+                ids, highest, rng = ids[active], highest[active], rng.select(active)
                 if not len(ids):
                     return
-                search.select(stands)
+                search.select(active)
             proposal = search.propose(rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps)
             answer = oracle.loss(ids, proposal, loss)
             better = answer > highest

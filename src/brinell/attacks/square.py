@@ -102,13 +102,13 @@ class Square(EveryKind):
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
         highest = oracle.loss(ids, search.x, loss)
         for step in range(self.steps):
-            stands = oracle.active(ids)
-            if not stands.all():
-                ids, highest = ids[stands], highest[stands]
+            active = oracle.active(ids)
+            if not active.all():
+                ids, highest = ids[active], highest[active]
                 if not len(ids):
                     return
-                deals.select(stands)
-                search.select(stands)
+                deals.select(active)
+                search.select(active)
             if step % BLOCK == 0:
                 deals.draw(step // BLOCK, [self.fraction(later) for later in range(step, min(step + BLOCK, self.steps))])
             search.propose(deals, step % BLOCK)

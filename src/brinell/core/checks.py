@@ -28,7 +28,8 @@ class Code(StrEnum):
     UNCONSTRAINED = "unconstrained-failure"
     """A gradient attack fails although its only budget is the bounds of the data (Pintor et al. 2022; Carlini et al. 2019)."""
     BLACK_BOX = "black-box-better"
-    """An attack without gradients breaks samples that are robust to the gradient attacks (Croce & Hein 2020; Carlini et al. 2019)."""
+    """An attack without gradients breaks samples that are robust to the gradient attacks (Croce & Hein 2020; Carlini et al.
+    2019)."""
     AHEAD = "probe-ahead"
     """An attack that does not climb the loss (FAB, Square) comes nearer to the boundary than those before it that do."""
     INCOMPLETE = "incomplete-optimisation"

@@ -64,7 +64,8 @@ class Ledger:
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
         eot: evaluations by whose mean a question is answered, for a model that draws random numbers.
         precision: that of `gradient` away from the boundary; bf16 needs a model that torch's autocast reaches.
-        strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what improves.
+        strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what
+            improves.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
 

@@ -41,14 +41,15 @@ class Oracle:
     scores: Callable[[Tensor, Tensor], Tensor]
     """`scores(ids, x)`: (n, classes) logits. One forward each. Needs access SCORES."""
     loss: Callable[..., Tensor]
-    """`loss(ids, x, loss)`: (n,) what `loss(logits, y)` is worth, turned as the criterion asks; `loss(ids, x)`: the criterion's margin.
-    One forward each. Needs access SCORES."""
+    """`loss(ids, x, loss)`: (n,) what `loss(logits, y)` is worth, turned as the criterion asks; `loss(ids, x)`: the
+    criterion's margin. One forward each. Needs access SCORES."""
     labels: Callable[[Tensor, Tensor], Tensor]
     """`labels(ids, x)`: (n,) predicted classes. One forward each. Needs access LABELS."""
     gradient: Callable[..., Gradient]
     """`gradient(ids, x, loss)`: value and input gradient of `loss(logits, y)`, turned as the criterion asks, so that raising it
     leads to adversarial inputs; `gradient(ids, x, loss, *extra)` of `loss(logits, y, *extra)` as it is, where `extra` are
-    per-sample tensors; `gradient(ids, x)` of the criterion's margin. One forward and one backward each. Needs access GRADIENTS."""
+    per-sample tensors; `gradient(ids, x)` of the criterion's margin. One forward and one backward each. Needs access
+    GRADIENTS."""
     differences: Callable[[Tensor, Tensor, Tensor], Differences]
     """`differences(ids, x, classes)`: logits of `classes` (n, k) minus the true one, with their input gradients. One forward
     and k backwards each. Needs access GRADIENTS."""

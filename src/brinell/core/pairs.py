@@ -179,7 +179,7 @@ def _neighbours(x: Tensor, reference: Tensor, same: _Nearest, other: _Nearest, o
 
 
 def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: bool) -> None:
-    """Add a block of distances to the sums of its classes. On the diagonal each pair occurs twice, and each sample with itself."""
+    """Add a block of distances to the sums of its classes; on the diagonal pairs occur twice, and samples with themselves."""
     (a, i), (b, j) = _segments(rows), _segments(columns)
     if len(i) * len(j) <= 16:
         sums = np.array([[float(size[p:q, r:s].sum()) for r, s in j] for p, q in i])

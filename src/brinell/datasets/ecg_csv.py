@@ -184,6 +184,6 @@ def _values(table: _Table, name: str, file: Path) -> Array:
         cells = [str(cell) for cell in column.to_pylist() if cell is not None]
         text = next((cell for cell in cells if not _number(cell)), cells[0])
         raise RequestError(
-            f"{file} holds {text!r} in column {name}, among the values: correct it, or name the column in label=, groups= or leave="
+            f"{file} holds {text!r} in column {name}, among the values: mend it, or name the column in label=, groups= or leave="
         )
     return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float32)

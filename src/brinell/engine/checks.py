@@ -58,7 +58,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Checked:
     """All checks on a model and what they cost."""
 
     findings: list[Finding]
@@ -90,7 +90,7 @@ def check_answers(logits: Tensor, model: Model) -> None:
         )
 
 
-def look(
+def make_checks(
     model: Model,
     batch: Batch,
     distance: Distance,
@@ -99,7 +99,7 @@ def look(
     *,
     batch_size: int = 128,
     on_pass: Callable[[int, int], None] | None = None,
-) -> Looked:
+) -> Checked:
     """Make every check that the model's access allows.
 
     Costs at most 29 forwards and 15 backwards a sample, and some 7 and 2 where one step fools the model.
@@ -118,7 +118,7 @@ def look(
     """
     whole = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
     threat = Threat(distance=distance, eps=whole, domain=model.domain)
-    # Two ledgers, so that an input that fools the model by chance in one look is not taken for a success in the other.
+    # Two ledgers, so that an input that fools the model by chance in one question is not taken for a success in the other.
     ledgers = [
         Ledger(model, batch, threat, access=model.access, batch_size=batch_size, on_pass=on_pass) for _ in ("answers", "attack")
     ]
@@ -141,11 +141,11 @@ def look(
     why = f"not made: the model gives {model.access.name.lower()} only"
     found += [Finding(code=code, passed=None, text=why) for code in looked_for() if code not in made]
     spent = [int(sum(getattr(ledger, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
-    return Looked(sorted(found, key=lambda one: looked_for().index(Code(one.code))), *spent)
+    return Checked(sorted(found, key=lambda one: looked_for().index(Code(one.code))), *spent)
 
 
 def looked_for() -> list[Code]:
-    """The codes of the checks that `look` makes, in order."""
+    """The codes of the checks that `make_checks` makes, in order."""
     return list(Code)[: list(Code).index(Code.BLACK_BOX)]
 
 
@@ -165,8 +165,8 @@ def _random(answers: list[Tensor]) -> Finding:
     changed = f"{int(differ.sum())} of {len(first)} classes changed"
     if spread > SAME:
         text = (
-            f"the model answers differently to the same input ({changed} within {len(answers)} answers): what one answer shows or "
-            "misses may be luck; --attack rand judges it by the mean of 20"
+            f"the model answers differently to the same input ({changed} within {len(answers)} answers): what one answer shows "
+            "or misses may be luck; --attack rand judges it by the mean of 20"
         )
     else:
         text = f"{len(answers)} answers to each of {len(first)} inputs agree"

@@ -8,9 +8,9 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +18,18 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.checks import Code
-from brinell.core.contracts import Filed, Remark
+from brinell.core.contracts import Remark
 from brinell.core.errors import SampleError
 from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
-from brinell.core.record import CLEAN, SCHEMA_VERSION, Outcome, Records
+from brinell.core.record import CLEAN, Outcome, Records
 from brinell.core.streams import Streams
-from brinell.core.version import VERSION
-from brinell.engine import parallel as halves
-from brinell.engine import retry as failures
+from brinell.engine import parallel, retry
 from brinell.engine.cascade import Stage
-from brinell.engine.checks import MASKING, SAMPLES, Looked, check_answers, look
-from brinell.engine.hashing import cell
+from brinell.engine.cells import cell, clean_cell, stage_cell
+from brinell.engine.checks import MASKING, SAMPLES, Checked, check_answers, make_checks
 from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
+from brinell.engine.progress import Progress
 from brinell.engine.shard import Group, Setting, criterion_of, null_or, predict
 from brinell.engine.state import State
 from brinell.store import rows
@@ -48,22 +47,6 @@ ALARM = 0.05
 lead, none to 4 % were seen, on masked ones 10 % and more (design/0005-fast.md)."""
 
 
-class Progress(Protocol):
-    """What a run tells while it goes on."""
-
-    def stage(self, model: str, stage: str, samples: int, forwards: int) -> None:
-        """A stage begins on this many samples and costs at most this many forwards."""
-
-    def passes(self, forwards: int, backwards: int) -> None:
-        """The model has answered."""
-
-    def open(self, samples: int, broken: int) -> None:
-        """How many samples are still open in this stage, and how many of the model's are broken at the largest eps so far."""
-
-    def message(self, text: str) -> None:
-        """Something to say in passing."""
-
-
 class ModelAudit:
     """Runs the plan on one model."""
 
@@ -76,7 +59,7 @@ class ModelAudit:
         """Everything that the plan asks of this model. Returns the signs, by code, that its figures may mislead."""
         try:
             state = self._clean()
-            found = self._signs(state)
+            found = self._failed_checks(state)
             for why, names in self._left_out().items():
                 self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
             self.masked = bool(self.source.skipped or found.keys() & MASKING)
@@ -84,9 +67,9 @@ class ModelAudit:
                 if len(self.plan.levels):
                     found |= self._stage(stage, state)
             self._gallery()
-            return found | self._last_look() | failures.warning(self._failed(), len(self.plan.ids))
+            return found | self._exchanged() | retry.warning(self._failed(), len(self.plan.ids))
         finally:
-            self._hear()
+            self._keep_remarks()
 
     def _left_out(self) -> dict[str, list[str]]:
         skipped = self.source.skipped
@@ -94,7 +77,7 @@ class ModelAudit:
 
     # The first check
 
-    def _signs(self, state: State) -> dict[str, str]:
+    def _failed_checks(self, state: State) -> dict[str, str]:
         """The failed checks, by code. A run that goes on keeps what it saw: a random model would not answer alike again."""
         name, manifest = self.source.name, self.run.manifest
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
@@ -102,28 +85,28 @@ class ModelAudit:
             right = np.flatnonzero(state.correct)
             # Spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
             most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
-            at = right[failures.evenly(len(right), most)]
-            checks[name], spent[name] = self._look(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
+            at = right[retry.evenly(len(right), most)]
+            checks[name], spent[name] = self._probe(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
             self.run.save_manifest()
         found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
         for text in found.values():
             self.progress.message(f"warning: {name}: {text}")
         return found
 
-    def _last_look(self) -> dict[str, str]:
+    def _exchanged(self) -> dict[str, str]:
         """The sign that a model on another machine answers otherwise than at the beginning."""
         clean = self.run.part(clean_cell(self.plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
         if self.model.info.server is None or self.plan.eot > 1 or not len(judged):
             return {}
-        rows_ = rows.take(clean, judged[failures.evenly(len(judged), failures.AGAIN)])
-        found = failures.exchanged(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
+        rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
+        found = retry.exchanged(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
         self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
         return found
 
-    def _hear(self) -> None:
+    def _keep_remarks(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
         name, manifest = self.source.name, self.run.manifest
         server = self.model.info.server
@@ -145,12 +128,12 @@ class ModelAudit:
         self.run.save_manifest()
         self.progress.message(f"warning: {self.source.name}, {stage}: sample {sample} cannot be judged: {why}")
 
-    def _look(self, at: Array) -> Looked:
+    def _probe(self, at: Array) -> Checked:
         plan, ids = self.plan, self.plan.ids[at]
         self.progress.stage(self.source.name, "checks", len(at), 29 * len(at))
         x = self._load(ids)
         y = torch.as_tensor(plan.labels[at], device=x.device).long()
-        return look(
+        return make_checks(
             self.model,
             Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
             plan.distance,
@@ -170,7 +153,7 @@ class ModelAudit:
             size = self.plan.group_size
             for start in range(0, len(missing), size):
                 at = np.array(missing[start : start + size])
-                records = rows.concatenate(failures.divided(self._check, at, self._unchecked))
+                records = rows.concatenate(retry.divided(self._check, at, self._unchecked))
                 shards[self.run.save_shard(key, _shard_key(self.plan.ids[at]), records, {})] = records
                 self.progress.open(len(missing) - start - len(at), 0)
             self.run.save_part(key, _sorted(list(shards.values())), {})
@@ -317,7 +300,7 @@ class ModelAudit:
             new = np.array([one not in known for one in zip(at.tolist(), level.tolist(), strict=True)])
             if new.any():
                 group = self._group(at[new], state, level[new])
-                result = halves.attack(setting, group, partial(self._fail, stage.name))
+                result = parallel.attack(setting, group, partial(self._fail, stage.name))
                 self._note(stage.name, result.remarks, result.legend)
                 shard = _shard_key(group.sample_id, group.level)
                 name = self.run.save_shard(key, shard, result.records, result.arrays, result.extras)
@@ -327,7 +310,7 @@ class ModelAudit:
             broken[at] = np.minimum(broken[at], [reached for reached, _ in answers])
             queue.extend(at[[not closed for _, closed in answers]].tolist())
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
-        failed = failures.failed_levels(shards, plan.ids, plan.levels)
+        failed = retry.failed_levels(shards, plan.ids, plan.levels)
         done = [*shards.values(), self._implied(stage, state, broken, spared, failed)]
         holders = telling_shards if self.run.legend(self.source.name, stage.name) else closest_shards
         self.run.save_part(key, _sorted(done), holders(shards))
@@ -449,42 +432,6 @@ class ModelAudit:
         if kept:
             inputs = self.plan.dataset.load(kept).numpy()
             self.run.save_clean(key, dict(zip(kept, inputs, strict=True)))
-
-
-def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
-    domain = plan.dataset.domain
-    return cell(
-        schema=SCHEMA_VERSION,
-        brinell=VERSION,
-        model=source.facts["digest"],
-        name=source.name,
-        data=plan.data_digest,
-        samples=len(plan.ids),
-        domain=list(domain.to_json().values()),
-        targeted=plan.request.targeted,
-        **more,
-    )
-
-
-def clean_cell(plan: Plan, source: ModelSource) -> str:
-    """The cell of a model's first check."""
-    return _cell(plan, source, attack=CLEAN, eot=plan.eot)
-
-
-def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
-    """The cell of a stage: a later stage depends on the ones before it, which decide what is left to attack."""
-    before = plan.stages[: plan.stages.index(stage) + 1]
-    return _cell(
-        plan,
-        source,
-        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
-        distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
-        eps=plan.levels.tolist(),
-        units=None if plan.recommended is None else plan.units.tolist(),
-        seed=plan.request.seed,
-        queries=plan.request.queries,
-        precision=plan.request.precision,
-    )
 
 
 def _shard_key(*columns: Array) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brinell.engine import retry as failures
+from brinell.engine import retry
 from brinell.engine.shard import Group, Result, Setting, joined
 
 __all__ = ["attack"]
@@ -22,9 +22,9 @@ class _CalledOffError(Exception):
 
 
 def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> Result:
-    """`failures.attack`, in two halves at once where the model is on another machine."""
+    """`retry.attack`, in two halves at once where the model is on another machine."""
     if setting.model.info.server is None or len(group.x) < 2:
-        return failures.attack(setting, group, note)
+        return retry.attack(setting, group, note)
     lock, off = threading.Lock(), threading.Event()
 
     def passed(forwards: int, backwards: int) -> None:
@@ -41,7 +41,7 @@ def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> 
     def half(at: np.ndarray) -> Result:
         own = deepcopy(setting.stage.attack)  # one that keeps something of its work must not meet itself
         stage = replace(setting.stage, attack=own)
-        return failures.attack(replace(setting, stage=stage, on_pass=passed), group.select(at), noted)
+        return retry.attack(replace(setting, stage=stage, on_pass=passed), group.select(at), noted)
 
     pool = ThreadPoolExecutor(2, thread_name_prefix="brinell-half")
     try:

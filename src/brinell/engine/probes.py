@@ -122,12 +122,12 @@ def _walk(oracle: Oracle, batch: Batch, grad: Tensor, threat: Threat) -> tuple[T
         x = threat.select(ids).project(x + step, batch.x[ids])
         if not turn:
             oracle.scores(ids, x)  # where this fools the model, as it does on most that are not robust, no gradient is needed
-            stands = oracle.active(ids)
-            ids, x = ids[stands], x[stands]
+            active = oracle.active(ids)
+            ids, x = ids[active], x[active]
         if len(ids):
             logits, _, grad = oracle.gradient(ids, x, losses.margin)
-            stands = oracle.active(ids)
-            ids, x, logits, grad = ids[stands], x[stands], logits[stands], grad[stands]
+            active = oracle.active(ids)
+            ids, x, logits, grad = ids[active], x[active], logits[active], grad[active]
         if not len(ids):
             break
     return ids, logits, grad, x
@@ -156,8 +156,8 @@ def unbroken(oracle: Oracle, batch: Batch, grad: Tensor, domain: Domain) -> Tens
             break
         x = domain.clamp(x + stride * (high - low) * ways)
         oracle.scores(ids, x)
-        stands = oracle.active(ids)
-        ids, x = ids[stands], x[stands]
+        active = oracle.active(ids)
+        ids, x = ids[active], x[active]
         if not len(ids):
             break
     return oracle.active(batch.ids)

@@ -1,6 +1,7 @@
 """What a user asks for: options of the command line, keys of a TOML file and keywords of the Python call at once.
 
-Each is a field of a request, and the text under the field is its help. A request is importable without torch, so that `brinell VERB --help` stays fast.
+Each is a field of a request, and the text under the field is its help. A request is importable without torch, so that `brinell
+VERB --help` stays fast.
 """
 
 from dataclasses import fields

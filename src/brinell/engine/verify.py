@@ -17,7 +17,7 @@ from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
 from brinell.engine.cascade import Stage
-from brinell.engine.engine import clean_cell, stage_cell
+from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import session
 from brinell.engine.targeting import LEAST_LIKELY

@@ -1,8 +1,8 @@
 """A library's network behind the preparation that the library gives to pictures before it: size, crop, mean and deviation.
 
 So inputs stay in [0, 1] at the size that the data has, budgets mean what they say, and gradients reach the data's own pixels.
-Pictures are resized with antialiasing, as the libraries do it to tensors; what a bicubic distortion overshoots is cut off at 0 and 1,
-as it is where the libraries resize 8-bit pictures.
+Pictures are resized with antialiasing, as the libraries do it to tensors; what a bicubic distortion overshoots is cut off at 0
+and 1, as it is where the libraries resize 8-bit pictures.
 """
 
 import difflib

@@ -136,7 +136,7 @@ class TorchModel:
                 answer: object = self._answer(x)
         except Exception as error:
             raise RequestError(
-                f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): give it data of its shape"
+                f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): give it its own shape"
             ) from error
         if x._version != untouched:
             raise RequestError(
@@ -204,7 +204,7 @@ class TorchModel:
 
 
 class _Calls(TorchFunctionMode):
-    """Counts what a module calls by the two names that decide about the layout in memory, and notes whether `first_conv` has a faster gradient."""
+    """Counts the calls that decide about the layout in memory, and notes whether `first_conv` has a faster gradient."""
 
     def __init__(self) -> None:
         super().__init__()

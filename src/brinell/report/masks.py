@@ -1,4 +1,4 @@
-"""Where the distortions of an example are placed: a mask over the clean input, a colour for each distortion, denser where more severe."""
+"""Where the distortions of an example are placed: a mask over the clean input, a colour for each, denser where more severe."""
 
 import math
 from collections.abc import Sequence

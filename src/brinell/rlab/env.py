@@ -292,7 +292,7 @@ class PatchEnv:
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
 
     def _restart_stuck(self, rows: Tensor) -> None:
-        """What slots that are stuck ask about next: the whole input distorted, where the budget allows it, or `Restarts.observation`."""
+        """What stuck slots ask about next: the whole input distorted where the budget allows, or `Restarts.observation`."""
         while len(rows):
             number = self._restarts.whole(rows)
             self._restart(rows[number == CLEAN])

@@ -13,7 +13,7 @@ def margin_of(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Ten
 
 
 def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
-    """(n,): the margins, but as long as the true class leads, the distance of the class `aim` (n,) to it; -1 aims at any class."""
+    """(n,): the margins; while the true class leads, those of the class `aim` (n,) alone, where -1 aims at any class."""
     lead = beyond_rounding(losses.margin(logits, y), logits)
     of_class = losses.targeted_margin(logits, y, aim.clamp_min(0)).clamp_max(0)
     return torch.where((aim >= 0) & (lead <= 0), torch.minimum(margin, of_class), margin)

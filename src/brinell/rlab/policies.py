@@ -26,7 +26,7 @@ class Random:
 
 @dataclass(frozen=True, kw_only=True)
 class Greedy:
-    """The control without any training: adds patches at random in proportion to the prior's energy, and removes those whose removal is predicted to help most."""
+    """The control without training: adds patches in proportion to the prior's energy, removes those predicted to help most."""
 
     choices: tuple[int, ...]
     """How many options each branch chooses."""

@@ -32,7 +32,7 @@ def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
 
 
 def sensitivity(cache: DistortionCache, grid: PatchGrid, posterior: Posterior, rows: Tensor) -> Tensor:
-    """(m, patches, distortions): the expected size of the effect of each distortion on each patch of the slots `rows` (m,), in logits."""
+    """(m, patches, distortions): the expected effect, in logits, of each distortion on each patch of the slots `rows` (m,)."""
     members, inside = grid.members.to(rows.device), grid.inside.to(rows.device)
     clean, mean, energy = cache.x[rows], posterior.mean[rows], posterior.energy[rows]
     unit = posterior.unit[rows].square()[:, None]

@@ -8,8 +8,10 @@ from typing import Any
 
 from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.record import CLEAN
-from brinell.engine.engine import ModelAudit, Progress, clean_cell, stage_cell
+from brinell.engine.cells import clean_cell, stage_cell
+from brinell.engine.engine import ModelAudit
 from brinell.engine.plan import Plan
+from brinell.engine.progress import Progress
 from brinell.engine.shard import session
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out

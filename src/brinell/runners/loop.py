@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from brinell.core.errors import RequestError
 from brinell.engine import toml
-from brinell.engine.engine import Progress
+from brinell.engine.progress import Progress
 from brinell.runners import provenance
 from brinell.store.files import write_text
 from brinell.store.folder import Layout

@@ -100,7 +100,7 @@ class Layout:
 
     @contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        """Keep a second process from writing to a folder, which is made if need be, and delete what a killed one left half written.
+        """Keep a second process from writing to a folder, and delete what a killed one left half written.
 
         Raises:
             RequestError: one already does, or the folder cannot be made.

@@ -195,7 +195,7 @@ def closest_shards(shards: Mapping[str, Records]) -> dict[int, str]:
 
 
 def telling_shards(shards: Mapping[str, Records]) -> dict[int, str]:
-    """For each attacked sample the shard whose arrays speak of it: that of its closest input, and where it stood the first one."""
+    """For each attacked sample the shard whose arrays speak of it: that of its closest input, otherwise the first one."""
     told: dict[int, str] = {}
     for name in sorted(shards):
         records = shards[name]

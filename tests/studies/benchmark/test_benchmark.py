@@ -153,7 +153,8 @@ def same_set(one, other):
 
 
 def test_known_answers(made):
-    """A linear model: an adversarial example lies just beyond its threshold, and every level is its own input at its exact multiple."""
+    """A linear model: an adversarial example lies just beyond its threshold, and every level is its own input at its exact
+    multiple."""
     rows, arrays = rows_of(made), arrays_of(made)
     samples = {row["sample_id"]: row for row in rows_of(made, "samples")}
     assert [row["outcome"] for row in samples.values()] == ["reached"] * 3 + ["misclassified"] + ["reached"] * 8

@@ -20,7 +20,7 @@ from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.checks import check_answers
-from brinell.engine.engine import Progress
+from brinell.engine.progress import Progress
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.grading import Graded, Path, path
 from brinell.rlab.margins import margin_of
@@ -163,7 +163,7 @@ class Part:
         return stored
 
     def _grade(self, rows: Tensor, paths: Path, example: _Judged, settled: list[int]) -> dict[int, dict[str, Any]]:
-        """Rows of the clean input, the adversarial example and every further level. Returns those of level 1 by place in the part."""
+        """Rows of the clean input, the adversarial example and all levels. Returns those of level 1 by place in the part."""
         sure = example.inputs.reached
         size = (example.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
         farthest = (paths.farthest().double() / size.clamp_min(1e-300)).tolist()

@@ -18,8 +18,8 @@ from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.version import VERSION
+from brinell.engine.cells import cell
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.hashing import cell
 from brinell.engine.plan import DEFAULT_SAMPLES, check_classes, choose_device, facts_of, gaps, open_data, opener_of
 from brinell.rlab.agent import named
 from brinell.rlab.variants import Variant, vet

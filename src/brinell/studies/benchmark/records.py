@@ -78,7 +78,7 @@ COLUMNS = {
     "adversarial": Column("bool", "whether this input meets the criterion", null=True),
     "prediction_quantised": Column(
         "int64",
-        "its answer to the picture in 8 bits; an adversarial example stays one there if one was found within 1.5 times its distance",
+        "its answer to the picture in 8 bits; an adversarial example stays one if one was found within 1.5 times its distance",
         null=True,
     ),
     "l2": Column("float64", "L2 distance from the clean input, in the units of the data", null=True),

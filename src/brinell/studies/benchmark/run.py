@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from brinell.engine.engine import Progress
+from brinell.engine.progress import Progress
 from brinell.engine.shard import session
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out, each_part

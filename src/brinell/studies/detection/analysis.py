@@ -19,7 +19,8 @@ class Roc(Result):
     n: int
     """Adversarial inputs; those of an attack that found none are not judged."""
     auc: float | None
-    """Probability that an adversarial input is scored as more suspicious than a clean one, ties counted half; null where n is 0."""
+    """Probability that an adversarial input is scored as more suspicious than a clean one, ties counted half; null where n is
+    0."""
     low: float | None
     """Lower end of its 95 % interval (Hanley & McNeil 1982)."""
     high: float | None
@@ -44,7 +45,8 @@ class DetectorResult(Result, allow_inf_nan=True):  # a detector may answer infin
     adaptive: Rate | None
     """The same once the adaptive attacks, which know the detector, are counted too; null where they were left out."""
     evaded: Rate | None
-    """Among the samples that the model gets right, those for which an adaptive attack finds an adversarial example without an alarm."""
+    """Among the samples that the model gets right, those for which an adaptive attack finds an adversarial example without an
+    alarm."""
     rocs: list[Roc]
 
 

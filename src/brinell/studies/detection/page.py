@@ -54,8 +54,8 @@ def in_words(result: DetectionResult) -> str:
         return said + " Adaptive attacks, which know it, were not tried, so this may be detectability alone."
     left = max((best.adaptive.value or 0.0) - (best.robust.value or 0.0), 0.0)
     return (
-        said
-        + f" Adaptive attacks, which know it, leave {percent(best.adaptive.value)}: {percent(1 - left / gain, 0)} of the gain was detectability."
+        said + f" Adaptive attacks, which know it, leave {percent(best.adaptive.value)}: "
+        f"{percent(1 - left / gain, 0)} of the gain was detectability."
     )
 
 

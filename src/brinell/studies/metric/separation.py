@@ -1,4 +1,4 @@
-"""How well a distance separates pairs of one class from pairs of two: AUC, the interval of a gain, votes of nearest neighbours."""
+"""How well a distance separates pairs of one class from pairs of two: AUC, a gain's interval, votes of neighbours."""
 
 from typing import NamedTuple
 

@@ -75,7 +75,7 @@ def _sheets(run: UnrestrictedRun, rows: list[dict[str, Any]], one: VariantResult
 
 
 def _titles(row: dict[str, Any], one: VariantResult, classes: list[str]) -> dict[str, str]:
-    """The arrays of an example by name, each with what it shows: plain sample, found input, neighbours of this class and another."""
+    """The arrays of an example by name, each with what it shows: plain sample, found input, neighbours of both kinds."""
     intended, pred = classes[row["intended"]], classes[row["pred"]]
     return {
         f"{row['attempt']}/plain": f"attempt {row['attempt']}, plain sample of {intended}",

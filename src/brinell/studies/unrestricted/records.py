@@ -46,7 +46,8 @@ class Outcome(StrEnum):
     FOOLED = "fooled"
     """The model is wrong where the search ended, and the auxiliary classifier and every judge see the intended class."""
     CONTESTED = "contested"
-    """The model is wrong and the auxiliary classifier sees the intended class, but a judge does not: the class may have changed."""
+    """The model is wrong and the auxiliary classifier sees the intended class, but a judge does not: the class may have
+    changed."""
     SURVIVED = "survived"
     """The search ended without an input on which the model is wrong and the auxiliary classifier sees the intended class."""
 

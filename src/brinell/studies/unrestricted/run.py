@@ -24,9 +24,9 @@ from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
-from brinell.engine.engine import Progress
-from brinell.engine.hashing import cell
+from brinell.engine.cells import cell
 from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, open_data, opener_of
+from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out, each_part

@@ -116,7 +116,8 @@ def search(
         y: (n,) int64 intended classes.
         domain: where inputs live.
         settings: how.
-        criterion: when the model errs: any wrong class, or a target class for each sample. The ledger behind the oracle has the same.
+        criterion: when the model errs: any wrong class, or a target class for each sample. The ledger behind the oracle has
+            the same.
     """
     n, shape = len(y), domain.shape
     now = torch.arange(n, device=y.device)

@@ -1,0 +1,54 @@
+"""Content hashes: what a row depends on, apart from its sample and its eps."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from brinell.core.contracts import Filed
+from brinell.core.record import CLEAN, SCHEMA_VERSION
+from brinell.core.version import VERSION
+from brinell.engine.cascade import Stage
+from brinell.engine.plan import ModelSource, Plan
+
+
+def cell(**content: Any) -> str:
+    """24 hex digits that change whenever any of `content` (JSON values) does."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
+    domain = plan.dataset.domain
+    return cell(
+        schema=SCHEMA_VERSION,
+        brinell=VERSION,
+        model=source.facts["digest"],
+        name=source.name,
+        data=plan.data_digest,
+        samples=len(plan.ids),
+        domain=list(domain.to_json().values()),
+        targeted=plan.request.targeted,
+        **more,
+    )
+
+
+def clean_cell(plan: Plan, source: ModelSource) -> str:
+    """The cell of a model's first check."""
+    return _cell(plan, source, attack=CLEAN, eot=plan.eot)
+
+
+def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
+    """The cell of a stage: a later stage depends on the ones before it, which decide what is left to attack."""
+    before = plan.stages[: plan.stages.index(stage) + 1]
+    return _cell(
+        plan,
+        source,
+        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
+        distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
+        eps=plan.levels.tolist(),
+        units=None if plan.recommended is None else plan.units.tolist(),
+        seed=plan.request.seed,
+        queries=plan.request.queries,
+        precision=plan.request.precision,
+    )
