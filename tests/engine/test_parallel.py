@@ -10,6 +10,7 @@ from _helpers import VECTOR, Recorder, audited, distance, rows_of, threshold
 from brinell.attacks.square import Square
 from brinell.core.errors import UnreachableError
 from brinell.core.model import Access, ModelInfo
+from brinell.engine import parallel
 from brinell.engine.cascade import Stage
 from brinell.engine.shard import Group, Setting
 
