@@ -10,7 +10,7 @@ Deviations:
 - With `random_start` (the default of the reference code) the first point is at distance eps from the clean input in a random
   direction; the paper leaves the start open.
 - The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken. They
-  run side by side, so that batches stay full when few samples stand; a sample fooled towards one leaves with all its runs.
+  run side by side, so that batches stay full when few samples are active; a sample fooled towards one leaves with all its runs.
 """
 
 import math

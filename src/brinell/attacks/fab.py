@@ -139,7 +139,7 @@ class FAB(EveryKind):
 
 
 class _Walk:
-    """Where the samples of a run stand, in the symbols of Algorithm 1."""
+    """The state of the samples of a run, in the symbols of Algorithm 1."""
 
     def __init__(self, settings: FAB, batch: Batch, threat: Threat, rivals: Tensor, rows: Tensor, best: Tensor) -> None:
         self.settings, self.batch, self.threat, self.rivals, self.rows = settings, batch, threat, rivals, rows
@@ -155,7 +155,7 @@ class _Walk:
         self.x = self.threat.domain.clamp(delta.mul_(per_sample(size, delta)).add_(self.batch.x))
 
     def keep(self, active: Tensor) -> bool:
-        """Let go of the samples that do not stand; whether any does."""
+        """Keep the active samples; whether there are any."""
         if not active.all():
             self.batch, self.threat = self.batch.select(active), self.threat.select(active)
             for name in ("rivals", "rows", "x"):

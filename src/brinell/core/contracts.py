@@ -28,7 +28,7 @@ class Extras(NamedTuple):
     remarks: Sequence[Remark] = ()
     """What a reader should know of how it went."""
     arrays: Mapping[str, Tensor] = {}
-    """By name, one row for each sample of the batch, those included that stood."""
+    """By name, one row for each sample of the batch, those without a success included."""
     legend: Mapping[str, Any] = {}
     """What the numbers in these arrays mean, as JSON; the same for every batch of a run."""
 

@@ -107,7 +107,7 @@ class Targeted:
     classes: Tensor
     """(n,) int64 target classes, aligned with the batch."""
     name = "targeted"
-    about = _name_alone  # the target class of each sample stands in the records
+    about = _name_alone  # the target class of each sample is in the records
     met = _beyond_rounding
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:

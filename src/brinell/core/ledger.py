@@ -113,7 +113,7 @@ class Ledger:
         """(n,): distance of the closest adversarial input, inf for none."""
         self.best_margin = torch.full((n,), -torch.inf, device=device)
         """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
-        An answer in bf16 stands here only where it was so far below zero that nobody asked again."""
+        An answer in bf16 counts here only where it was so far below zero that nobody asked again."""
         self.strongest = batch.x
         """(n, *shape): of samples without a success, the input within eps of the largest margin, where `strongest` asks for it;
         the clean one before the first query."""
@@ -161,8 +161,8 @@ class Ledger:
     def _active(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
-        stands = self.first_success[ids] == 0
-        return stands if self._queries is None else stands & self.affordable(ids)
+        robust = self.first_success[ids] == 0
+        return robust if self._queries is None else robust & self.affordable(ids)
 
     def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
         x = self.whole(ids, x)

@@ -68,7 +68,7 @@ CASCADES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """Which of the samples that stand a stage attacks.
+    """Which of the samples that are still robust a stage attacks.
 
     But for `masked`, a sample's turn depends on that sample alone, never on its company. Shares are of the clean margin, the lead
     of the true class on the clean input: 0 is the boundary.
@@ -83,7 +83,7 @@ class Turn:
     alone: bool = False
     """Every sample, as if no stage had run before (`alone=true`): to compare attacks and not to save time."""
     masked: bool = False
-    """Only where signs say that the gradients of the model mislead, or attacks that need them cannot run (`when=masked`)."""
+    """Only where a check says that the gradients of the model mislead, or attacks that need them cannot run (`when=masked`)."""
 
     def spared(self, clean: Array, nearest: Array, last: Array, *, draw: Array, masked: bool) -> Array:
         """(n,) bool: the samples that are not attacked.

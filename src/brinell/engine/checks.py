@@ -1,4 +1,4 @@
-"""Checks of a model before any attack: signs that attacks will say too much good of it.
+"""Gradient-masking checks of a model before any attack: whether attacks would overstate its robustness.
 
 Croce & Hein 2020, Reliable evaluation of adversarial robustness, and the checks of its code; Pintor et al. 2022, Indicators of
 attack failure; Carlini et al. 2019, On evaluating adversarial robustness. What each looks for: `core.checks.Code`; how the limits
@@ -234,10 +234,10 @@ def _misleading(
 
 
 def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domain) -> Finding:
-    stands = probes.unbroken(oracle, batch, margin.grad, domain)
+    robust = probes.unbroken(oracle, batch, margin.grad, domain)
     return _share(
         Code.UNCONSTRAINED,
-        stands,
+        robust,
         f"samples withstand {len(probes.STRIDES)} gradient steps that only the bounds of the data limit",
         REMEDY,
     )

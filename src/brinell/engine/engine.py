@@ -43,7 +43,7 @@ GALLERY_SAMPLES = 24
 AHEAD = 0.1
 """An attack is ahead of others on a sample when it left this share of the clean margin less than they did."""
 ALARM = 0.05
-"""Share of the standing samples on which an attack without gradients may be ahead of those with them: on networks whose gradients
+"""Share of the robust samples on which an attack without gradients may be ahead of those with them: on networks whose gradients
 lead, none to 4 % were seen, on masked ones 10 % and more (design/0005-fast.md)."""
 
 
@@ -53,10 +53,10 @@ class ModelAudit:
     def __init__(self, plan: Plan, source: ModelSource, model: Model, run: Run, progress: Progress) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
         self.masked = False
-        """Whether attacks that follow gradients cannot be trusted here: there are signs that they mislead, or some cannot run."""
+        """Whether attacks that follow gradients cannot be trusted here: a check says that they mislead, or some cannot run."""
 
     def __call__(self) -> dict[str, str]:
-        """Everything that the plan asks of this model. Returns the signs, by code, that its figures may mislead."""
+        """Everything that the plan asks of this model. Returns the failed checks, by name, each with a line."""
         try:
             state = self._clean()
             found = self._failed_checks(state)
@@ -94,7 +94,7 @@ class ModelAudit:
         return found
 
     def _exchanged(self) -> dict[str, str]:
-        """The sign that a model on another machine answers otherwise than at the beginning."""
+        """The failed check of a model on another machine that answers otherwise than at the beginning."""
         clean = self.run.part(clean_cell(self.plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
         if self.model.info.server is None or self.plan.eot > 1 or not len(judged):
@@ -224,7 +224,7 @@ class ModelAudit:
     # One stage
 
     def _stage(self, stage: Stage, state: State) -> dict[str, str]:
-        """Run a stage, or look up what it found, and note where each sample stands now. Returns the signs that it gave."""
+        """Run a stage, or look up what it found, and note what is known of each sample now. Returns the checks that it failed."""
         key = stage_cell(self.plan, self.source, stage)
         if not self.run.has_part(key):
             unbroken = np.full_like(state.broken, len(self.plan.levels))

@@ -58,7 +58,7 @@ def misled(
 ) -> tuple[Tensor, Tensor]:
     """Where steps along the gradient of the margin do not do what the gradient says, on clean inputs and inside the budget.
 
-    A step is tried at each clean input, and one where six steps of an attack lead, if the sample still stands there. Costs at
+    A step is tried at each clean input, and one where six steps of an attack lead, if the sample is still robust there. Costs at
     most 11 forwards and 6 backwards a sample, three forwards where the first step of the attack fools the model.
 
     Pintor et al. 2022 (indicator of unstable predictions) take the mean relative change of the loss at random neighbours.
@@ -114,7 +114,7 @@ def _mislead(
 
 
 def _walk(oracle: Oracle, batch: Batch, grad: Tensor, threat: Threat) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Ids of the samples that stand after a few attack steps, with logits, gradients and inputs there."""
+    """Ids of the samples that are robust after a few attack steps, with logits, gradients and inputs there."""
     ids, x, logits = batch.ids, batch.x, batch.x.new_zeros(0, oracle.classes)
     for turn, share in enumerate(WALK):
         eps = threat.eps[ids]
@@ -134,7 +134,7 @@ def _walk(oracle: Oracle, batch: Batch, grad: Tensor, threat: Threat) -> tuple[T
 
 
 def unbroken(oracle: Oracle, batch: Batch, grad: Tensor, domain: Domain) -> Tensor:
-    """(n,) bool: which samples stand after eight long steps along the sign of their gradient, with no budget but the bounds.
+    """(n,) bool: which samples are robust after eight long steps along the sign of their gradient, with no budget but the bounds.
 
     Costs at most 8 looks and 7 gradients a sample, one look where the first step fools the model.
 

@@ -93,7 +93,7 @@ class Result:
     extras: dict[int, dict[str, Array]] = field(default_factory=dict)
     """What it says of each sample, by sample id and name."""
     legend: Mapping[str, Any] = field(default_factory=dict)
-    """What the numbers in the extras stand for."""
+    """What the numbers in the extras mean."""
 
 
 def joined(parts: Sequence[Result]) -> Result:

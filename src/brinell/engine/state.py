@@ -10,7 +10,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class State:
-    """Where each sample of a model stands; arrays of length n, in the order of the plan's ids."""
+    """What is known of each sample of a model; arrays of length n, in the order of the plan's ids."""
 
     target: Array | None
     """(n,) target classes; None where any wrong class counts."""
