@@ -175,7 +175,7 @@ def test_plugins(ask, capsys):
     assert "linf" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))])
+@pytest.mark.parametrize("arguments", [[], ["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))])
 def test_help(arguments, capsys):
     assert cli(arguments) == 0
     assert "Usage" in capsys.readouterr().out

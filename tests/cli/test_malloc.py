@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from brinell.cli import malloc as heap
+from brinell.cli import malloc
 
 FAULTS = """
 import resource, sys
@@ -25,7 +25,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch):
-    for name in heap.OWN:
+    for name in malloc.OWN:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -43,7 +43,7 @@ def test_large_arrays_are_mapped_once():
 def test_what_the_user_has_set_stays(monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("the C library was called"))
-    assert heap.keep_freed_memory() is False
+    assert malloc.keep_freed_memory() is False
 
 
 @pytest.mark.parametrize("library", [object(), None])
@@ -54,9 +54,9 @@ def test_another_c_library(monkeypatch, library):
         return library
 
     monkeypatch.setattr(ctypes, "CDLL", load)
-    assert heap.keep_freed_memory() is False
+    assert malloc.keep_freed_memory() is False
 
 
 def test_another_system(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert heap.keep_freed_memory() is False
+    assert malloc.keep_freed_memory() is False

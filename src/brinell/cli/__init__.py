@@ -14,6 +14,7 @@ from brinell.cli import (
     detect,
     epsilon,
     gate,
+    malloc,
     plugins,
     report,
     train_agent,
@@ -22,7 +23,6 @@ from brinell.cli import (
     unrestricted,
     verify,
 )
-from brinell.cli import malloc as heap
 from brinell.cli.options import say, show
 from brinell.cli.verb import Verb
 from brinell.core.errors import BrinellError
@@ -51,7 +51,7 @@ def command_line(only: str | None = None) -> typer.Typer:
     app = typer.Typer(
         name="brinell",
         help="The hardness test for classifiers: robust accuracy per class over a whole range of budgets.",
-        no_args_is_help=True,
+        no_args_is_help=False,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -86,7 +86,7 @@ def _root(
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    heap.keep_freed_memory()
+    malloc.keep_freed_memory()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -94,7 +94,7 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
     try:
         verb = next((word for word in arguments if not word.startswith("-")), "")
-        code = command_line(verb)(arguments, prog_name="brinell", standalone_mode=False)
+        code = command_line(verb)(arguments or ["--help"], prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         say("interrupted; what was computed is kept")
