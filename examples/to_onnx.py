@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from brinell.core.imports import import_file
-from brinell.models.torch import fit, read_weights
+from brinell.models._weights import fit, read_weights
 
 
 def export(module: nn.Module, shape: tuple[int, ...], file: Path) -> None:

@@ -28,6 +28,11 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
     [model] = summarise(run.manifest, run.records(), str(run.path)).models
     assert [(remark.attack, remark.code) for remark in model.remarks] == [(ATTACK, "distance-without-success")]
     assert model.remarks[0].text in html.write(run.path).read_text()
+    run.manifest["remarks"][model.model]["model"] = {"json": "what a model on another machine says of itself"}
+    run.save_manifest()
+    assert "model: what a model on another machine says of itself" in html.write(run.path).read_text()
+    del run.manifest["remarks"][model.model]["model"]
+    run.save_manifest()
     again = _run(tmp_path / "run", lead=3.0, resume=True)
     assert summarise(again.manifest, again.records(), "").models[0].remarks == model.remarks
 
