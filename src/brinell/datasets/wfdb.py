@@ -10,7 +10,7 @@ A record belongs to one patient; a file of records and patients says which ones 
 heartbeats using ECG morphology and heartbeat interval features, without the four records of paced beats. Deviation: record 201 is
 left out of ds1, since it is of the same patient as 202, which ds2 holds.
 
-With `rhythm=true` a beat brings the rhythm that it stands in (`brinell.datasets._rhythm`): the intervals to the beats beside
+With `rhythm=true` a beat brings its rhythm (`brinell.datasets._rhythm`): the intervals to the beats beside
 it, those that are passed over included, and the median of its record, as further channels that no attack changes.
 
 A record that cannot be used (no annotations, no such lead, another rate where none was asked for) is left out and named.

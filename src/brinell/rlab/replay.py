@@ -66,7 +66,7 @@ class Replay:
             name: torch.empty(self.capacity, *tensor.shape[1:], dtype=kinds[name], device=device) for name, tensor in like.items()
         }
         for branch in range(len(action)):
-            # States in which nothing was done are sampled too, with weight 0: what stands there
+            # States in which nothing was done are sampled too, with weight 0: their entries
             # must be a possible action.
             self._columns[f"action.{branch}"].fill_(-1)
         self.reward = torch.zeros(self.capacity, device=device)

@@ -61,7 +61,7 @@ class TrainConfig:
 
 
 class Report(NamedTuple):
-    """How training stands."""
+    """How far training has come."""
 
     step: int
     seconds: float
@@ -90,12 +90,12 @@ def train(
         critic = Critic(domain, classes, width=config.width)
     initialise(generator, rng)
     initialise(critic, rng)
-    school = _School(generator.to(x.device), critic.to(x.device), x, y, config, rng)
-    steps = school.run(tell)
-    return school.mean.eval(), critic.seen.eval(), steps
+    training = _Training(generator.to(x.device), critic.to(x.device), x, y, config, rng)
+    steps = training.run(tell)
+    return training.mean.eval(), critic.seen.eval(), steps
 
 
-class _School:
+class _Training:
     def __init__(
         self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, config: TrainConfig, rng: torch.Generator
     ) -> None:
