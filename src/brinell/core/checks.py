@@ -1,5 +1,6 @@
 """The checks of an audit, by the codes that results, `gate --allow` and the report use."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -38,3 +39,19 @@ class Code(StrEnum):
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"
     """An attack on a surrogate does not carry over (Pintor et al. 2022). Not checked: no attack here uses a surrogate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One check and what came of it."""
+
+    code: str
+    """One of `Code`."""
+    passed: bool | None
+    """None where the check could not be made."""
+    text: str
+    """What was seen, and what to do about it, in one line."""
+    figure: float | None = None
+    """What was measured."""
+    limit: float | None = None
+    """What the figure was held against."""

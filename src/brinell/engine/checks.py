@@ -14,7 +14,7 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.batch import Batch
-from brinell.core.checks import Code
+from brinell.core.checks import Code, Finding
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
@@ -39,22 +39,6 @@ LIMITS = {Code.ZERO: 0.05, Code.SATURATED: 0.05, Code.MISLEADING: 0.25, Code.UNC
 REMEDY = (
     "what gradient attacks fail to break there is not shown to be robust; add one that asks for scores only: --attack black-box"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One check and what came of it."""
-
-    code: str
-    """One of `Code`."""
-    passed: bool | None
-    """None where the check could not be made."""
-    text: str
-    """What was seen, and what to do about it, in one line."""
-    figure: float | None = None
-    """What was measured."""
-    limit: float | None = None
-    """What the figure was held against."""
 
 
 @dataclass(frozen=True)
