@@ -169,7 +169,7 @@ def record_page() -> str:
         "## Checks\n\n"
         f"{inspect.getdoc(Code)}\n\n"
         "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`).\n"
-        "`manifest.json` keeps the first eight (`checks`) and the evaluations spent on them (`probes`). `gate`\n"
+        "`manifest.json` keeps those that ask the model (`checks`) and the evaluations spent on them (`probes`). `gate`\n"
         "fails where one failed (unless `--allow CODE`) and, with `--need-all`, where one that counts could\n"
         "not be made. How the limits were found: [design/0006](../design/0006-checks.md).\n\n"
         f"{table(['code', 'what fails it'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"

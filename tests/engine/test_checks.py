@@ -32,7 +32,8 @@ def looked(model, x, y, eps=0.1, norm="linf", **more):
     with torch.no_grad():
         right = torch.cat([model.predict(part) for part in x.split(32)]).argmax(1) == y
     batch = batch_of(x[right], y[right])
-    return make_checks(model, batch, distance(norm), eps, Streams.of(0, batch.ids), **more)
+    with model.info.session(torch.device("cpu")):
+        return make_checks(model, batch, distance(norm), eps, Streams.of(0, batch.ids), **more)
 
 
 def failed(seen):
@@ -254,9 +255,9 @@ def test_defences_on_a_robust_network(root, shared, name):
 def test_looks_are_counted_and_few(digits):
     model, x, y = digits
     for defence, most in (
-        (Around, (14, 8)),
-        (lambda net: Lying(net, "opposite"), (29, 15)),
-        (lambda net: Lying(net, "zeros"), (3, 2)),
+        (Around, (18, 8)),
+        (lambda net: Lying(net, "opposite"), (33, 15)),
+        (lambda net: Lying(net, "zeros"), (7, 2)),
     ):
         recorder = Recorder(TorchModel(defence(model.module), model.domain, 10).predict, model.domain, 10)
         batch = batch_of(x, y)
@@ -267,7 +268,7 @@ def test_looks_are_counted_and_few(digits):
 
 def test_a_model_that_falls_at_once_costs_little(digits):
     seen = looked(*digits, eps=0.4)
-    assert seen.forwards <= 8 * 64 and seen.backwards <= 3 * 64
+    assert seen.forwards <= 11 * 64 and seen.backwards <= 3 * 64
 
 
 def test_looks_do_not_depend_on_time_or_batch_size(digits):
@@ -276,7 +277,8 @@ def test_looks_do_not_depend_on_time_or_batch_size(digits):
     one, again, small = (looked(subject, x, y, batch_size=size) for size in (128, 128, 10))
     assert one == again
     assert [f.passed for f in small.findings] == [f.passed for f in one.findings]
-    assert abs(small.findings[6].figure - one.findings[6].figure) < 0.1
+    at = looked_for().index(Code.MISLEADING)
+    assert abs(small.findings[at].figure - one.findings[at].figure) < 0.1
 
 
 @pytest.mark.parametrize("access", [Access.SCORES, Access.LABELS])
@@ -325,7 +327,7 @@ def test_one_sample_and_no_budget(digits):
     model, x, y = digits
     seen = looked(model, x[:1], y[:1], eps=float("inf"))
     assert not failed(seen)
-    assert {f.code for f in seen.findings if f.passed is None} == {Code.ONE_HOT}
+    assert {f.code for f in seen.findings if f.passed is None} == {Code.ONE_HOT, Code.COMPANY}
 
 
 # In a run

@@ -147,7 +147,7 @@ def test_a_model_that_is_exchanged_in_between_is_noticed(tmp_path):
     server = InferenceServer(served, (6,))
     server.function = lambda x: served(x) if server.requests < 60 else served(x)[:, ::-1].copy()
     run = audit_of(server, tmp_path / "run")
-    (told,) = [one["text"] for one in run.manifest["warnings"] if one["code"] == "random-answers"]
+    (told,) = [one["text"] for one in run.manifest["warnings"] if one["code"] == "answers-drift"]
     assert "at the end the model answers" in told and "another one took its place" in told
 
 

@@ -5,14 +5,23 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """The gradient-masking checks. A check that fails says that robust accuracy may be too high, never that it is wrong.
+    """The checks of an audit. A check that fails says that robust accuracy may be too high, never that it is wrong.
 
-    The first eight are made on at most 64 samples before the attacks, the next three on what the attacks found; the last two are
-    named by the literature and need no measurement here.
+    Those up to `unconstrained-failure` are made on at most 64 samples before the attacks, the others on what the attacks found
+    and on the model afterwards; the last two are named by the literature and need no measurement here.
     """
 
     RANDOM = "random-answers"
     """The same input is answered differently a second time (Croce & Hein 2020; their check of randomised outputs)."""
+    PLACE = "answers-by-place"
+    """The same input is answered otherwise in another row of the same batch: something is drawn or looked up by row."""
+    COMPANY = "answers-by-company"
+    """An input is answered otherwise beside other inputs, or alone: batch norm in training mode, statistics of a batch."""
+    MODE = "training-mode"
+    """A call leaves modules in training mode, or the answers differ where gradients are asked for."""
+    DRIFT = "answers-drift"
+    """Answers change with the number of calls, or at the end differ from those at the beginning: the model keeps something of
+    what it is asked, or another took its place."""
     PROBABILITIES = "probabilities"
     """Answers are probabilities in place of logits, a softmax in the forward pass; such a model is refused (the same)."""
     ONE_HOT = "one-hot-answers"
@@ -35,6 +44,8 @@ class Code(StrEnum):
     """An attack that does not climb the loss (FAB, Square) comes nearer to the boundary than those before it that do."""
     INCOMPLETE = "incomplete-optimisation"
     """The last gradient attack still came notably nearer to the boundary than the ones before it (Pintor et al. 2022)."""
+    WEIGHTS = "changed-weights"
+    """The weights or buffers at the end of the audit are not those at its beginning: the model changed while it was asked."""
     SILENT = "silent-success"
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"

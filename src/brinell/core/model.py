@@ -60,6 +60,8 @@ class ModelInfo:
     """(n, *shape) inputs to (n, d) features of the penultimate layer."""
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()
     """Prepares the model for many calls on one device (evaluation mode, open connections) until the context ends."""
+    training: Callable[[], Sequence[str]] | None = None
+    """Names of the modules that are in training mode now; None where the model is no torch module."""
     server: Server | None = None
     """Present where the model runs on another machine."""
 

@@ -23,7 +23,7 @@ from brinell.core.model import Access, Model
 from brinell.core.oracle import Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
-from brinell.engine import probes
+from brinell.engine import consistency, probes
 
 SAMPLES = 64
 """On how many samples the checks are made."""
@@ -86,7 +86,8 @@ def make_checks(
 ) -> Checked:
     """Make every check that the model's access allows.
 
-    Costs at most 29 forwards and 15 backwards a sample, and some 7 and 2 where one step fools the model.
+    Costs at most 33 forwards and 15 backwards a sample, and some 10 and 2 where one step fools the model; a
+    handful cost one more.
 
     Args:
         model: the model.
@@ -110,17 +111,21 @@ def make_checks(
     batch, domain = ledgers[0].batch, ledgers[0].threat.domain
     if model.access == Access.LABELS:
         labels = [oracle.labels(batch.ids, batch.x) for _ in range(2)]
-        found = [_random([torch.nn.functional.one_hot(one, model.classes).float() for one in labels])]
+        answers, gradients = [torch.nn.functional.one_hot(one, model.classes).float() for one in labels], None
+        found = [_random(answers)]
     elif model.access == Access.SCORES:
-        first, second = (oracle.scores(batch.ids, batch.x) for _ in range(2))
-        found = [_random([first, second]), _probabilities(), _one_hot(first, batch)]
+        answers, gradients = [oracle.scores(batch.ids, batch.x) for _ in range(2)], None
+        first = answers[0]
+        found = [_random(answers), _probabilities(), _one_hot(first, batch)]
     else:
         first, inside = probes.answer_watched(oracle, batch)
         ce, margin = (oracle.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
-        found = [_random([first, ce.logits, margin.logits]), _probabilities(), _one_hot(first, batch), _inside(inside)]
+        answers, gradients = [first, ce.logits, margin.logits], ce.logits
+        found = [_random(answers), _probabilities(), _one_hot(first, batch), _inside(inside)]
         found += _slopes(ce.grad, margin.grad)
         found.append(_attempt(Code.MISLEADING, lambda: _misleading(oracle, batch, margin, distance, eps, rng, domain)))
         found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
+    found += consistency.probe(oracle, batch, model, answers, batch_size=batch_size, gradients=gradients)
     made = {finding.code for finding in found}
     why = f"not made: the model gives {model.access.name.lower()} only"
     found += [Finding(code=code, passed=None, text=why) for code in looked_for() if code not in made]

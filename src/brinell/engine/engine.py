@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Outcome, Records
 from brinell.core.streams import Streams
-from brinell.engine import parallel, retry
+from brinell.engine import consistency, parallel, retry
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import cell, clean_cell, stage_cell
 from brinell.engine.checks import MASKING, SAMPLES, Checked, check_answers, make_checks
@@ -57,6 +57,7 @@ class ModelAudit:
 
     def __call__(self) -> dict[str, str]:
         """Everything that the plan asks of this model. Returns the failed checks, by name, each with a line."""
+        digest = self.model.digest()
         try:
             state = self._clean()
             found = self._failed_checks(state)
@@ -67,7 +68,7 @@ class ModelAudit:
                 if len(self.plan.levels):
                     found |= self._stage(stage, state)
             self._gallery()
-            return found | self._exchanged() | retry.warning(self._failed(), len(self.plan.ids))
+            return found | self._afterwards(digest) | retry.warning(self._failed(), len(self.plan.ids))
         finally:
             self._keep_remarks()
 
@@ -93,18 +94,29 @@ class ModelAudit:
             self.progress.message(f"warning: {name}: {text}")
         return found
 
-    def _exchanged(self) -> dict[str, str]:
-        """The failed check of a model on another machine that answers otherwise than at the beginning."""
-        clean = self.run.part(clean_cell(self.plan, self.source))
-        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        if self.model.info.server is None or self.plan.eot > 1 or not len(judged):
-            return {}
-        rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
-        found = retry.exchanged(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size)
-        self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
+    def _afterwards(self, digest: str) -> dict[str, str]:
+        """The failed checks of whether the model is at the end what it was at the beginning, when its digest was made."""
+        kept = self.run.manifest["checks"][self.source.name]
+        weights = consistency.weights(digest, self.model.digest())
+        if kept:  # otherwise no sample is right, and nothing was attacked
+            kept[:] = [one for one in kept if one["code"] != weights.code] + [asdict(weights)]
+        found = self._drifted({str(one["code"]): one for one in kept})
+        found |= {} if weights.passed else {str(weights.code): weights.text}
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
         return found
+
+    def _drifted(self, checks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+        """The failed check of a model that answers otherwise than at the beginning, where it answers alike at all."""
+        clean = self.run.part(clean_cell(self.plan, self.source))
+        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
+        unsure = any(checks[code]["passed"] is False for code in consistency.UNSURE if code in checks)
+        if self.plan.eot > 1 or unsure or not len(judged):
+            return {}
+        rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
+        limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
+        self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
+        return retry.drifted(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size, limit)
 
     def _keep_remarks(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""

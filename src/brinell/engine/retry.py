@@ -19,7 +19,7 @@ Work = TypeVar("Work")
 FAILED = "failed-samples"
 """The code of the warning that samples could not be judged."""
 AGAIN = 16
-"""Clean inputs that a model on another machine is asked about once more at the end."""
+"""Clean inputs that the model is asked about once more at the end."""
 CLOSE = 1e-3
 """How far two confidences may lie apart, and two logits as a share of the largest."""
 
@@ -73,31 +73,33 @@ def warning(failed: Mapping[str, Mapping[str, str]], n: int) -> dict[str, str]:
     return {FAILED: f"{count} of {n} samples could not be judged; the first: {sample} in {stages[0]}: {why}"}
 
 
-def exchanged(model: Model, x: Tensor, clean: Records, batch_size: int) -> dict[str, str]:
-    """The sign that a model on another machine no longer answers clean inputs as it did at the beginning, if so.
+def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: float) -> dict[str, str]:
+    """The sign that a model no longer answers clean inputs as it did at the beginning, if so.
 
     Args:
         model: the model.
         x: (n, *shape): clean inputs.
         clean: their (n,) rows of the first check.
         batch_size: the most inputs shown to the model at once.
+        limit: how far two logits may lie apart by the model's own rounding, as a share of the largest.
     """
     try:
         logits = predict(model, x, batch_size)
     except SampleError as error:
-        return {Code.RANDOM: f"the model fails on a clean input that it answered at the beginning: {error}"}
+        return {Code.DRIFT: f"the model fails on a clean input that it answered at the beginning: {error}"}
     confidence, pred = logits.softmax(1).max(1)
     before = torch.as_tensor(clean.clean_pred, device=logits.device).long()
+    close = max(CLOSE, limit)
     lead = logits.gather(1, pred[:, None]) - logits.gather(1, before[:, None])
-    other = lead[:, 0] > CLOSE * logits.abs().amax(1)
-    other |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > CLOSE
+    other = lead[:, 0] > close * logits.abs().amax(1)
+    other |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > close
     if not other.any():
         return {}
-    text = (
-        f"at the end the model answers {int(other.sum())} of {len(x)} clean inputs otherwise than at the beginning: it answers "
-        "at random, or another one took its place in between; audit it again"
-    )
-    return {Code.RANDOM: text}
+    why = "the model keeps something of what it is asked: audit it with that state fixed"
+    if model.info.server is not None:
+        why = "it answers at random, or another one took its place in between: audit it again"
+    text = f"at the end the model answers {int(other.sum())} of {len(x)} clean inputs otherwise than at the beginning: {why}"
+    return {Code.DRIFT: text}
 
 
 def evenly(count: int, most: int) -> Array:

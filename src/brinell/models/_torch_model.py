@@ -80,6 +80,7 @@ class TorchModel:
             bf16=True,
             features=self.features,
             session=self.session,
+            training=lambda: tuple(name or "the model" for name, part in self.module.named_modules() if part.training),
         )
 
     def predict(self, x: Tensor) -> Tensor:
@@ -135,8 +136,11 @@ class TorchModel:
             with self.session(), torch.no_grad(), _Calls() as calls:
                 answer: object = self._answer(x)
         except Exception as error:
+            remedy = "give it its own shape"
+            if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
+                remedy = "batch norm is in training mode in its forward pass: take train() or training=True out of it"
             raise RequestError(
-                f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): give it its own shape"
+                f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): {remedy}"
             ) from error
         if x._version != untouched:
             raise RequestError(
