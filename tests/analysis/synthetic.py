@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.checks import Code
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Records
 
 SEVERAL = ("apgd-ce", "apgd-dlr")
 
 
-CODES = ("random-answers", "probabilities", "one-hot-answers", "gradients-inside", "zero-gradients", "saturated-logits")
-CODES += ("misleading-gradients", "unconstrained-failure")
+CODES = (*list(Code)[: list(Code).index(Code.BLACK_BOX)], Code.WEIGHTS)
 
 
 def manifest(

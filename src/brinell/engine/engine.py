@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.checks import Code
+from brinell.core.checks import Code, Finding
 from brinell.core.contracts import Remark
 from brinell.core.errors import SampleError
 from brinell.core.intervals import wilson
@@ -97,22 +97,24 @@ class ModelAudit:
     def _afterwards(self, digest: str) -> dict[str, str]:
         """The failed checks of whether the model is at the end what it was at the beginning, when its digest was made."""
         kept = self.run.manifest["checks"][self.source.name]
-        weights = consistency.weights(digest, self.model.digest())
-        if kept:  # otherwise no sample is right, and nothing was attacked
-            kept[:] = [one for one in kept if one["code"] != weights.code] + [asdict(weights)]
-        found = self._drifted({str(one["code"]): one for one in kept})
-        found |= {} if weights.passed else {str(weights.code): weights.text}
+        if not kept or any(one["code"] == Code.WEIGHTS for one in kept):
+            return {}  # no sample is right, so that nothing was attacked; or the run has come to its end before
+        ended = [consistency.weights(digest, self.model.digest()), self._drifted({str(one["code"]): one for one in kept})]
+        made = [one for one in ended if one is not None]
+        kept[:] = [one for one in kept if one["code"] not in {one.code for one in made}] + [asdict(one) for one in made]
+        self.run.save_manifest()
+        found = {str(one.code): one.text for one in made if not one.passed}
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
         return found
 
-    def _drifted(self, checks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-        """The failed check of a model that answers otherwise than at the beginning, where it answers alike at all."""
+    def _drifted(self, checks: Mapping[str, Mapping[str, Any]]) -> Finding | None:
+        """The failed check of a model that answers otherwise than at the beginning; None where it does not, or never did."""
         clean = self.run.part(clean_cell(self.plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
         unsure = any(checks[code]["passed"] is False for code in consistency.UNSURE if code in checks)
         if self.plan.eot > 1 or unsure or not len(judged):
-            return {}
+            return None
         rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
         limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
         self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)

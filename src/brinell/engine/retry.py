@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.checks import Code
+from brinell.core.checks import Code, Finding
 from brinell.core.errors import SampleError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
@@ -73,8 +73,8 @@ def warning(failed: Mapping[str, Mapping[str, str]], n: int) -> dict[str, str]:
     return {FAILED: f"{count} of {n} samples could not be judged; the first: {sample} in {stages[0]}: {why}"}
 
 
-def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: float) -> dict[str, str]:
-    """The sign that a model no longer answers clean inputs as it did at the beginning, if so.
+def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: float) -> Finding | None:
+    """The failed check of a model that no longer answers clean inputs as it did at the beginning; None where it does.
 
     Args:
         model: the model.
@@ -86,7 +86,8 @@ def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: flo
     try:
         logits = predict(model, x, batch_size)
     except SampleError as error:
-        return {Code.DRIFT: f"the model fails on a clean input that it answered at the beginning: {error}"}
+        text = f"the model fails on a clean input that it answered at the beginning: {error}"
+        return Finding(code=Code.DRIFT, passed=False, text=text)
     confidence, pred = logits.softmax(1).max(1)
     before = torch.as_tensor(clean.clean_pred, device=logits.device).long()
     close = max(CLOSE, limit)
@@ -94,12 +95,12 @@ def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: flo
     other = lead[:, 0] > close * logits.abs().amax(1)
     other |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > close
     if not other.any():
-        return {}
+        return None
     why = "the model keeps something of what it is asked: audit it with that state fixed"
     if model.info.server is not None:
         why = "it answers at random, or another one took its place in between: audit it again"
     text = f"at the end the model answers {int(other.sum())} of {len(x)} clean inputs otherwise than at the beginning: {why}"
-    return {Code.DRIFT: text}
+    return Finding(code=Code.DRIFT, passed=False, text=text)
 
 
 def evenly(count: int, most: int) -> Array:
