@@ -111,8 +111,10 @@ class Restricted:
 
     def _cost(self, row: int, patches: Tensor, versions: Tensor) -> Tensor:
         """Squared L2 of each; patches do not overlap, so that they add up."""
-        cost = self.state.lengths_alone(torch.full((len(patches),), row), patches, versions.clamp_min(0)).square()
-        return torch.where(versions == CLEAN, 0.0, cost)
+        rows, places, cache = torch.full((len(patches),), row), self.grid.members[patches], self.state.cache
+        placed = cache.values(rows, versions.clamp_min(0)[:, None].expand_as(places), places, self.grid.channels)
+        change = (placed - self.state.at(cache.x, rows, places)) * self.grid.inside[patches, None]
+        return torch.where(versions == CLEAN, 0.0, change.flatten(1).square().sum(1))
 
 
 class Sparse(Restricted):

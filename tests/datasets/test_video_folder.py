@@ -79,13 +79,13 @@ def test_a_list_gives_order_labels_and_names(tmp_path: Path) -> None:
 def test_a_video_that_gives_no_clip_leaves_the_others_alone(tmp_path: Path) -> None:
     said = _videos.with_broken_ones(tmp_path)
     data = VideoFolder(path=str(tmp_path), frames=8, stride=2)()
-    found = data.unreadable(range(6))
+    found = data.info.unreadable(range(6))
     assert sorted(found) == [index for index, text in enumerate(said) if text]
     for index, why in found.items():
         assert said[index] in why and str(tmp_path) in why and "\n" not in why
         with pytest.raises(SampleError, match=said[index]):
             data.load([index])
-    assert data.load([0, 4]).shape == (2, 3, 8, 112, 112) and not data.unreadable([4, 0])
+    assert data.load([0, 4]).shape == (2, 3, 8, 112, 112) and not data.info.unreadable([4, 0])
 
 
 def test_the_digest_sees_bytes_labels_and_sampling_not_names(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_no_videos_gives_one_line(tmp_path: Path) -> None:
 def test_a_playlist_may_not_name_files_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "list.mp4").write_text("#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/video.ts\n#EXT-X-ENDLIST\n")
-    (why,) = VideoFolder(path=str(tmp_path))().unreadable([0]).values()
+    (why,) = VideoFolder(path=str(tmp_path))().info.unreadable([0]).values()
     assert "list.mp4 does not decode" in why or "holds no" in why
 
 
@@ -134,6 +134,6 @@ def test_published_files(shared: Path, tmp_path: Path) -> None:
         (tmp_path / "labels.csv").write_text(f"file,label\na/{name},0\n")
         data = VideoFolder(path=str(tmp_path), frames=count, stride=1, size=24)()
         check_dataset(data)
-        assert not data.unreadable([0])
-        (why,) = VideoFolder(path=str(tmp_path), frames=count + 1, stride=1)().unreadable([0]).values()
+        assert not data.info.unreadable([0])
+        (why,) = VideoFolder(path=str(tmp_path), frames=count + 1, stride=1)().info.unreadable([0]).values()
         assert f"too short: {count} frames" in why

@@ -8,11 +8,11 @@ from safetensors.torch import load_file, save_file
 
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
-from brinell.rlab.agent import FORMAT, Agent, Ranked, fingerprint, load, named
+from brinell.rlab.agent import FORMAT, Agent, fingerprint, load, named
 from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
 from brinell.rlab.interface import Observation
 from brinell.rlab.network import PatchNetwork
-from brinell.rlab.policies import Greedy, Random
+from brinell.rlab.policies import Greedy, Learned, Random
 from brinell.rlab.prior import Prior
 
 
@@ -70,7 +70,8 @@ def test_the_file_decides_the_fingerprint_and_not_its_name(tmp_path):
 
 def test_ranked_picks_by_value():
     network = PatchNetwork(1, width=4)
-    choices = Ranked(network=network, choices=(7, 7, 1)).act(turn_of(families=1), Streams.of(0, torch.arange(2)))
+    policy = Learned(network=network, choices=(7, 7, 1), temperature=1.0)
+    choices = policy.act(turn_of(families=1), Streams.of(0, torch.arange(2)))
     assert sorted(choices[0][0].tolist()) == list(range(7)), "all alike: chance decides, without replacement"
     assert choices[0][0].tolist() != choices[0][1].tolist()
 

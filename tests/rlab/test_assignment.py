@@ -12,7 +12,6 @@ from _placing import Plus
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.model import Access
-from brinell.core.norms import l2
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.gaussian_blur import GaussianBlur
@@ -68,12 +67,6 @@ def test_overlap_by_hand():
     assert (a.x * 16).tolist() == [[[2, 2, 2, 4, 4]]]
     a.edit(ints(0), ints(0), ints(CLEAN))
     assert (a.x * 16).tolist() == [[[0, 0, 4, 4, 4]]]
-
-
-def test_lengths_alone_by_hand():
-    a = state((2, 3), (2,), kind="signal", n=2, x=torch.tensor([[[0.0] * 3] * 2, [[15 / 16] * 3] * 2]))
-    lengths = a.lengths_alone(ints(0, 0, 1), ints(0, 1, 0), ints(1, 1, 1))
-    assert lengths.tolist() == pytest.approx([0.5, 0.125**0.5, (4 / 256) ** 0.5])
 
 
 def test_several_edits_of_one_candidate_and_filled_up_lists():
@@ -196,22 +189,6 @@ def test_what_was_probed_is_what_is_applied(which, history):
         for row in (a.variant[:, patch] != CLEAN).nonzero().flatten():
             naive[row][mask] = a.cache.inputs(row[None], a.variant[row, patch][None])[0][mask]
     assert torch.equal(a.x, naive)
-
-
-@settings(max_examples=20)
-@given(st.integers(0, len(GRIDS) - 1), HISTORY)
-def test_lengths_are_the_measured_norms(which, history):
-    a = fresh(which)
-    for rows, patches, chosen in edits(a, history):
-        alone = fresh(which)
-        alone.edit(rows, patches, chosen)
-        delta = (alone.x - alone.cache.x)[rows]
-        torch.testing.assert_close(a.lengths_alone(rows, patches, chosen), l2(delta))
-        a.edit(rows, patches, chosen)
-    if a.grid.steps == a.grid.patch:
-        row, patch = (a.variant != CLEAN).nonzero(as_tuple=True)
-        parts = a.lengths_alone(row, patch, a.variant[row, patch])
-        torch.testing.assert_close(torch.zeros(4).index_add(0, row, parts**2), l2(a.x - a.cache.x) ** 2)
 
 
 @settings(max_examples=20)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from brinell.core.record import BROKEN, CLEAN, ROBUST, Outcome, Records
-
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array as Array
 
 WRONG, RIGHT, UNJUDGED, NOT_RUN, ABSENT = range(5)
 """States of a cell: broken, robust, failed, skipped for this model, and no row (a run that is not finished)."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.record import Array
 from brinell.store.run import Run
 
-Array = np.ndarray[Any, Any]
 CLEAN = -1
 
 
@@ -118,6 +118,3 @@ def _lattice(legend: Mapping[str, Any]) -> Lattice:
     grid = legend["grid"]
     patch = tuple(grid["patch"])
     return Lattice(lengths=tuple(grid["shape"][-len(patch) :]), patch=patch, stride=tuple(grid["stride"]))
-
-
-__all__ = ["Lattice", "Placed", "Standing", "placed", "sensitivity"]

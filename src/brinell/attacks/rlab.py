@@ -157,7 +157,7 @@ class RLAB(EveryKind):
         remarks: list[Remark] = []
 
         def watch(outcomes: Outcomes) -> None:
-            remarks.extend(Remark(str(one.sign), one.text) for one in monitors(outcomes, threat.eps) if one.seen)
+            remarks.extend(monitors(outcomes, threat.eps))
 
         results = self.run_episodes(oracle, batch, threat, rng, ended=watch)
         grid, placed = self.grid(threat.domain), self.variants(threat.domain)

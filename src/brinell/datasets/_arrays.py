@@ -1,8 +1,10 @@
 """Arrays of inputs as they are stored, read as a data set: order of axes, scale, bounds, and a hash of the content."""
 
 import hashlib
+import math
 import mmap
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,8 +14,8 @@ from torch import Tensor
 
 from brinell.core.contracts import DataInfo, Domain, Kind
 from brinell.core.errors import RequestError
+from brinell.core.record import Array as Array
 
-Array = np.ndarray[Any, Any]
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 Layout = Literal["first", "last"]
 
@@ -92,7 +94,7 @@ class Span:
     """Whether each value is a multiple of 1/255, as in an image that was stored in 8 bits."""
 
 
-def span(x: Array, what: str = "the array of inputs") -> Span:
+def span(x: "Array | Rows", what: str = "the array of inputs") -> Span:
     """Go through all values once, a block at a time."""
     if x.dtype.kind not in "biuf":
         raise RequestError(f"{what} has type {x.dtype}; inputs must be real numbers")
@@ -108,15 +110,15 @@ def span(x: Array, what: str = "the array of inputs") -> Span:
     return Span(least=least, most=most, bytes8=bytes8)
 
 
-def blocks(x: Array) -> Iterator[Array]:
+def blocks(x: "Array | Rows") -> Iterator[Array]:
     """The rows of `x` in order, some megabytes at a time."""
-    rows = max(1, BLOCK // max(1, x[:1].nbytes))
+    rows = max(1, BLOCK // max(1, math.prod(x.shape[1:]) * x.dtype.itemsize))
     for start in range(0, len(x), rows):
         yield x[start : start + rows]
         release(x)
 
 
-def release(x: Array) -> None:
+def release(x: "Array | Rows") -> None:
     """Take the pages of a mapped array out of this process; the system reads them again from its cache or the file."""
     pages = getattr(x, "_mmap", None)
     if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
@@ -124,7 +126,7 @@ def release(x: Array) -> None:
 
 
 def domain_of(
-    x: Array,
+    x: "Array | Rows",
     arrangement: Arrangement,
     *,
     low: float | None = None,
@@ -195,18 +197,37 @@ def class_names(names: Sequence[object] | None, labels: Array, what: str = "the 
     return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names)
 
 
-class Chosen:
-    """Some rows of a stored array in an order of their own, with as much of an array's manners as `StoredArrays` needs."""
+class Rows(ABC):
+    """Inputs (n, *shape) that are made when they are asked for, with as much of an array's manners as `StoredArrays` needs."""
 
-    def __init__(self, x: Array, rows: Array) -> None:
-        self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
-        self.dtype, self.ndim, self.shape = x.dtype, x.ndim, (len(rows), *x.shape[1:])
+    def __init__(self, n: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.ndim, self.dtype = (n, *shape), 1 + len(shape), dtype
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self.shape[0]
 
-    def __getitem__(self, rows: Any) -> Array:
-        return np.asarray(self._x[self._rows[rows]])
+    def __getitem__(self, rows: slice | Array) -> Array:
+        indices = range(*rows.indices(len(self))) if isinstance(rows, slice) else rows.tolist()
+        found = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        for at, index in enumerate(indices):
+            found[at] = self.row(index)
+        return found
+
+    @abstractmethod
+    def row(self, index: int) -> Array:
+        """(*shape): one of them."""
+
+
+class Chosen(Rows):
+    """Some rows of a stored array in an order of their own."""
+
+    def __init__(self, x: Array, rows: Array) -> None:
+        super().__init__(len(rows), x.shape[1:], x.dtype)
+        self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
+
+    def row(self, index: int) -> Array:
+        """One of the rows."""
+        return np.asarray(self._x[self._rows[index]])
 
 
 class StoredArrays:
@@ -216,13 +237,14 @@ class StoredArrays:
         name: how reports call it.
         x: (n, *stored) values, in memory or mapped.
         y: (n,) int64 labels.
-        arrangement: how a stored input becomes one with channels first.
         domain: where the inputs live, after the division.
         classes: names of the classes.
+        arrangement: how a stored input becomes one with channels first; None where it is one already.
         divisor: what stored values are divided by; None where they are the inputs themselves, and the digest names no divisor.
         info: what else the data set tells.
         groups: (n,) whose each input is, where that is known.
         beside: (n, k) float32: the last k channels of signals, whose values are the same throughout, in the domain's units.
+        digest: hashes what the data set holds, where that is cheaper than to go through all inputs.
     """
 
     def __init__(
@@ -231,18 +253,21 @@ class StoredArrays:
         name: str,
         x: Any,
         y: Labels,
-        arrangement: Arrangement,
         domain: Domain,
         classes: tuple[str, ...],
+        arrangement: Arrangement | None = None,
         divisor: float | None = 1.0,
         info: DataInfo | None = None,
         groups: Array | None = None,
         beside: Array | None = None,
+        digest: Callable[[], str] | None = None,
     ) -> None:
         self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
         self.info = info or DataInfo()
-        self._x, self._y, self._arrangement, self._divisor, self._beside = x, y, arrangement, divisor, beside
-        self._digest = ""
+        self._x, self._y, self._divisor, self._beside = x, y, divisor, beside
+        straight = Arrangement(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
+        self._arrangement = arrangement or straight
+        self._content, self._digest = digest or self._values, ""
 
     def __len__(self) -> int:
         return len(self._y)
@@ -252,7 +277,12 @@ class StoredArrays:
         return self._y.copy()
 
     def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), *shape) float32 within the bounds."""
+        """(len(indices), *shape) float32 within the bounds.
+
+        Raises:
+            RequestError: a file that is damaged or has changed.
+            SampleError: a video that cannot be read.
+        """
         at = np.asarray(indices, dtype=np.int64)
         rows = self._arrangement(self._x[at])
         release(self._x)
@@ -261,17 +291,23 @@ class StoredArrays:
         return self.domain.clamp(x if self._beside is None else with_channels(x, self._beside[at]))
 
     def digest(self) -> str:
-        """Hash of domain, inputs (channels first) and labels; the same for the same content in any layout or file format."""
-        if not self._digest:
-            how = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
-            hashed = hashlib.blake2b(how.encode(), digest_size=16)
-            for rows in blocks(self._x):
-                hashed.update(little(self._arrangement(rows)))
-            hashed.update(little(self._y))
-            if self._beside is not None:
-                hashed.update(little(self._beside))
-            self._digest = hashed.hexdigest()
+        """Hash of the content.
+
+        That of arrays is one of domain, inputs (channels first) and labels: the same in any layout or file format. That of
+        folders is one of the files' bytes, the labels, and how they become inputs; file names do not count.
+        """
+        self._digest = self._digest or self._content()
         return self._digest
+
+    def _values(self) -> str:
+        how = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
+        hashed = hashlib.blake2b(how.encode(), digest_size=16)
+        for rows in blocks(self._x):
+            hashed.update(little(self._arrangement(rows)))
+        hashed.update(little(self._y))
+        if self._beside is not None:
+            hashed.update(little(self._beside))
+        return hashed.hexdigest()
 
 
 def with_channels(x: Tensor, values: Array) -> Tensor:

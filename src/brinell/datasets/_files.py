@@ -13,8 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from brinell.core.errors import RequestError
-
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array
 
 
 def existing_file(path: str, spec: str) -> Path:

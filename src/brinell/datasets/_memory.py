@@ -15,6 +15,7 @@ from brinell.datasets._arrays import (
     TOLERANCE,
     Arrangement,
     Array,
+    Rows,
     StoredArrays,
     blocks,
     check_labels,
@@ -70,8 +71,8 @@ class ArrayDataset(StoredArrays):
         )
 
 
-class _Pairs:
-    """The inputs of a torch Dataset, with as much of an array's manners as `StoredArrays` needs."""
+class _Pairs(Rows):
+    """The inputs of a torch Dataset."""
 
     def __init__(self, pairs: Any) -> None:
         if not hasattr(pairs, "__getitem__") or not hasattr(pairs, "__len__"):
@@ -79,20 +80,12 @@ class _Pairs:
         if len(pairs) == 0:
             raise RequestError("the torch Dataset is empty: there is nothing to audit")
         self._pairs = pairs
-        first = self._input(0)
-        self.dtype, self.shape, self.ndim = first.dtype, (len(pairs), *first.shape), first.ndim + 1
+        first = self.row(0)
+        super().__init__(len(pairs), first.shape, first.dtype)
         self.labels = np.array([int(pairs[index][1]) for index in range(len(pairs))])
 
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __getitem__(self, rows: slice | Array) -> Array:
-        indices = range(*rows.indices(len(self))) if isinstance(rows, slice) else rows.tolist()
-        if not len(indices):
-            return np.empty((0, *self.shape[1:]), self.dtype)
-        return np.stack([self._input(index) for index in indices])
-
-    def _input(self, index: int) -> Array:
+    def row(self, index: int) -> Array:
+        """The input of one pair."""
         item = self._pairs[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise RequestError(f"item {index} of the torch Dataset is no (input, label) pair")

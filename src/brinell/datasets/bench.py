@@ -4,9 +4,7 @@ The exact inputs are read, as the model that the set was made against saw them; 
 pictures in the set's Parquet files are.
 """
 
-import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +12,13 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.renamed import renamed
-from brinell.datasets._arrays import Labels, little
+from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing_folder
 
 __all__ = ["Bench"]
@@ -52,73 +48,50 @@ class Bench:
         folder = existing_folder(self.path, "bench:FOLDER")
         manifest = _manifest(folder)
         level = _level(self.level, manifest["levels"])
-        samples: list[int] = []
+        inputs: list[tuple[Path, str]] = []
         labels: list[int] = []
-        files: list[Path] = []
         for part in sorted((folder / "data").glob("*.parquet")):
             table = _table(part)
             for sample, at, reached, label in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
                 if at == level and reached:
-                    samples.append(sample)
+                    inputs.append((folder / "arrays" / f"{part.stem}.safetensors", f"{sample}/{level:g}/input"))
                     labels.append(label)
-                    files.append(folder / "arrays" / f"{part.stem}.safetensors")
-        if not samples:
+        if not inputs:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
-        return Level(manifest, level, samples, np.asarray(labels, dtype=np.int64), files, rounded=self.form == "quantised")
+        data = manifest["data"]
+        domain = Domain.from_json(data["domain"] | {"levels": 256 if self.form == "quantised" else None})
+        told = data.get("sampling")
+        return StoredArrays(
+            name=f"{data['name']}-{'adversarial' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}",
+            x=_Level(inputs, domain),
+            y=np.asarray(labels, dtype=np.int64),
+            domain=domain,
+            classes=tuple(data["classes"]),
+            divisor=None,
+            info=DataInfo(sampling=Sampling(**told | {"leads": tuple(told["leads"])}) if told else None),
+        )
 
 
 _COLUMNS = ["sample_id", "level", "reached", "label"]
 
 
-class Level:
-    """The inputs of one level as a data set, read on demand."""
+class _Level(Rows):
+    """(n, *shape) float32: the inputs of one level, each a tensor of a file by its name, read on demand."""
 
-    def __init__(
-        self, manifest: dict[str, Any], level: float, samples: list[int], labels: Labels, files: list[Path], *, rounded: bool
-    ) -> None:
-        data = manifest["data"]
-        self.name = f"{data['name']}-{'adversarial' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}"
-        self.classes: tuple[str, ...] = tuple(data["classes"])
-        self.domain = Domain.from_json(data["domain"] | {"levels": 256 if rounded else None})
-        told = data.get("sampling")
-        self.info = DataInfo(sampling=Sampling(**told | {"leads": tuple(told["leads"])}) if told else None)
-        self._level, self._samples, self._labels, self._files, self._digest = level, samples, labels, files, ""
+    def __init__(self, inputs: list[tuple[Path, str]], domain: Domain) -> None:
+        super().__init__(len(inputs), domain.shape, np.dtype(np.float32))
+        self._inputs, self._domain = inputs, domain
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def labels(self) -> Labels:
-        """(n,) int64: all labels."""
-        return self._labels.copy()
-
-    def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), *shape) float32 within the bounds.
-
-        Raises:
-            RequestError: a file that is damaged or missing.
-        """
-        x = torch.empty(len(indices), *self.domain.shape)
-        wanted: dict[Path, list[tuple[int, int]]] = {}
-        for row, index in enumerate(indices):
-            wanted.setdefault(self._files[index], []).append((row, self._samples[index]))
-        for file, rows in wanted.items():
-            try:
-                with safe_open(file, "pt") as tensors:
-                    for row, sample in rows:
-                        x[row] = tensors.get_tensor(f"{sample}/{self._level:g}/input")
-            except (OSError, SafetensorError, RuntimeError) as error:
-                raise RequestError(f"{file} is damaged or missing ({error}): compare the folder with its SHA256SUMS") from None
-        return self.domain.round(self.domain.clamp(x))
-
-    def digest(self) -> str:
-        """Hash of domain, inputs, labels and their order."""
-        if not self._digest:
-            hashed = hashlib.blake2b(self.domain.text().encode(), digest_size=16)
-            for index in range(len(self)):
-                hashed.update(little(self.load([index]).numpy()))
-            hashed.update(little(self._labels))
-            self._digest = hashed.hexdigest()
-        return self._digest
+    def row(self, index: int) -> Array:
+        """(*shape): one input."""
+        file, name = self._inputs[index]
+        try:
+            with safe_open(file, "pt") as tensors:
+                x = tensors.get_tensor(name)[None]
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise RequestError(f"{file} is damaged or missing ({error}): compare the folder with its SHA256SUMS") from None
+        rounded: Array = self._domain.round(self._domain.clamp(x))[0].numpy()
+        return rounded
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Literal
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.core.splits import digits_split
-from brinell.datasets._arrays import StoredArrays, arrange
+from brinell.datasets._arrays import StoredArrays
 
 __all__ = ["Digits"]
 
@@ -40,7 +40,6 @@ class Digits:
             name=f"digits-{self.split}",
             x=x,
             y=y,
-            arrangement=arrange(x.shape, layout="first"),
             domain=Domain(kind="image", shape=(1, 8, 8), levels=17),
             classes=tuple("0123456789"),
         )

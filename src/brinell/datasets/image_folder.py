@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import torch
 from PIL import Image
-from torch import Tensor
 
-from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, Labels
+from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing_folder, unread
-from brinell.datasets._listing import Listing, centre, listing_of
+from brinell.datasets._listing import centre, listing_of
 
 __all__ = ["ImageFolder"]
 
@@ -51,61 +49,44 @@ class ImageFolder:
         folder = existing_folder(self.path, "image-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "pictures", "images")
         height, width = (self.size, self.size) if self.size else _one_size(listing.files)
-        return Pictures(
-            name=folder.resolve().name, listing=listing, height=height, width=width, mode=self.mode, resize=bool(self.size)
+        domain = Domain(kind="image", shape=(len(self.mode), height, width), levels=256)
+        how = f"{domain.text()} {self.mode} {bool(self.size)}"
+        return StoredArrays(
+            name=folder.resolve().name,
+            x=_Pictures(listing.files, domain.shape, self),
+            y=listing.labels,
+            domain=domain,
+            classes=listing.classes,
+            divisor=255.0,
+            digest=lambda: listing.digest(how),
         )
 
 
-class Pictures:
-    """The pictures of a listing as a data set. Contents are read on demand, a picture at a time."""
+class _Pictures(Rows):
+    """(n, C, H, W) uint8: the pictures of a listing, decoded one at a time."""
 
-    def __init__(self, *, name: str, listing: Listing, height: int, width: int, mode: Mode, resize: bool) -> None:
-        self.name, self.classes = name, listing.classes
-        self.domain = Domain(kind="image", shape=(len(mode), height, width), levels=256)
-        self.info = DataInfo()
-        self._listing, self._mode, self._resize, self._digest = listing, mode, resize, ""
+    def __init__(self, files: Sequence[Path], shape: tuple[int, ...], settings: ImageFolder) -> None:
+        super().__init__(len(files), shape, np.dtype(np.uint8))
+        self._files, self._settings = files, settings
 
-    def __len__(self) -> int:
-        return len(self._listing.files)
-
-    def labels(self) -> Labels:
-        """(n,) int64: all labels."""
-        return self._listing.labels.copy()
-
-    def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), *shape) float32 in [0, 1].
-
-        Raises:
-            RequestError: a picture that cannot be decoded, or has changed its size.
-        """
-        x = torch.empty(len(indices), *self.domain.shape)
-        for row, index in enumerate(indices):
-            x[row] = torch.from_numpy(self._pixels(self._listing.files[index]))
-        return x.div_(255)
-
-    def _pixels(self, file: Path) -> Array:
-        _, height, width = self.domain.shape
+    def row(self, index: int) -> Array:
+        """(C, H, W): the pixels of one picture."""
+        file, (_, height, width) = self._files[index], self.shape[1:]
         try:
             with Image.open(file) as picture:
                 if picture.mode.startswith(("I", "F")):
                     raise ValueError(f"{picture.mode} pixels, more than 8 bits; convert it")
-                image = picture.convert(self._mode)
+                image = picture.convert(self._settings.mode)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise unread(file, error) from None
-        if self._resize:
+        if self._settings.size:
             image = centre(image, height)
         pixels = np.array(image, dtype=np.uint8)
         if pixels.shape[:2] != (height, width):
             raise RequestError(
                 f"{file} is {pixels.shape[1]} x {pixels.shape[0]} now, not {width} x {height}: leave the folder alone"
             )
-        return np.ascontiguousarray(pixels.reshape(height, width, -1).transpose(2, 0, 1))
-
-    def digest(self) -> str:
-        """Hash of the files' bytes, the labels, and how pictures become inputs. File names do not count."""
-        if not self._digest:
-            self._digest = self._listing.digest(f"{self.domain.text()} {self._mode} {self._resize}")
-        return self._digest
+        return pixels.reshape(height, width, -1).transpose(2, 0, 1)
 
 
 def _one_size(files: Sequence[Path]) -> tuple[int, int]:

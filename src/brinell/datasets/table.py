@@ -21,7 +21,7 @@ import pyarrow.parquet
 from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Arrangement, Array, Labels, StoredArrays
+from brinell.datasets._arrays import Array, Labels, StoredArrays
 from brinell.datasets._files import existing_file, unread
 
 __all__ = ["Table"]
@@ -86,7 +86,6 @@ class Table:
             name=file.stem,
             x=x,
             y=y,
-            arrangement=Arrangement(kind="vector", shape=domain.shape, axes=(0, 1)),
             domain=domain,
             classes=classes,
             info=DataInfo(notes=_notes(parts, self.encode)),

@@ -10,6 +10,7 @@ Needs PyAV: pip install 'brinell[video]'.
 """
 
 import importlib
+import math
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
@@ -20,14 +21,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 
 from brinell.core.contracts import DataInfo, Dataset, Domain, Streams
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import at_least
-from brinell.datasets._arrays import Array, Labels
+from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing_folder, unread
-from brinell.datasets._listing import Listing, centre, listing_of
+from brinell.datasets._listing import centre, listing_of
 
 __all__ = ["VideoFolder"]
 
@@ -71,7 +71,19 @@ class VideoFolder:
         folder = existing_folder(self.path, "video-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "videos", "videos")
         sides = (self.size, self.size) if self.size else _first_size(listing.files)
-        return Clips(name=folder.resolve().name, listing=listing, sides=sides, settings=self)
+        domain = Domain(kind="video", shape=(3, self.frames, *sides), levels=256)
+        clips = _Clips(listing.files, domain.shape, self)
+        how = f"{domain.text()} {self.frames} {self.stride} {self.clips} {self.sampling} {self.seed} {self.size}"
+        return StoredArrays(
+            name=folder.resolve().name,
+            x=clips,
+            y=np.repeat(listing.labels, self.clips),
+            domain=domain,
+            classes=listing.classes,
+            divisor=255.0,
+            info=DataInfo(unreadable=clips.unreadable),
+            digest=lambda: listing.digest(how),
+        )
 
 
 def library() -> Any:
@@ -86,25 +98,16 @@ def library() -> Any:
         raise RequestError(f"video-folder needs PyAV ({error}): pip install 'brinell[video]'") from None
 
 
-class Clips:
-    """The clips of a listing as a data set: `settings.clips` of each video, side by side."""
+class _Clips(Rows):
+    """(n, 3, frames, height, width) uint8: `settings.clips` of each video, side by side."""
 
-    def __init__(self, *, name: str, listing: Listing, sides: tuple[int, int], settings: VideoFolder) -> None:
-        self.name, self.classes = name, listing.classes
-        self.domain = Domain(kind="video", shape=(3, settings.frames, *sides), levels=256)
-        self.info = DataInfo(unreadable=self.unreadable)
-        self._listing, self._settings, self._digest = listing, settings, ""
+    def __init__(self, files: Sequence[Path], shape: tuple[int, ...], settings: VideoFolder) -> None:
+        super().__init__(len(files) * settings.clips, shape, np.dtype(np.uint8))
+        self._files, self._settings = files, settings
         self._kept: set[int] = set()
         self._failed: dict[int, str] = {}
         self._file = tempfile.TemporaryFile()
         weakref.finalize(self, self._file.close)
-
-    def __len__(self) -> int:
-        return len(self._listing.files) * self._settings.clips
-
-    def labels(self) -> Labels:
-        """(n,) int64: all labels."""
-        return np.repeat(self._listing.labels, self._settings.clips)
 
     def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
         """Which of these samples cannot be read, and why in one line. Decodes those that were not decoded before.
@@ -116,31 +119,25 @@ class Clips:
             self._decoded(index)
         return {index: self._failed[index] for index in indices if index in self._failed}
 
-    def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), 3, frames, height, width) float32 in [0, 1].
+    def row(self, index: int) -> Array:
+        """(3, frames, height, width): one clip.
 
         Raises:
             SampleError: a video that cannot be read.
         """
-        x = torch.empty(len(indices), *self.domain.shape)
-        for row, index in enumerate(indices):
-            self._decoded(index)
-            if index in self._failed:
-                raise UnreadableError(self._failed[index])
-            x[row] = torch.from_numpy(self._clip(index))
-        return x.div_(255)
-
-    def _clip(self, index: int) -> Array:
-        size = int(np.prod(self.domain.shape))
+        self._decoded(index)
+        if index in self._failed:
+            raise UnreadableError(self._failed[index])
+        size = math.prod(self.shape[1:])
         self._file.seek(index * size)
-        return np.frombuffer(bytearray(self._file.read(size)), np.uint8).reshape(self.domain.shape)
+        return np.frombuffer(self._file.read(size), np.uint8).reshape(self.shape[1:])
 
     def _decoded(self, index: int) -> None:
         """Take care that a clip lies in the temporary file, or that it is known why it cannot."""
         if index in self._kept or index in self._failed:
             return
         try:
-            clip = self._read(self._listing.files[index // self._settings.clips], index)
+            clip = self._read(self._files[index // self._settings.clips], index)
         except UnreadableError as error:
             self._failed[index] = str(error)
             return
@@ -190,7 +187,7 @@ class Clips:
 
     def _pixels(self, frame: Any, file: Path) -> Array:
         """(height, width, 3) uint8."""
-        height, width = self.domain.shape[2:]
+        height, width = self.shape[-2:]
         pixels: Array = frame.to_ndarray(format="rgb24")
         if self._settings.size:
             return np.asarray(centre(Image.fromarray(pixels), height))
@@ -200,14 +197,6 @@ class Clips:
                 "with the option size=112 (shorter side, then centre crop)"
             )
         return pixels
-
-    def digest(self) -> str:
-        """Hash of the files' bytes, the labels, and how videos become clips. File names do not count."""
-        if not self._digest:
-            own = self._settings
-            how = f"{self.domain.text()} {own.frames} {own.stride} {own.clips} {own.sampling} {own.seed} {own.size}"
-            self._digest = self._listing.digest(how)
-        return self._digest
 
 
 def _opened(file: Path) -> Any:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Access, Kind, Streams
 from brinell.core.norms import per_sample as per_sample
+from brinell.core.settings import above_zero
 
 SIDES = (32, 224)
 """Sides of the photographs on which scales are calibrated: CIFAR-10 and ImageNet."""
@@ -88,7 +89,7 @@ class Sampled(Scaled):
     domains = frozenset({"signal"})
 
     def __post_init__(self) -> None:
-        require_positive(rate=self.rate)
+        above_zero(self, "rate")
 
 
 def frame(x: Tensor) -> tuple[int, ...]:
@@ -118,14 +119,3 @@ def opaque(shade: Tensor, cover: Tensor, x: Tensor) -> Tensor:
 def middles(length: int, device: torch.device) -> Tensor:
     """(length,): where the middle of each value lies along an axis, as a share of its length."""
     return (torch.arange(length, device=device) + 0.5) / length
-
-
-def require_positive(**settings: float) -> None:
-    """Refuse a setting that is not above 0.
-
-    Raises:
-        ValueError: it names the setting.
-    """
-    for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f"{name} is {value:g}; it must be above 0")

@@ -10,7 +10,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample, require_positive
+from brinell.core.settings import above_zero
+from brinell.distortions._shared import Scale, per_sample
 
 __all__ = ["GradientSign"]
 
@@ -28,7 +29,7 @@ class GradientSign:
     """The step, as a share of the range."""
 
     def __post_init__(self) -> None:
-        require_positive(factor=self.factor)
+        above_zero(self, "factor")
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """One: nothing is random."""

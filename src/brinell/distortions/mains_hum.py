@@ -11,21 +11,18 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Streams
-from brinell.distortions._shared import Scale, Scaled, per_sample
+from brinell.distortions._shared import Sampled, Scale, per_sample
 
 __all__ = ["MainsHum"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MainsHum(Scaled):
+class MainsHum(Sampled):
     """A sine wave at the frequency of the mains is added."""
 
-    rate: float = 125.0
-    """Values per second of the signals."""
     frequency: float = 50.0
     """Of the mains, in Hz: 50, or 60."""
 
-    domains = frozenset({"signal"})
     scale = Scale.same(0.038, 0.059, 0.089, 0.14, 0.21)
     """Amplitude of the wave, as a share of the range."""
 

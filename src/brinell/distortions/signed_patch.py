@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Kind, Streams
-from brinell.distortions._shared import Scale, per_sample, require_positive
+from brinell.core.settings import above_zero
+from brinell.distortions._shared import Scale, per_sample
 
 __all__ = ["SignedPatch"]
 
@@ -34,7 +35,7 @@ class SignedPatch:
     """The constant, as a share of the range."""
 
     def __post_init__(self) -> None:
-        require_positive(factor=self.factor)
+        above_zero(self, "factor")
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """Two to the number of channels, 16 at most."""

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array
+
 SHOWN = 5
 """Columns that are listed."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from PIL import Image
 
-Array = np.ndarray[Any, Any]
+from brinell.core.record import Array
 
 SHOWN = 4
 """Frames of a strip: one of each quarter of the video."""

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from brinell.core.record import Outcome, Records
+from brinell.core.record import Array, Outcome, Records
 from brinell.report import traces
 from brinell.report.changes import changes
 from brinell.report.figures import trace
@@ -17,8 +17,6 @@ from brinell.report.filmstrip import film, most_changed, thumbnail, weight
 from brinell.report.format import short
 from brinell.report.masks import masks
 from brinell.store.run import Run
-
-Array = np.ndarray[Any, Any]
 
 PER_MODEL = 12
 IN_ALL = 36

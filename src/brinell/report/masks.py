@@ -2,20 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
 from PIL import Image
 
 from brinell.analysis.masks import Placed, placed
-from brinell.core.record import Records
+from brinell.core.record import Array, Records
 from brinell.report.figures import Frame, polyline, svg
 from brinell.report.filmstrip import thumbnail
 from brinell.report.format import NBSP, count, norm, percent, short
 from brinell.store.run import Run
-
-Array = np.ndarray[Any, Any]
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
 """Of the distortions, in the order in which they were named; told apart by those who see colours otherwise (Okabe & Ito 2008)."""

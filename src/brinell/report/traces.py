@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup, escape
 
+from brinell.core.record import Array
 from brinell.report.figures import Frame, svg
 from brinell.report.format import percent, short
-
-Array = np.ndarray[Any, Any]
 
 LANES = 3
 """Channels shown at most: those that changed most."""

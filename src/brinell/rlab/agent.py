@@ -12,41 +12,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from brinell.core.errors import RequestError
-from brinell.core.streams import Streams
+from brinell.core.errors import RequestError, one_line
 from brinell.rlab.env import PATCH_FEATURES
-from brinell.rlab.interface import Action, Observation, Policy
+from brinell.rlab.interface import Policy
 from brinell.rlab.network import PatchNetwork
-from brinell.rlab.policies import Greedy, Random
+from brinell.rlab.policies import Greedy, Learned, Random
 from brinell.rlab.prior import Prior
-from brinell.rlab.sampling import gumbel, top
 
-NEVER_ELSE = 1e6
 DEFAULT = "default"
 """Name of the policy that is shipped, which serves any distortions."""
 FORMAT = 1
 """Version of the file's layout."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ranked:
-    """Actions sampled from a network: options are drawn in proportion to exp(output / scale)."""
-
-    network: PatchNetwork
-    choices: tuple[int, ...]
-
-    @torch.no_grad()
-    def act(self, observation: Observation, rng: Streams) -> Action:
-        """One pass of the network for all slots."""
-        heads = self.network(observation.features)
-        actions = []
-        for branch, (values, allowed, choices) in enumerate(zip(heads.branches, observation.allowed, self.choices, strict=True)):
-            if values.shape != allowed.shape:  # trained for other distortions: any of these
-                values = torch.zeros_like(allowed, dtype=torch.float32)
-                values[:, 0] = NEVER_ELSE
-            keys = values / self.network.scale + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
-            actions.append(top(keys, allowed, choices))
-        return tuple(actions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +40,9 @@ class Agent:
         """The policy that chooses so many options of each branch."""
         if self.random:
             return Random(choices=choices)
-        return Greedy(choices=choices) if self.network is None else Ranked(network=self.network, choices=choices)
+        if self.network is None:
+            return Greedy(choices=choices)
+        return Learned(network=self.network, choices=choices, temperature=self.network.scale)
 
     def save(self, path: Path) -> None:
         """Write the file."""
@@ -99,8 +77,7 @@ def load(path: Path) -> Agent:
     try:
         return _assembled(head, tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train-agent`") from None
+        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train-agent`") from None
 
 
 def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Agent:
@@ -138,6 +115,3 @@ def fingerprint(name: str) -> str:
         for value in () if module is None else module.state_dict().values():
             digest.update(value.numpy().tobytes())
     return digest.hexdigest()
-
-
-__all__ = ["Agent", "fingerprint", "load", "named"]

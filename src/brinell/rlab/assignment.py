@@ -10,7 +10,6 @@ overlap, the patch of the lower number hides the other one as long as it has a v
 import torch
 from torch import Tensor
 
-from brinell.core import norms
 from brinell.core.patches import PatchGrid
 from brinell.rlab.cache import CLEAN, DistortionCache
 
@@ -31,7 +30,6 @@ class Assignment:
             raise ValueError(f"patches over inputs of shape {grid.shape} and samples of shape {cache.domain.shape}")
         self.grid, self.cache, device = grid, cache, cache.x.device
         self._members = torch.cat([grid.members, torch.zeros(1, grid.members.shape[1], dtype=torch.int64)]).to(device)
-        self._inside = torch.cat([grid.inside, torch.zeros(1, grid.inside.shape[1], dtype=torch.bool)]).to(device)
         self._covers = grid.covers.to(device)
         # One patch more than there are, which never has a variant: it fills up lists of patches.
         self._variant = torch.full((len(cache), len(grid) + 1), CLEAN, device=device)
@@ -72,21 +70,6 @@ class Assignment:
         self._variant[rows] = CLEAN
         self.x[rows] = self.cache.x[rows]
 
-    def lengths_alone(self, rows: Tensor, patches: Tensor, variants: Tensor) -> Tensor:
-        """(m,): the L2 length of each variant on each patch of a sample whose other patches are clean; no query is needed.
-
-        Without overlap the squared length of an assignment is the sum of squares over its patches.
-        """
-
-        def measure(part: slice) -> Tensor:
-            places = self._members[patches[part]]
-            delta = self.cache.values(rows[part], variants[part, None].expand_as(places), places, self.grid.channels)
-            clean = self.at(self.cache.x, rows[part], places)
-            return norms.l2((delta - clean) * self._inside[patches[part], None])
-
-        parts = [measure(part) for part in self._parts(len(rows), self._members.shape[1])]
-        return torch.cat(parts) if parts else torch.zeros(0, device=rows.device)
-
     def _values(self, rows: Tensor, variant: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values at the places (m, k) under the assignments (m, patches + 1)."""
         over = self._covers[places]
@@ -107,6 +90,3 @@ class Assignment:
 
 def _columns(edits: Tensor) -> Tensor:
     return edits[:, None] if edits.ndim == 1 else edits
-
-
-__all__ = ["Assignment"]

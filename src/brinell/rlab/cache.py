@@ -204,6 +204,3 @@ class DistortionCache:
         if row not in self._gradients:
             self._gradients[row] = self._ask(torch.tensor([row], device=self._rng.keys.device))
         return self._gradients[row]
-
-
-__all__ = ["CLEAN", "DistortionCache"]

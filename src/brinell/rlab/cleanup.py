@@ -57,23 +57,22 @@ class Cleaned(NamedTuple):
     """(n,): the distance of that assignment before it is fitted and scaled."""
 
 
+@dataclass
 class _Pool:
     """Slots in which samples are cleaned up, each at its own point."""
 
-    def __init__(
-        self,
-        oracle: Oracle,
-        batch: Batch,
-        threat: Threat,
-        assignment: Assignment,
-        rng: Streams,
-        successes: Outcomes,
-        settings: CleanUp,
-        sample: Tensor,
-    ) -> None:
-        self.oracle, self.batch, self.threat, self.rng = oracle, batch, threat, rng
-        self.assignment, self.settings, self.sample = assignment, settings, sample
-        self.successes = successes = successes._replace(variant=successes.variant.long())
+    oracle: Oracle
+    batch: Batch
+    threat: Threat
+    assignment: Assignment
+    rng: Streams
+    successes: Outcomes
+    settings: CleanUp
+    sample: Tensor
+
+    def __post_init__(self) -> None:
+        batch, assignment = self.batch, self.assignment
+        self.successes = successes = self.successes._replace(variant=self.successes.variant.long())
         n, slots, device = len(batch), len(assignment.cache), batch.x.device
         strength, length = torch.ones(n, device=device), torch.zeros(n, device=device)
         self.cleaned = Cleaned(successes.variant.clone(), strength, successes.variant.clone(), length)
@@ -211,6 +210,3 @@ def clean_up(
     own = None if gradient is None else lambda rows: gradient(sample[rows])
     cache = DistortionCache(batch.x[sample], threat.domain, variants, rng.select(sample).fold("filters"), gradient=own)
     return _Pool(oracle, batch, threat, Assignment(grid, cache), rng, successes, settings, sample).run()
-
-
-__all__ = ["CleanUp", "Cleaned", "clean_up"]

@@ -70,6 +70,3 @@ def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
 def squash(values: Tensor) -> Tensor:
     """Into (-1, 1), the small ones nearly unchanged."""
     return values / (1 + values.abs())
-
-
-__all__ = ["FEATURES", "describe", "squash"]

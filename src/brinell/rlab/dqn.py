@@ -22,7 +22,6 @@ from torch.nn import functional as F
 
 from brinell.rlab.interface import Action, Environment, Heads
 from brinell.rlab.layers import seeded
-from brinell.rlab.policies import Learned
 from brinell.rlab.replay import Replay, Sample
 from brinell.rlab.sampling import best, gumbel, worth
 from brinell.rlab.training import Tally, device_of, first_observation, require
@@ -127,11 +126,6 @@ class DQN:
         )
         self._age = 0
         self._rows = self._replay.add(self._observation, environment.alive)
-
-    @property
-    def policy(self) -> Learned:
-        """The best actions."""
-        return Learned(network=self.network, choices=self.environment.choices)
 
     def advance(self) -> None:
         """`collect` steps of all slots, then `updates` gradient steps."""

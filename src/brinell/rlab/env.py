@@ -393,6 +393,3 @@ class PatchEnv:
         allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
         most = (*self._pace(rows), torch.ones_like(rows))
         return Observation({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
-
-
-__all__ = ["ADD", "DISTORTION", "PATCH_FEATURES", "REMOVE", "WHOLE_FEATURES", "PatchEnv"]

@@ -71,6 +71,3 @@ def run_episodes(
         outcomes.strength[rows], outcomes.length[rows] = cleaned.strength, cleaned.length
         outcomes.variant[rows], outcomes.closest[rows] = (one.to(torch.int16) for one in (cleaned.variant, cleaned.closest))
     return outcomes
-
-
-__all__ = ["run_episodes"]

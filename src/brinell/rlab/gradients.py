@@ -25,6 +25,3 @@ class Gradients:
             self._held[new] = self._oracle.gradient(batch.ids, batch.x, None).grad
             self._known[new] = True
         return self._held[sample]
-
-
-__all__ = ["Gradients"]

@@ -201,6 +201,3 @@ def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Strea
             best[row] = torch.where(better, top.values, best[row])
             which[row] = torch.where(better, numbers[top.indices], which[row])
     return best, which
-
-
-__all__ = ["Graded", "Path", "path"]

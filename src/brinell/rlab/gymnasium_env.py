@@ -17,15 +17,13 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.env import ADD, DISTORTION, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, PatchEnv
 from brinell.rlab.prior import Prior
-from brinell.rlab.rules import Rules
+from brinell.rlab.rules import USUAL, Rules
 from brinell.rlab.variants import Variant
-
-Array = np.ndarray[Any, Any]
-DEFAULT = Rules()
 
 
 class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
@@ -61,7 +59,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         grid: PatchGrid,
         variants: tuple[Variant, ...],
         *,
-        rules: Rules = DEFAULT,
+        rules: Rules = USUAL,
         prior: Prior | None = None,
         queries: int | None = None,
     ) -> None:
@@ -151,6 +149,3 @@ def _distinct(choices: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
     padded = torch.cat([allowed, torch.zeros_like(allowed[:, :1])], 1)
     earlier = (choices[:, :, None] == choices[:, None]).tril(-1).any(2)
     return torch.where(padded.gather(1, choices) & ~earlier, choices, -1)
-
-
-__all__ = ["GymnasiumPatchEnv"]

@@ -18,6 +18,3 @@ def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) 
             for values in (layer.weight, layer.bias):
                 values.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
     return layer
-
-
-__all__ = ["linear", "seeded"]

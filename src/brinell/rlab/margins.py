@@ -22,6 +22,3 @@ def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
 def any_class_counts(criterion: Criterion) -> bool:
     """Whether more than one class in the lead meets the criterion, so that an episode may choose which it aims at."""
     return not isinstance(criterion, Targeted) and not (isinstance(criterion, Probability) and criterion.wrong_class is not None)
-
-
-__all__ = ["aimed", "any_class_counts", "margin_of"]

@@ -6,12 +6,9 @@
   help.
 """
 
-from collections.abc import Sequence
-from enum import StrEnum
-from typing import NamedTuple
-
 from torch import Tensor
 
+from brinell.core.contracts import Remark
 from brinell.core.intervals import wilson
 from brinell.rlab.outcomes import Outcomes
 
@@ -27,29 +24,14 @@ RARE = 0.25
 """Success rate below which the sign is seen."""
 
 
-class Sign(StrEnum):
-    """The code of a sign."""
-
-    SAME_PATCHES = "same-patches"
-    CANCELLING = "cancelling"
-    DISTANCE = "distance-without-success"
-
-
-class Monitored(NamedTuple):
-    """One sign, and whether it was seen."""
-
-    sign: Sign
-    figure: float | None
-    """What was measured; None where too little was done to say anything."""
-    limit: float
-    seen: bool
-    text: str
-    """One line."""
-
-
-def monitors(outcomes: Outcomes, budget: Tensor) -> Sequence[Monitored]:
-    """Look at the episodes of a batch that have ended and began with a `budget` (n,), infinite for none."""
-    return _same_patches(outcomes), _cancelling(outcomes), _distance(outcomes, budget)
+def monitors(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
+    """The signs seen in the episodes of a batch that have ended and began with a `budget` (n,), infinite for none."""
+    texts = {
+        "same-patches": _same_patches(outcomes),
+        "cancelling": _cancelling(outcomes),
+        "distance-without-success": _distance(outcomes, budget),
+    }
+    return [Remark(code, text) for code, text in texts.items() if text]
 
 
 def breadth(visits: Tensor) -> Tensor:
@@ -63,43 +45,35 @@ def breadth(visits: Tensor) -> Tensor:
     return ((visits > 0).sum(1) / expected.clamp_min(1e-12)).float()
 
 
-def _same_patches(outcomes: Outcomes) -> Monitored:
-    """The median breadth over the samples that were changed often enough."""
+def _same_patches(outcomes: Outcomes) -> str:
+    """By the median breadth over the samples that were changed often enough."""
     often = outcomes.visits.sum(1) >= EARLY
-    figure = float(breadth(outcomes.visits[often]).median()) if bool(often.any()) else None
-    seen = figure is not None and figure < NARROW
-    text = "patches were changed as widely as chance would"
-    if seen:
-        text = f"the same patches were changed again and again: {figure:.0%} of the patches that chance would have reached"
-        text += "; train the policy anew, with more chance, or place with greedy"
-    return Monitored(Sign.SAME_PATCHES, figure, NARROW, seen, text if figure is not None else "too few changes to say")
+    figure = float(breadth(outcomes.visits[often]).median()) if bool(often.any()) else NARROW
+    if figure >= NARROW:
+        return ""
+    return (
+        f"the same patches were changed again and again: {figure:.0%} of the patches that chance would have reached; "
+        "train the policy anew, with more chance, or place with greedy"
+    )
 
 
-def _cancelling(outcomes: Outcomes) -> Monitored:
-    """All that was removed over all that was added, in kept steps."""
+def _cancelling(outcomes: Outcomes) -> str:
+    """By all that was removed over all that was added, in kept steps."""
     given, taken = int(outcomes.given.sum()), int(outcomes.taken.sum())
-    figure = taken / given if given >= EARLY else None
-    seen = figure is not None and figure > CANCELLED
-    text = "what was added mostly stood"
-    if seen:
-        text = f"{taken} of {given} patches that were added were removed again: lower `removals`, or train the policy anew"
-    return Monitored(Sign.CANCELLING, figure, CANCELLED, seen, text if figure is not None else "too few patches to say")
+    if given < EARLY or taken <= CANCELLED * given:
+        return ""
+    return f"{taken} of {given} patches that were added were removed again: lower `removals`, or train the policy anew"
 
 
-def _distance(outcomes: Outcomes, budget: Tensor) -> Monitored:
-    """The success rate where failed episodes end with a full budget; seen where even the interval's upper end is rare."""
+def _distance(outcomes: Outcomes, budget: Tensor) -> str:
+    """By the success rate, where failed episodes end with a full budget and even the interval's upper end is rare."""
     n, success = len(outcomes.success), int(outcomes.success.sum())
     failed = ~outcomes.success & budget.isfinite() & (budget > 0)
     full = outcomes.size[failed] >= FULL * budget[failed]
     interval = wilson(success, n)
-    if interval is None or not bool(failed.any()):
-        return Monitored(Sign.DISTANCE, None, RARE, False, "no episode failed within a budget")
-    seen = interval.high < RARE and float(full.float().mean()) > 0.5
-    text = "failures have room left, or are few"
-    if seen:
-        text = f"{success} of {n} samples were fooled, and {int(full.sum())} of {int(failed.sum())} failures ended with"
-        text += " a full budget: other or more severe distortions may do what more steps will not"
-    return Monitored(Sign.DISTANCE, success / n, RARE, seen, text)
-
-
-__all__ = ["Monitored", "Sign", "breadth", "monitors"]
+    if interval is None or not bool(failed.any()) or interval.high >= RARE or float(full.float().mean()) <= 0.5:
+        return ""
+    return (
+        f"{success} of {n} samples were fooled, and {int(full.sum())} of {int(failed.sum())} failures ended with "
+        "a full budget: other or more severe distortions may do what more steps will not"
+    )

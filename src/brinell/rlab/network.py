@@ -58,6 +58,3 @@ FREELY = 3.0
 """Logit by which any distortion is preferred to a certain one before anything is learned."""
 SHARP = 20.0
 """Logits for a removal that is predicted to gain 1."""
-
-
-__all__ = ["PatchNetwork"]

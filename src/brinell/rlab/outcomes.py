@@ -71,6 +71,3 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
         taken=counts[2],
         size=torch.zeros(n, device=eps.device),
     )
-
-
-__all__ = ["Outcomes", "no_outcomes"]

@@ -10,6 +10,9 @@ from brinell.rlab.env import ENERGY, REMOVAL
 from brinell.rlab.interface import Action, Observation
 from brinell.rlab.sampling import best, gumbel, top
 
+NEVER_ELSE = 1e6
+"""An output at which an option is always chosen."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Random:
@@ -45,7 +48,7 @@ class Learned:
     """Acts by a network: the options of the highest outputs, or a sample."""
 
     network: nn.Module
-    """Answers features with `Heads`."""
+    """Answers features with `Heads`; where a branch has other options than it was trained for, the first one is taken."""
     choices: tuple[int, ...]
     """How many options each branch chooses."""
     temperature: float = 0.0
@@ -59,11 +62,11 @@ class Learned:
     @torch.no_grad()
     def act(self, observation: Observation, rng: Streams) -> Action:
         """One pass of the network for all slots."""
-        heads = self.network(observation.features)
-        if not self.temperature:
-            return best(heads.branches, observation, self.choices)
-        keys = (
-            outputs / self.temperature + gumbel(rng.fold(branch).uniform(outputs.shape[1]))
-            for branch, outputs in enumerate(heads.branches)
-        )
+        keys = list(self.network(observation.features).branches)
+        for branch, allowed in enumerate(observation.allowed):
+            if keys[branch].shape != allowed.shape:  # trained for other distortions: any of these
+                keys[branch] = torch.zeros_like(allowed, dtype=torch.float32)
+                keys[branch][:, 0] = NEVER_ELSE
+            if self.temperature:
+                keys[branch] = keys[branch] / self.temperature + gumbel(rng.fold(branch).uniform(allowed.shape[1]))
         return best(keys, observation, self.choices)

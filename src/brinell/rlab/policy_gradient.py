@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.rlab.interface import Environment
-from brinell.rlab.policies import Learned
 from brinell.rlab.rollout import Rollout, Rollouts
 from brinell.rlab.sampling import likelihood
 from brinell.rlab.training import require
@@ -94,11 +93,6 @@ class PolicyGradient:
             self._optimizer = torch.optim.Adam(parameters, lr=rate, eps=1e-5, fused=True)
         self._rollouts = Rollouts(environment, network, settings.length, seed)
         self.tally = self._rollouts.tally
-
-    @property
-    def policy(self) -> Learned:
-        """The likeliest actions."""
-        return Learned(network=self.network, choices=self.environment.choices)
 
     def advance(self) -> None:
         """A rollout, then passes over it in batches."""

@@ -65,6 +65,3 @@ class Posterior:
         self.mean[rows] += (surprise / variance)[:, None, None] * direction
         self._squares[rows] += effect.square() / variance
         self._count[rows] += 1
-
-
-__all__ = ["Posterior"]

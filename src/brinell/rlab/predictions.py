@@ -108,6 +108,3 @@ class Predictions:
     def per_patch(self, values: Tensor) -> Tensor:
         """(m, places) to the sums (m, patches)."""
         return (values[:, self.members] * self.inside).sum(2)
-
-
-__all__ = ["Predictions"]

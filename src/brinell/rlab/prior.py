@@ -59,6 +59,3 @@ def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
     real = covers < len(grid)
     padded = torch.cat([energy, torch.zeros_like(energy[:, :1])], 1)
     return padded[:, covers].sum(2) / real.sum(1)
-
-
-__all__ = ["Prior", "to_places"]

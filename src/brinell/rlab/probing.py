@@ -55,9 +55,8 @@ def probe(
 
     The oracle must allow every distortion; the criterion of the threat is the one whose margin is measured.
     """
-    variants = variants[
-        :: max(1, len(variants) // KINDS)
-    ]  # a cache makes all that a distortion offers, and the rest teaches nothing new
+    # A cache makes all that a distortion offers, and the rest teaches nothing new.
+    variants = variants[:: max(1, len(variants) // KINDS)]
     cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
 
@@ -119,6 +118,3 @@ def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int 
             curve.append(total / max(1, steps // 10))
             total = 0.0
     return curve
-
-
-__all__ = ["Probes", "fit", "likelihood", "probe"]

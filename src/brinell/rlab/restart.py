@@ -110,6 +110,3 @@ def lay(chosen: Tensor, variants: Tensor, whole: Tensor, patches: int) -> tuple[
     chosen[rows] = torch.where(place < patches, place, -1)
     variants[rows] = torch.where(place < patches, whole[rows, None], CLEAN)
     return chosen, variants
-
-
-__all__ = ["Restarts", "lay"]

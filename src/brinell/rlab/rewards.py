@@ -76,5 +76,3 @@ def _projected(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Ten
 REWARDS: dict[str, Reward] = {"margin": _margin, "dilution": _dilution, "projected": _projected}
 """By the names that settings use."""
 assert tuple(REWARDS) == get_args(RewardName)
-
-__all__ = ["REWARDS", "Before", "RewardName", "dilution"]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from brinell.core.settings import at_least, one_of
 from brinell.rlab.rewards import REWARDS, RewardName
 
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
@@ -37,15 +38,10 @@ class Rules:
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.offers < 1 or self.refine < 0 or self.patience < 0:
-            raise ValueError(
-                f"steps is {self.steps}, offers {self.offers}, refine {self.refine}, patience {self.patience}: "
-                "at least 1, 1, 0 and 0"
-            )
+        at_least(self, steps=1, offers=1, refine=0, patience=0)
         if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
             raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
-        if self.reward not in REWARDS:
-            raise ValueError(f"reward is {self.reward!r}, not one of {', '.join(REWARDS)}")
+        one_of(self, reward=tuple(REWARDS))
 
     def changes(self, age: Tensor, patches: int) -> Tensor:
         """(n,): how many patches a step changes at most, after `age` (n,) steps."""
@@ -55,6 +51,3 @@ class Rules:
 
 USUAL = Rules()
 """The rules where none are given."""
-
-
-__all__ = ["SHRINK", "USUAL", "Rules"]

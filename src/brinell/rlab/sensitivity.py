@@ -50,6 +50,3 @@ def sensitivity(cache: DistortionCache, grid: PatchGrid, posterior: Posterior, r
             total += predicted.square() + unit * of_patches((turned * change).sum(1).clamp_min(0) * energy)
         maps.append((total / len(numbers)).sqrt())
     return torch.stack(maps, 2)
-
-
-__all__ = ["looked_at", "sensitivity"]

@@ -15,6 +15,7 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
+from brinell.core.settings import above_zero, at_least, one_of
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import Agent
@@ -60,10 +61,9 @@ class TrainConfig:
     """Of everything random."""
 
     def __post_init__(self) -> None:
-        if self.algorithm not in get_args(Algorithm):
-            raise ValueError(f"algorithm is {self.algorithm!r}, not one of {', '.join(get_args(Algorithm))}")
-        if self.probes < 0 or self.fits < 1 or not self.seconds > 0 or self.slots < 1:
-            raise ValueError("probes must be at least 0, fits and slots at least 1, seconds above 0")
+        one_of(self, algorithm=get_args(Algorithm))
+        at_least(self, probes=0, fits=1, slots=1)
+        above_zero(self, "seconds")
 
 
 class Report(NamedTuple):
@@ -205,6 +205,3 @@ def _trainer(config: TrainConfig, network: PatchNetwork, environment: PatchEnv, 
         ppo = PolicyGradientSettings(length=16, epochs=3, batch_size=256, gamma=0.98, learning_rate=1e-3)
         return PolicyGradient(ppo, network, environment, seed)
     return PolicyGradient(a2c(gamma=0.98, gae_lambda=0.95, length=8), network, environment, seed)
-
-
-__all__ = ["Algorithm", "Report", "TrainConfig", "correct", "train"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.errors import ContractError
-from brinell.rlab.interface import Environment, Observation, Policy, Progress
+from brinell.rlab.interface import Environment, Observation, Progress
 
 EPISODES = 100
 """Over how many episodes returns are averaged."""
@@ -25,10 +25,6 @@ class Trainer(Protocol):
     @property
     def tally(self) -> "Tally":
         """What it has done so far."""
-
-    @property
-    def policy(self) -> Policy:
-        """How it would act now, without exploring. It shares the network, so it changes with further rounds."""
 
     def advance(self) -> None:
         """One round: some steps of all slots, then the updates that they pay for."""

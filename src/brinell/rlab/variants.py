@@ -9,7 +9,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Distortion, GradientDistortion
 from brinell.core.domain import Domain
-from brinell.core.errors import BrinellError, ContractError, RequestError
+from brinell.core.errors import BrinellError, ContractError, RequestError, one_line
 from brinell.core.model import Access
 from brinell.core.streams import Streams
 
@@ -127,8 +127,7 @@ def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
     except BrinellError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise _broken(distortion, f"failed with {type(error).__name__}: {reason}") from error
+        raise _broken(distortion, f"failed with {type(error).__name__}: {one_line(error)}") from error
 
 
 def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) -> None:
@@ -177,6 +176,3 @@ def wholes(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
 def pair_options(variants: tuple[Variant, ...]) -> int:
     """Options of the distortion branch: any, and each pair of distortion and severity; 1 where there is one pair alone."""
     return int(pair_numbers(variants, torch.device("cpu")).max()) + 1
-
-
-__all__ = ["SEVERITIES", "Variant", "distorted", "pair_numbers", "pair_options", "variants", "vet", "wholes"]
