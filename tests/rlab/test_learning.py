@@ -55,7 +55,7 @@ def q_of(network, states, dueling=True):
     return heads.value.detach()[:, None] + outputs - outputs.mean(1, keepdim=True) if dueling else outputs
 
 
-@pytest.mark.parametrize("changes", [{}, {"dueling": False, "double": False}, {"priority": 0.6}])
+@pytest.mark.parametrize("changes", [{}, {"dueling": False, "double": False}])
 def test_dqn_finds_the_exact_q(changes):
     # Episodes are cut off after 7 steps: without bootstrapping there, Q would come out lower.
     network = Linear("state", 2, (2,))
@@ -131,7 +131,7 @@ def test_double_takes_the_network_s_choice_and_the_copy_s_value():
 
     state = Observation({}, (torch.tensor([[True, True, True, False]]),))
     one = torch.ones(1)
-    sample = Sample(torch.tensor([0]), state, (torch.tensor([[0]]),), 3 * one, 0.5 * one, state, one)
+    sample = Sample(state, (torch.tensor([[0]]),), 3 * one, 0.5 * one, state, one)
     network, copy = Fixed(9.0, 0.0, 5.0, 99.0), Fixed(1.0, 7.0, 4.0, 88.0)
     found = {
         double: target_of(sample, network, copy, (1,), DQNSettings(double=double, dueling=False)).item()

@@ -17,14 +17,14 @@ def action(*choices):
 
 
 def memory(slots=1, capacity=100, memory=2**20, half=False):
-    return Replay(observation(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half, prioritised=True)
+    return Replay(observation(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half)
 
 
 def everything(replay, n_step, gamma=0.5):
     """Every transition in memory by the number of the state it begins in: (action, reward, discount, later number)."""
     found = {}
     for seed in range(40):
-        sample = replay.sample(20, n_step, gamma, torch.Generator().manual_seed(seed), None)
+        sample = replay.sample(20, n_step, gamma, torch.Generator().manual_seed(seed))
         numbers = sample.observation.features["number"][:, 0].tolist()
         later = sample.later.features["number"][:, 0].tolist()
         columns = (
@@ -112,47 +112,24 @@ def test_slots_keep_apart_and_idle_ones_leave_no_trace():
     assert everything(replay, 2) == {1: (0, 1, 0.5, 2), 11: (1, 3, 0.5, 12)}
 
 
-def test_priorities_set_frequencies_and_weights():
-    replay = memory()
-    write(replay, [(1, 0, 0.0, END), (2, 0, 0.0, END), (3, 0, 0.0, END), (4, 0, 0.0, END)])
-    rows = torch.arange(5)
-    replay.prioritise(rows, torch.tensor([1.0, 2.0, 4.0, 8.0, 100.0]))
-    sample = replay.sample(30_000, 1, 1.0, torch.Generator().manual_seed(0), 0.5)
-    numbers = sample.observation.features["number"][:, 0].long()
-    share = torch.bincount(numbers, minlength=5)[1:5] / 30_000
-    assert torch.allclose(share, torch.tensor([1.0, 2.0, 4.0, 8.0]) / 15, atol=0.01)
-    assert 77 not in numbers, "the present has no priority"
-    # The rarest has the full weight; one drawn eight times as often 1/sqrt(8).
-    assert sample.weight[numbers == 1].unique().tolist() == [1]
-    assert sample.weight[numbers == 4].unique().tolist() == pytest.approx([8**-0.5])
-
-
-def test_new_transitions_come_with_the_highest_priority():
-    replay = memory()
-    write(replay, [(1, 0, 0.0, END), (2, 0, 0.0, END)])
-    replay.prioritise(torch.tensor([0, 1]), torch.tensor([1.0, 6.0]))
-    row = replay.add(observation(3), torch.tensor([True]))
-    replay.link(row, action(0), torch.tensor([0.0]), torch.tensor([END]))
-    assert replay.priority[row].item() == 6
-
-
 def test_half_precision_and_bounds_in_bytes():
     wide = Observation(
         {"wide": torch.rand(2, 1000), "kind": torch.tensor([[3], [70_000]])}, (torch.ones(2, 10, dtype=torch.bool),)
     )
     choices = (torch.zeros(2, 1, dtype=torch.int64),)
-    # 2 bytes a feature, 8 for the whole number, 10 of mask, 4 of action, 16 of reward, successor and priority.
-    bytes_each = 2000 + 8 + 10 + 4 + 16
-    replay = Replay(wide, choices, capacity=1000, memory=20 * bytes_each, half=True, prioritised=True)
+    # 2 bytes a feature, 8 for the whole number, 10 of mask, 4 of action, 12 of reward and successor.
+    bytes_each = 2000 + 8 + 10 + 4 + 12
+    replay = Replay(wide, choices, capacity=1000, memory=20 * bytes_each, half=True)
     assert replay.capacity == 20
     rows = replay.add(wide, torch.tensor([True, True]))
     replay.link(rows, choices, torch.zeros(2), torch.tensor([END, END]))
-    kept = [*replay._columns.values(), replay.reward, replay.following, replay.priority]
+    states, actions = replay.columns
+    kept = [*states.features.values(), *states.allowed, *actions, replay.reward, replay.following]
     assert sum(column.numel() * column.element_size() for column in kept) == 20 * bytes_each
-    sample = replay.sample(50, 1, 1.0, torch.Generator().manual_seed(0), None)
+    sample = replay.sample(50, 1, 1.0, torch.Generator().manual_seed(0))
     first = sample.observation.features["kind"][:, 0] == 3
     assert set(sample.observation.features["kind"][:, 0].tolist()) == {3, 70_000}
     assert torch.allclose(sample.observation.features["wide"][first], wide.features["wide"][0], atol=1e-3)
     assert sample.observation.features["wide"].dtype == torch.float32
     with pytest.raises(RequestError, match=f"memory {8 * bytes_each} bytes"):
-        Replay(wide, choices, capacity=1000, memory=7 * bytes_each, half=True, prioritised=True)
+        Replay(wide, choices, capacity=1000, memory=7 * bytes_each, half=True)

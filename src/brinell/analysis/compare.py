@@ -8,7 +8,7 @@ import numpy as np
 
 from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_case
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
-from brinell.analysis.robust_accuracy import class_names, judging
+from brinell.analysis.robust_accuracy import class_name, class_names, judging
 from brinell.analysis.stats import mcnemar, paired_difference
 from brinell.core.errors import RequestError
 from brinell.core.record import Records
@@ -130,7 +130,7 @@ def _class(index: int, names: list[str], a: Array, b: Array, eps: Array) -> Clas
     paired = [_paired(a[:, j], b[:, j], float(e)) for j, e in enumerate(eps)]
     return ClassComparison(
         class_=index,
-        name=names[index] if 0 <= index < len(names) else str(index),
+        name=class_name(names, index),
         n=len(a),
         difference=[p.difference for p in paired],
         low=[p.low for p in paired],

@@ -150,7 +150,7 @@ def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResu
         clean = rates(cells.clean[mine, None], [0.0])[0]
         robust = rates(worst[mine], eps)
         drop, total = drops(clean.value, [r.value for r in robust])
-        name = names[index] if 0 <= index < len(names) else str(index)
+        name = class_name(names, int(index))
         results.append(
             ClassResult(class_=int(index), name=name, n=int(mine.sum()), clean=clean, robust=robust, drop=drop, total_drop=total)
         )
@@ -194,7 +194,7 @@ def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     rows = np.flatnonzero(mine & ~np.ma.getmaskarray(records.quantised_pred) & meets)
     within = np.ma.filled(records.quantised_within[rows], False)
     # An adversarial example that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
-    size = _size(records, rows, str(manifest["distance"])) + rounding(manifest)
+    size = sizes(records, str(manifest["distance"]))[rows] + rounding(manifest)
     reach = np.where(within, records.eps[rows], size * records.eps[rows] / records.radius[rows])
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
@@ -222,8 +222,9 @@ def rounding(manifest: Mapping[str, Any]) -> float:
     return most.get(str(manifest["distance"]), math.inf)
 
 
-def _size(records: Records, rows: Array, distance: str) -> Array:
-    column = np.ma.asarray(getattr(records, distance, records.eps))[rows]
+def sizes(records: Records, distance: str) -> Array:
+    """(rows,) float64: how far each row's input is from the clean one, infinite where there is none."""
+    column = np.ma.asarray(getattr(records, distance, records.eps))
     return np.asarray(np.ma.filled(column.astype(np.float64), np.inf))
 
 
@@ -270,6 +271,11 @@ def stage_titles(manifest: Mapping[str, Any]) -> dict[str, str]:
 def class_names(manifest: Mapping[str, Any]) -> list[str]:
     """Names of the classes, by index."""
     return [str(name) for name in manifest["data"]["classes"]]
+
+
+def class_name(names: Sequence[str], index: int) -> str:
+    """The name of a class; of one beyond the names its number."""
+    return names[index] if 0 <= index < len(names) else str(index)
 
 
 def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:

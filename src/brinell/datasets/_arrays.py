@@ -288,7 +288,9 @@ class StoredArrays:
         release(self._x)
         x = torch.from_numpy(rows.astype(np.float32, order="C"))
         x = x.div_(self._divisor) if self._divisor not in (None, 1) else x
-        return self.domain.clamp(x if self._beside is None else with_channels(x, self._beside[at]))
+        if self._beside is not None:
+            x = torch.cat([x, torch.from_numpy(self._beside[at])[:, :, None].expand(-1, -1, x.shape[2])], 1)
+        return self.domain.clamp(x)
 
     def digest(self) -> str:
         """Hash of the content.
@@ -308,11 +310,6 @@ class StoredArrays:
         if self._beside is not None:
             hashed.update(little(self._beside))
         return hashed.hexdigest()
-
-
-def with_channels(x: Tensor, values: Array) -> Tensor:
-    """Signals (n, C, T) with further channels (n, C + k, T), each of which holds one of `values` (n, k) throughout."""
-    return torch.cat([x, torch.from_numpy(values)[:, :, None].expand(-1, -1, x.shape[2])], 1)
 
 
 def little(x: Array) -> bytes:

@@ -1,14 +1,15 @@
 """Files of arrays, mapped into memory in place of read: what the data sets share."""
 
+import csv
 import errno
 import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -16,23 +17,24 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array
 
 
-def existing_file(path: str, spec: str) -> Path:
-    """The file that a data set was asked to read."""
-    return _existing(path, spec, "file", Path.is_file)
-
-
-def existing_folder(path: str, spec: str) -> Path:
-    """The folder that a data set was asked to read."""
-    return _existing(path, spec, "folder", Path.is_dir)
-
-
-def _existing(path: str, spec: str, what: str, is_there: Callable[[Path], bool]) -> Path:
+def existing(path: str, what: Literal["file", "folder"], spec: str) -> Path:
+    """The file or folder that a data set was asked to read."""
     if not path:
         raise RequestError(f"no {what} was named: write {spec}")
     found = Path(path).expanduser()
-    if not is_there(found):
+    if not (found.is_file() if what == "file" else found.is_dir()):
         raise RequestError(f"there is no {what} {found}: check the path in {spec}")
     return found
+
+
+@contextmanager
+def csv_file(file: Path) -> Iterator[IO[str]]:
+    """A CSV file to read from; what goes wrong with it meanwhile is said in one line."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as text:
+            yield text
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise unread(file, error) from None
 
 
 def unread(what: object, error: Exception) -> RequestError:

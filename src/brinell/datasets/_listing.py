@@ -12,7 +12,7 @@ from PIL import Image
 
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Labels, class_names, little
-from brinell.datasets._files import unread
+from brinell.datasets._files import csv_file, unread
 
 COLUMNS = ("label", "imagenet_index", "class_index", "index")
 
@@ -73,11 +73,8 @@ def _tree(folder: Path, suffixes: frozenset[str], what: str) -> Listing:
 
 def _table(folder: Path, below: str) -> Listing:
     table = folder / "labels.csv"
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as text:
-            rows = list(csv.DictReader(text, strict=True))
-    except (OSError, csv.Error, UnicodeDecodeError) as error:
-        raise unread(table, error) from None
+    with csv_file(table) as text:
+        rows = list(csv.DictReader(text, strict=True))
     if not rows:
         raise RequestError(f"{table} lists nothing: give it the columns file and label")
     column = next((name for name in COLUMNS if name in rows[0]), None)

@@ -27,6 +27,7 @@ CONSTANTS: dict[str, Callable[[], Any]] = {
     "EMPTY_LIST": list,
     "EMPTY_DICT": dict,
     "EMPTY_TUPLE": tuple,
+    "MARK": lambda: _Mark(),
 }
 GLOBALS = {
     "numpy.core.multiarray _reconstruct": "_reconstruct",
@@ -38,6 +39,8 @@ GLOBALS = {
     "_codecs encode": "encode",
 }
 """Every global that may be named, and the one of our own functions that replaces it."""
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+"""Opcodes that make a tuple of so many values from the top."""
 BUILDERS = ("_reconstruct", "_frombuffer", "dtype", "encode")
 
 
@@ -111,6 +114,10 @@ class _Machine:
             self.stack.append(argument)
         elif name in CONSTANTS:
             self.stack.append(CONSTANTS[name]())
+        elif name in GATHERED:
+            self.stack.append(GATHERED[name](self.since_mark()))
+        elif name in TUPLES:
+            self.stack[-TUPLES[name] :] = [tuple(self.stack[-TUPLES[name] :])]
         elif name not in IGNORED:
             method = getattr(self, "op_" + name.lower(), None)
             if method is None:
@@ -122,27 +129,6 @@ class _Machine:
         while not isinstance(top := self.stack.pop(), _Mark):
             items.append(top)
         return items[::-1]
-
-    def op_mark(self, _: None) -> None:
-        self.stack.append(_Mark())
-
-    def op_list(self, _: None) -> None:
-        self.stack.append(self.since_mark())
-
-    def op_tuple(self, _: None) -> None:
-        self.stack.append(tuple(self.since_mark()))
-
-    def op_dict(self, _: None) -> None:
-        self.stack.append(_pairs(self.since_mark()))
-
-    def op_tuple1(self, _: None) -> None:
-        self.stack[-1:] = [(self.stack[-1],)]
-
-    def op_tuple2(self, _: None) -> None:
-        self.stack[-2:] = [tuple(self.stack[-2:])]
-
-    def op_tuple3(self, _: None) -> None:
-        self.stack[-3:] = [tuple(self.stack[-3:])]
 
     def op_append(self, _: None) -> None:
         item = self.stack.pop()
@@ -211,6 +197,10 @@ def _build(function: str, arguments: tuple[Any, ...]) -> Any:
 def _pairs(items: list[Any]) -> dict[Any, Any]:
     keys = (key.decode("latin-1") if isinstance(key, bytes) else key for key in items[::2])
     return dict(zip(keys, items[1::2], strict=True))
+
+
+GATHERED: dict[str, Callable[[list[Any]], Any]] = {"LIST": list, "TUPLE": tuple, "DICT": _pairs}
+"""Opcodes that make one value of all since the mark."""
 
 
 def _plain(value: Any) -> Any:

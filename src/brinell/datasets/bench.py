@@ -19,7 +19,7 @@ from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.renamed import renamed
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing_folder
+from brinell.datasets._files import existing
 
 __all__ = ["Bench"]
 
@@ -45,7 +45,7 @@ class Bench:
         Raises:
             RequestError: no finished set, a level that it does not hold, damaged files.
         """
-        folder = existing_folder(self.path, "bench:FOLDER")
+        folder = existing(self.path, "folder", "bench:FOLDER")
         manifest = _manifest(folder)
         level = _level(self.level, manifest["levels"])
         inputs: list[tuple[Path, str]] = []

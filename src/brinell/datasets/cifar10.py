@@ -15,7 +15,7 @@ import numpy as np
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays, check_labels, class_names
-from brinell.datasets._files import existing_folder, mapped, unread
+from brinell.datasets._files import existing, mapped, unread
 from brinell.datasets._opcodes import read_values
 
 __all__ = ["Cifar10"]
@@ -41,7 +41,7 @@ class Cifar10:
         Raises:
             RequestError: a file that is missing, damaged, cut short or asks for more than arrays.
         """
-        folder = existing_folder(self.path, "cifar10:DIR")
+        folder = existing(self.path, "folder", "cifar10:DIR")
         places = (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin")
         for place in places:
             files = [place / part for part in PARTS[self.split]]

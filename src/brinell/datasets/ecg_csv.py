@@ -20,7 +20,7 @@ from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
 from brinell.datasets._arrays import Array, Labels, StoredArrays, arrange, check_labels, class_names, domain_of
-from brinell.datasets._files import existing_file, unread
+from brinell.datasets._files import csv_file, existing
 
 __all__ = ["EcgCsv"]
 
@@ -65,7 +65,7 @@ class EcgCsv:
             RequestError: no such file or column, text among the values, a missing value, values outside the bounds, labels that
                 do not fit.
         """
-        file = existing_file(self.path, "ecg-csv:FILE")
+        file = existing(self.path, "file", "ecg-csv:FILE")
         table = _read(file)
         label, values = self._columns(table, file)
         rows, remarks = self._complete(table, [*values, label, *([self.groups] if self.groups else [])], file)
@@ -144,11 +144,8 @@ class _Table(NamedTuple):
 
 def _read(file: Path) -> _Table:
     """All cells; columns of a file without header are called 1, 2, ..."""
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as text:
-            first = next(csv.reader(text, strict=True), [])
-    except (OSError, csv.Error, UnicodeDecodeError) as error:
-        raise unread(file, error) from None
+    with csv_file(file) as text:
+        first = next(csv.reader(text, strict=True), [])
     if not first:
         raise RequestError(f"{file} is empty: one row holds one beat")
     counted = first in ([str(number + start) for number in range(len(first))] for start in (0, 1))

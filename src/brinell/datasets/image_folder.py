@@ -16,7 +16,7 @@ from PIL import Image
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing_folder, unread
+from brinell.datasets._files import existing, unread
 from brinell.datasets._listing import centre, listing_of
 
 __all__ = ["ImageFolder"]
@@ -46,7 +46,7 @@ class ImageFolder:
         Raises:
             RequestError: no pictures, a bad labels.csv or classes.json, pictures of several sizes without `size`.
         """
-        folder = existing_folder(self.path, "image-folder:DIR")
+        folder = existing(self.path, "folder", "image-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "pictures", "images")
         height, width = (self.size, self.size) if self.size else _one_size(listing.files)
         domain = Domain(kind="image", shape=(len(self.mode), height, width), levels=256)

@@ -14,7 +14,7 @@ import numpy as np
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, StoredArrays, arrange, check_labels
-from brinell.datasets._files import existing_folder, mapped, spill, unread
+from brinell.datasets._files import existing, mapped, spill, unread
 
 __all__ = ["Mnist"]
 
@@ -40,7 +40,7 @@ class Mnist:
         Raises:
             RequestError: a file that is missing, damaged, cut short or of another kind; another number of labels than images.
         """
-        folder = existing_folder(self.path, "mnist:DIR")
+        folder = existing(self.path, "folder", "mnist:DIR")
         images = _find(folder, f"{PREFIX[self.split]}-images", "idx3-ubyte")
         labels = _find(folder, f"{PREFIX[self.split]}-labels", "idx1-ubyte")
         x, y = _idx(images, 3), np.array(_idx(labels, 1))

@@ -28,7 +28,7 @@ from brinell.datasets._arrays import (
     class_names,
     domain_of,
 )
-from brinell.datasets._files import existing_file, map_npy, spill, unread
+from brinell.datasets._files import existing, map_npy, spill, unread
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
 __all__ = ["Npz"]
@@ -86,7 +86,7 @@ class Npz:
             RequestError: no such file, array or group, a damaged archive, Python objects, NaN, values outside the bounds, labels
                 that do not fit, channels that could be first and last.
         """
-        file = existing_file(self.path, "npz:FILE")
+        file = existing(self.path, "file", "npz:FILE")
         try:
             with zipfile.ZipFile(file) as archive:
                 known = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]

@@ -22,7 +22,7 @@ from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, Labels, StoredArrays
-from brinell.datasets._files import existing_file, unread
+from brinell.datasets._files import existing, unread
 
 __all__ = ["Table"]
 
@@ -62,7 +62,7 @@ class Table:
             RequestError: no such file or column, a damaged file, a missing value, NaN, values outside the bounds given, a column
                 that is neither numbers nor text, a class that is not listed, nothing that may change.
         """
-        file = existing_file(self.path, SPEC)
+        file = existing(self.path, "file", SPEC)
         table = _read(file)
         label = self._label(table, file)
         others = [name for name in table.column_names if name != label]

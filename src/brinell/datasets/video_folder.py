@@ -26,7 +26,7 @@ from brinell.core.contracts import DataInfo, Dataset, Domain, Streams
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import at_least
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing_folder, unread
+from brinell.datasets._files import existing, unread
 from brinell.datasets._listing import centre, listing_of
 
 __all__ = ["VideoFolder"]
@@ -68,7 +68,7 @@ class VideoFolder:
             RequestError: no PyAV, no videos, a bad labels.csv or classes.json.
         """
         library()
-        folder = existing_folder(self.path, "video-folder:DIR")
+        folder = existing(self.path, "folder", "video-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "videos", "videos")
         sides = (self.size, self.size) if self.size else _first_size(listing.files)
         domain = Domain(kind="video", shape=(3, self.frames, *sides), levels=256)

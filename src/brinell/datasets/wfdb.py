@@ -32,7 +32,7 @@ from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.core.splits import turns
 from brinell.datasets._arrays import Arrangement, Array, Labels, StoredArrays
-from brinell.datasets._files import existing_file, existing_folder, unread
+from brinell.datasets._files import csv_file, existing
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
 __all__ = ["Wfdb"]
@@ -121,7 +121,7 @@ class Wfdb:
             RequestError: no record that can be used, a record that is not there, a choice that splits a patient, or the library
                 wfdb is missing.
         """
-        folder = existing_folder(self.path, "wfdb:DIR")
+        folder = existing(self.path, "folder", "wfdb:DIR")
         library = _library()
         remarks: list[Remark] = []
         found: dict[str, Beats] = {}
@@ -151,17 +151,15 @@ class Wfdb:
         if not chosen:
             raise RequestError(f"{folder} has none of the records asked for; it holds {', '.join(there[:50])}")
         if self.patients:
-            _check_patients(existing_file(self.patients, "patients=FILE.csv"), there, chosen)
+            _check_patients(existing(self.patients, "file", "patients=FILE.csv"), there, chosen)
         return chosen
 
 
 def _check_patients(table: Path, there: Sequence[str], chosen: Sequence[str]) -> None:
     """Refuse a choice that holds some records of a patient and leaves others."""
     try:
-        with table.open(newline="", encoding="utf-8-sig") as text:
+        with csv_file(table) as text:
             patients = {row["record"]: row["patient"] for row in csv.DictReader(text, strict=True)}
-    except (OSError, csv.Error, UnicodeDecodeError) as error:
-        raise unread(table, error) from None
     except KeyError as error:
         raise RequestError(f"{table} has no column {error}: it needs record and patient") from None
     if unknown := [name for name in chosen if name not in patients]:

@@ -95,11 +95,8 @@ def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Seq
     """
     frame, bins = BARS, len(bars.counts)
     most = max(int(bars.counts.max()), 1)
-    parts = []
-    for share in (0.0, 1.0) if most % 2 else (0.0, 0.5, 1.0):
-        y = frame.y(share)
-        parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left - 6}" y="{y + 4:.1f}">{count(round(share * most))}</text>')
+    shares = (0.0, 1.0) if most % 2 else (0.0, 0.5, 1.0)
+    parts = [levels(frame, [(share, count(round(share * most))) for share in shares])]
     width = max(frame.x(1 / bins) - frame.x(0) - 1, 0.5)
     for i, height in enumerate(bars.counts):
         x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
@@ -150,12 +147,18 @@ def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
 
 def percent_axis(frame: Frame, small: bool = False) -> str:
     """Lines and labels of a vertical axis of shares, in percent."""
+    if small:
+        return levels(frame, [(share, f"{100 * share:.0f}") for share in (0.0, 0.5, 1.0)])
+    return levels(frame, [(share, f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0)])
+
+
+def levels(frame: Frame, marks: Sequence[tuple[float, str]], gap: int = 6) -> str:
+    """Horizontal lines at shares of the plot's height, the text of each `gap` to the left of it."""
     parts = []
-    for share in (0.0, 0.5, 1.0) if small else (0.0, 0.25, 0.5, 0.75, 1.0):
+    for share, text in marks:
         y = frame.y(share)
         parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        text = f"{100 * share:.0f}" if small else f"{100 * share:.0f} %"
-        parts.append(f'<text class="end" x="{frame.left - 6}" y="{y + 4:.1f}">{text}</text>')
+        parts.append(f'<text class="end" x="{frame.left - gap}" y="{y + 4:.1f}">{escape(text)}</text>')
     return "".join(parts)
 
 

@@ -1,7 +1,7 @@
 """Examples of what broke the model: clean input, amplified perturbation, adversarial input, with labels and confidences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
+from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Outcome, Records
 from brinell.report import traces
 from brinell.report.changes import changes
@@ -82,15 +83,10 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
 def _closest(records: Records, model: str, distance: str) -> dict[int, int]:
     """For each fooled sample the row of its closest adversarial example."""
     rows = np.flatnonzero((records.model == model) & (records.outcome == Outcome.FOOLED.value))
-    size = _size(records, distance)[rows]
+    size = sizes(records, distance)[rows]
     order = rows[np.lexsort((records.eps[rows], size))]
     ids, first = np.unique(records.sample_id[order], return_index=True)
     return {int(sample): int(order[i]) for sample, i in zip(ids, first, strict=True)}
-
-
-def _size(records: Records, distance: str) -> Array:
-    column = getattr(records, distance, records.eps)
-    return np.asarray(np.ma.filled(np.ma.asarray(column).astype(np.float64), np.inf))
 
 
 def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
@@ -103,8 +99,8 @@ def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
 
 
 def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array, mask: Markup) -> Example:
-    names = manifest["data"]["classes"]
-    size = float(_size(records, str(manifest["distance"]))[row])
+    names = class_names(manifest)
+    size = float(sizes(records, str(manifest["distance"]))[row])
     domain = manifest["data"]["domain"]
     beside = fixed(domain, clean) if domain["kind"] == "signal" else ""
     if beside:
@@ -116,7 +112,7 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
     confidence = records.adv_confidence[row]
     kind, middle = str(domain["kind"]), (low + high) / 2
     views = {"clean": clean, "perturbation": middle + factor * delta, "adversarial": adversarial}
-    label, pred, adv = (_name(names, int(column[row])) for column in (records.label, records.clean_pred, records.adv_pred))
+    label, pred, adv = (class_name(names, int(column[row])) for column in (records.label, records.clean_pred, records.adv_pred))
     titles = {
         "clean": f"sample {int(records.sample_id[row])}, clean, {label}",
         "perturbation": f"perturbation enlarged {factor} times",
@@ -201,7 +197,3 @@ def _image(array: Array, low: float, high: float, title: str) -> Markup:
         # Other numbers of channels have no colours of their own: their mean is shown.
         image = Image.fromarray(np.rint(levels.mean(0)).astype(np.uint8))
     return thumbnail(image, THUMBNAIL, title)
-
-
-def _name(names: Sequence[object], index: int) -> str:
-    return str(names[index]) if 0 <= index < len(names) else str(index)

@@ -32,6 +32,7 @@ def sarif(result: GateResult) -> str:
 
 
 def _result(check: Check, index: int, run: str) -> dict[str, object]:
+    uri = quote(f"{run.rstrip('/')}/run.toml")
     # A fingerprint lets a code host see that the finding of the next run is the same one.
     fingerprint = hashlib.sha256(check.name.encode()).hexdigest()[:32]
     return {
@@ -39,7 +40,7 @@ def _result(check: Check, index: int, run: str) -> dict[str, object]:
         "ruleIndex": index,
         "level": "error",
         "message": {"text": f"{check.name}: {check.why}"},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(run)}, "region": {"startLine": 1}}}],
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}}],
         "partialFingerprints": {"brinellCheck/v1": fingerprint},
         "properties": {"observed": check.observed, "low": check.low, "required": check.required},
     }
@@ -50,7 +51,3 @@ def _rule(check: Check) -> str:
     head = re.split(r" at eps | \(", check.name)[0]
     suffix = "-baseline" if check.name.endswith("baseline") and not head.endswith("baseline") else ""
     return "brinell/" + re.sub(r"[^a-z0-9]+", "-", head.lower()).strip("-") + suffix
-
-
-def _uri(run: str) -> str:
-    return quote(f"{run.rstrip('/')}/run.toml")

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.core.record import Array
-from brinell.report.figures import Frame, svg
+from brinell.report.figures import Frame, levels, svg
 from brinell.report.format import percent, short
 
 LANES = 3
@@ -135,12 +135,8 @@ def _marks(frame: Frame, found: Sequence[tuple[int, int]], length: int, axes: Ax
 
 
 def _heights(frame: Frame, low: float, high: float, unit: str) -> list[str]:
-    parts = []
     ticks = _ticks(low, high, max(3, round((frame.y(0) - frame.y(1)) / 30)))
-    for value in ticks:
-        y = frame.y((value - low) / (high - low))
-        parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left - 5}" y="{y + 4:.1f}">{escape(_written(value))}</text>')
+    parts = [levels(frame, [((value - low) / (high - low), _written(value)) for value in ticks], gap=5)]
     if unit:
         parts.append(f'<text class="end label" x="{frame.left - 5}" y="{frame.y(1) - 6:.1f}">{escape(unit)}</text>')
     return parts

@@ -63,8 +63,12 @@ def _pool(planes: Tensor, sides: list[int]) -> Tensor:
 
 def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
     """(n, *places) to the means (n, patches)."""
-    inside = grid.inside.to(values.device)
-    return (values.flatten(1)[:, grid.members.to(values.device)] * inside).sum(2) / inside.sum(1)
+    return sums(values.flatten(1), grid) / grid.inside.to(values.device).sum(1)
+
+
+def sums(values: Tensor, grid: PatchGrid) -> Tensor:
+    """(n, places) to the sums over each patch (n, patches)."""
+    return (values[:, grid.members.to(values.device)] * grid.inside.to(values.device)).sum(2)
 
 
 def squash(values: Tensor) -> Tensor:

@@ -26,9 +26,6 @@ from brinell.rlab.replay import Replay, Sample
 from brinell.rlab.sampling import best, gumbel, worth
 from brinell.rlab.training import Tally, device_of, first_observation, require
 
-LEAST_ERROR = 1e-3
-"""Added to errors that become priorities, so that nothing is forgotten."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class DQNSettings:
@@ -75,14 +72,10 @@ class DQNSettings:
     """Most bytes in the replay memory."""
     half: bool = True
     """Keep float32 features in 16 bits; they must be within 65504."""
-    priority: float = 0.0
-    """Exponent of prioritised replay; 0 draws uniformly."""
-    importance: float = 0.4
-    """Exponent of its importance weights."""
 
     def __post_init__(self) -> None:
         require(self, n_step=1, batch_size=1, collect=1, updates=1, target_every=1, warm_up=0, epsilon_steps=0, temperature=0)
-        require(self, 1, gamma=0, epsilon_start=0, epsilon_end=0, priority=0, importance=0)
+        require(self, 1, gamma=0, epsilon_start=0, epsilon_end=0)
         require(self, learning_rate=None, huber=None, clip=None)
 
     def epsilon(self, steps: int) -> float:
@@ -122,7 +115,6 @@ class DQN:
             capacity=settings.capacity,
             memory=settings.memory,
             half=settings.half,
-            prioritised=settings.priority > 0,
         )
         self._age = 0
         self._rows = self._replay.add(self._observation, environment.alive)
@@ -170,8 +162,7 @@ class DQN:
     def _update(self) -> tuple[Tensor, Tensor]:
         """One gradient step; its loss and the mean Q."""
         settings = self.settings
-        importance = settings.importance if settings.priority else None
-        sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator, importance)
+        sample = self._replay.sample(settings.batch_size, settings.n_step, settings.gamma, self._generator)
         expected = target_of(sample, self.network, self._target, self.environment.choices, settings)
         q = worth(self.network(sample.observation.features), sample.observation.allowed, sample.action, settings.dueling)
         loss = (F.huber_loss(q, expected, reduction="none", delta=settings.huber) * sample.weight).mean()
@@ -179,11 +170,8 @@ class DQN:
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._parameters, settings.clip)
         self._optimizer.step()
-        q = q.detach()
-        if settings.priority:
-            self._replay.prioritise(sample.rows, ((q - expected).abs() + LEAST_ERROR).pow(settings.priority))
         self._age += 1
         if self._age == settings.target_every:
             self._target.load_state_dict(self.network.state_dict())
             self._age = 0
-        return loss.detach(), q.mean()
+        return loss.detach(), q.detach().mean()

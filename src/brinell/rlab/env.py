@@ -38,7 +38,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.content import FEATURES, describe, squash
+from brinell.rlab.content import FEATURES, describe, squash, sums
 from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Observation, Step
 from brinell.rlab.margins import aimed, any_class_counts, margin_of
@@ -361,7 +361,7 @@ class PatchEnv:
         rows = torch.arange(n, device=self.alive.device)
         contribution = self._predictions.contribution(rows)
         delta = self.assignment.x - self.cache.x
-        squares = self._predictions.per_patch(delta.view(n, self.grid.channels, self.grid.places).square().sum(1))
+        squares = sums(delta.view(n, self.grid.channels, self.grid.places).square().sum(1), self.grid)
         removal = self._predictions.price(rows)[:, None] * squares - contribution
         standing = self.assignment.variant != CLEAN
         way = self._start.abs().clamp_min(1e-6)

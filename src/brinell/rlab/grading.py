@@ -25,6 +25,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
+from brinell.rlab.content import sums
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.variants import Variant
 
@@ -184,7 +185,6 @@ def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Strea
     Where no gain is predicted chance decides, and where no variant changes anything it is CLEAN.
     """
     n, patches = len(cache), len(grid)
-    members, inside = grid.members.to(slope.device), grid.inside.to(slope.device)
     best, which = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
     chance = rng.uniform(len(cache.variants), patches)
     size = max(1, VALUES // slope[0].numel())
@@ -193,8 +193,7 @@ def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Strea
         for numbers in torch.split(torch.arange(len(cache.variants), device=slope.device), size):
             change = cache.inputs(torch.full_like(numbers, row), numbers) - cache.x[row]
             change = change.view(len(numbers), grid.channels, grid.places)
-            gain, square = (change * slope[row]).sum(1), change.square().sum(1)
-            gain, square = ((values[:, members] * inside).sum(2) for values in (gain, square))
+            gain, square = sums((change * slope[row]).sum(1), grid), sums(change.square().sum(1), grid)
             score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]
             top = score.masked_fill(square == 0, -torch.inf).max(0)
             better = top.values > best[row]

@@ -13,7 +13,8 @@ Tensors of one environment and its network are on one device. An environment may
 tensors of an observation at its next `step` or `reset`.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -48,6 +49,16 @@ class Heads(NamedTuple):
     branches: tuple[Tensor, ...]
     """One (n, options) for each branch: advantages for DQN, logits for PPO and A2C; anything finite
     where nothing is allowed."""
+
+
+def mapped(change: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """`change` of the tensors at the same places in observations, heads and actions; the answers take the form of `first`."""
+    if isinstance(first, Tensor):
+        return change(first, *others)
+    if isinstance(first, dict):
+        return {name: mapped(change, one, *(other[name] for other in others)) for name, one in first.items()}
+    made = [mapped(change, *parts) for parts in zip(first, *others, strict=True)]
+    return type(first)(*made) if hasattr(first, "_fields") else tuple(made)
 
 
 class Step(NamedTuple):

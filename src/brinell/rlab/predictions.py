@@ -6,6 +6,7 @@ from torch import Tensor
 from brinell.core.threat import Distance
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
+from brinell.rlab.content import sums
 from brinell.rlab.posterior import Posterior
 
 NEARLY = 0.98
@@ -103,8 +104,4 @@ class Predictions:
     def contribution(self, rows: Tensor) -> Tensor:
         """(m, patches): what the variant on each patch is predicted to contribute to the margin."""
         change = (self._assignment.x[rows] - self._cache.x[rows]).view(len(rows), self._grid.channels, self._grid.places)
-        return self.per_patch((self._legal(change, rows) * self._posterior.mean[rows]).sum(1))
-
-    def per_patch(self, values: Tensor) -> Tensor:
-        """(m, places) to the sums (m, patches)."""
-        return (values[:, self.members] * self.inside).sum(2)
+        return sums((self._legal(change, rows) * self._posterior.mean[rows]).sum(1), self._grid)

@@ -1,11 +1,11 @@
 """Rollouts of the current policy, and the advantages of their actions."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from brinell.rlab.interface import Action, Environment, Heads, Observation
+from brinell.rlab.interface import Action, Environment, Heads, Observation, mapped
 from brinell.rlab.layers import seeded
 from brinell.rlab.sampling import best, gumbel
 from brinell.rlab.training import Tally, device_of, first_observation
@@ -25,19 +25,8 @@ class Rollout(NamedTuple):
 
     def select(self, rows: Tensor) -> "Rollout":
         """The chosen steps."""
-        return Rollout(
-            Observation(
-                {name: tensor[rows] for name, tensor in self.observation.features.items()}, _rows(self.observation.allowed, rows)
-            ),
-            Heads(self.heads.value[rows], _rows(self.heads.branches, rows)),
-            _rows(self.action, rows),
-            self.advantage[rows],
-            self.returns[rows],
-        )
-
-
-def _rows(tensors: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
-    return tuple(tensor[rows] for tensor in tensors)
+        chosen: Rollout = mapped(lambda one: one[rows], self)
+        return chosen
 
 
 def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamma: float, gae_lambda: float) -> Tensor:
@@ -71,17 +60,13 @@ class Rollouts:
         self._observation = first_observation(environment)
         self.tally = Tally(environment.alive)
         observation, slots = self._observation, len(environment.alive)
-        self._features = {
-            name: torch.empty(length, *one.shape, dtype=one.dtype, device=one.device)
-            for name, one in observation.features.items()
-        }
-        self._allowed = tuple(one.new_empty(length, *one.shape) for one in observation.allowed)
-        self._logits = tuple(self._float(*one.shape) for one in observation.allowed)
-        self._choices = tuple(
+        self._observations: Observation = mapped(lambda one: one.new_empty(length, *one.shape), observation)
+        self._heads = Heads(self._float(slots), tuple(self._float(*one.shape) for one in observation.allowed))
+        self._actions = tuple(
             one.new_empty(length, slots, choices, dtype=torch.int64)
             for one, choices in zip(observation.allowed, environment.choices, strict=True)
         )
-        self._reward, self._value, self._last = self._float(slots), self._float(slots), self._float(slots)
+        self._reward, self._last = self._float(slots), self._float(slots)
         self._alive, self._ended = (torch.empty_like(self._reward, dtype=torch.bool) for _ in range(2))
 
     def _float(self, *shape: int) -> Tensor:
@@ -91,19 +76,15 @@ class Rollouts:
     def collect(self, gamma: float, gae_lambda: float) -> Rollout:
         """One rollout."""
         self._last.zero_()
-        noise = [gumbel(torch.rand(one.shape, generator=self._generator, device=one.device)) for one in self._logits]
+        noise = [gumbel(torch.rand(one.shape, generator=self._generator, device=one.device)) for one in self._heads.branches]
         for step in range(self._length):
             self._step(step, [one[step] for one in noise])
-        following = torch.cat([self._value[1:], self._network(self._observation.features).value[None]])
+        value = self._heads.value
+        following = torch.cat([value[1:], self._network(self._observation.features).value[None]])
         after = torch.where(self._ended, self._last, following)
-        advantage = advantages(self._reward, self._value, after, self._ended, gamma, gae_lambda)
-        rollout = Rollout(
-            Observation({name: one.flatten(0, 1) for name, one in self._features.items()}, _flat(self._allowed)),
-            Heads(self._value.flatten(), _flat(self._logits)),
-            _flat(self._choices),
-            advantage.flatten(),
-            (advantage + self._value).flatten(),
-        )
+        advantage = advantages(self._reward, value, after, self._ended, gamma, gae_lambda)
+        steps = Rollout(self._observations, self._heads, self._actions, advantage, advantage + value)
+        rollout: Rollout = mapped(lambda one: one.flatten(0, 1), steps)
         alive = self._alive.flatten()
         return rollout if bool(alive.all()) else rollout.select(alive)
 
@@ -112,14 +93,11 @@ class Rollouts:
         environment, observation = self._environment, self._observation
         heads: Heads = self._network(observation.features)
         action = best((logits + one for logits, one in zip(heads.branches, noise, strict=True)), observation, environment.choices)
-        for name, feature in observation.features.items():
-            self._features[name][step] = feature
-        self._keep(step, self._allowed, observation.allowed)
-        self._keep(step, self._logits, heads.branches)
-        self._value[step], self._alive[step] = heads.value, environment.alive
+        self._keep(step, (self._observations, self._heads), (observation, heads))
+        self._alive[step] = environment.alive
         _, reward, terminated, truncated = after = environment.step(action)
         # Only now: the environment may have replaced choices without effect.
-        self._keep(step, self._choices, action)
+        self._keep(step, self._actions, action)
         self._reward[step], self._observation = reward, after.observation
         ended = torch.logical_or(terminated, truncated, out=self._ended[step])
         if self.tally.count(reward, self._alive[step], ended):
@@ -131,14 +109,9 @@ class Rollouts:
             self._observation = environment.reset(ended)
 
     @staticmethod
-    def _keep(step: int, kept: tuple[Tensor, ...], new: tuple[Tensor, ...]) -> None:
-        for one, tensor in zip(kept, new, strict=True):
-            one[step] = tensor
+    def _keep(step: int, kept: Any, new: Any) -> None:
+        mapped(lambda one, tensor: one[step].copy_(tensor), kept, new)
 
     def shuffled(self, count: int) -> Tensor:
         """0 to count-1 in random order."""
         return torch.randperm(count, generator=self._generator, device=self._generator.device)
-
-
-def _flat(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(tensor.flatten(0, 1) for tensor in tensors)

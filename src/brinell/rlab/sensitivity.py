@@ -13,6 +13,7 @@ from torch import Tensor
 
 from brinell.core.patches import PatchGrid
 from brinell.rlab.cache import DistortionCache
+from brinell.rlab.content import sums
 from brinell.rlab.posterior import Posterior
 from brinell.rlab.variants import Variant
 
@@ -33,20 +34,15 @@ def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
 
 def sensitivity(cache: DistortionCache, grid: PatchGrid, posterior: Posterior, rows: Tensor) -> Tensor:
     """(m, patches, distortions): the expected effect, in logits, of each distortion on each patch of the slots `rows` (m,)."""
-    members, inside = grid.members.to(rows.device), grid.inside.to(rows.device)
     clean, mean, energy = cache.x[rows], posterior.mean[rows], posterior.energy[rows]
     unit = posterior.unit[rows].square()[:, None]
-
-    def of_patches(places: Tensor) -> Tensor:
-        return (places[:, members] * inside).sum(2)
-
     maps = []
     for numbers in looked_at(cache.variants):
         total = torch.zeros(len(rows), len(grid), device=rows.device)
         for number in numbers:
             change = (cache.inputs(rows, torch.full_like(rows, number)) - clean).view(len(rows), grid.channels, grid.places)
-            predicted = of_patches((change * mean).sum(1))
+            predicted = sums((change * mean).sum(1), grid)
             turned = torch.einsum("mcp,ce->mep", change, posterior.covariance)
-            total += predicted.square() + unit * of_patches((turned * change).sum(1).clamp_min(0) * energy)
+            total += predicted.square() + unit * sums((turned * change).sum(1).clamp_min(0) * energy, grid)
         maps.append((total / len(numbers)).sqrt())
     return torch.stack(maps, 2)
