@@ -27,6 +27,13 @@ def existing(path: str, what: Literal["file", "folder"], spec: str) -> Path:
     return found
 
 
+def no_originals(folder: Path, name: str, packed: str) -> RequestError:
+    """The line for a folder without the original files of a data set, of which `name` is one; archives in it are pointed out."""
+    archives = sorted(folder.glob("*.npz"))
+    hint = f"; for {archives[0].name} write npz:{archives[0]}" if archives else ""
+    return RequestError(f"{folder} has no {name} (or {packed}): name the folder of the original files{hint}")
+
+
 @contextmanager
 def csv_file(file: Path) -> Iterator[IO[str]]:
     """A CSV file to read from; what goes wrong with it meanwhile is said in one line."""

@@ -98,8 +98,7 @@ def read_values(file: IO[bytes], what: object) -> Any:
             f"{what} asks for {error}, which no published batch holds; pickles are never run: fetch it again"
         ) from None
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        reason = one_line(error)
-        raise RequestError(f"{what} is damaged or no pickled batch ({reason}): fetch it again") from None
+        raise RequestError(f"{what} is damaged or no pickled batch ({one_line(error)}): fetch it again") from None
 
 
 class _Machine:

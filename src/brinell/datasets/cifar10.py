@@ -15,7 +15,7 @@ import numpy as np
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays, check_labels, class_names
-from brinell.datasets._files import existing, mapped, unread
+from brinell.datasets._files import existing, mapped, no_originals, unread
 from brinell.datasets._opcodes import read_values
 
 __all__ = ["Cifar10"]
@@ -50,9 +50,7 @@ class Cifar10:
             files = [file.with_suffix(".bin") for file in files]
             if files[0].is_file():
                 return self._dataset(*_binary(files), _names(place))
-        archives = sorted(folder.glob("*.npz"))
-        hint = f"; for {archives[0].name} write npz:{archives[0]}" if archives else ""
-        raise RequestError(f"{folder} has no {PARTS[self.split][0]} (or .bin): name the folder of the original files{hint}")
+        raise no_originals(folder, PARTS[self.split][0], ".bin")
 
     def _dataset(self, x: Array, y: Array, names: Sequence[object]) -> Dataset:
         labels = check_labels(y, len(x), f"the list of labels of cifar10:{self.path}")

@@ -14,7 +14,7 @@ import numpy as np
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, StoredArrays, arrange, check_labels
-from brinell.datasets._files import existing, mapped, spill, unread
+from brinell.datasets._files import existing, mapped, no_originals, spill, unread
 
 __all__ = ["Mnist"]
 
@@ -65,9 +65,7 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
             for suffix in ("", ".gz"):
                 if (found := folder / place / (name + suffix)).is_file():
                     return found
-    archives = sorted(folder.glob("*.npz"))
-    hint = f"; for {archives[0].name} write npz:{archives[0]}" if archives else ""
-    raise RequestError(f"{folder} has no {stem}-{kind} (or .gz): name the folder of the original files{hint}")
+    raise no_originals(folder, f"{stem}-{kind}", ".gz")
 
 
 def _idx(file: Path, axes: int) -> Array:

@@ -201,8 +201,7 @@ class _Record:
         except _Unfit:
             raise
         except Exception as error:
-            reason = one_line(error)
-            raise _Unfit(f"record {name} cannot be read ({reason[:200]}): left out") from None
+            raise _Unfit(f"record {name} cannot be read ({one_line(error, 200)}): left out") from None
 
     def _channels(self) -> list[int]:
         names = list(self.header.sig_name or [])

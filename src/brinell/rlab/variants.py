@@ -89,7 +89,7 @@ def distorted(
     low, high = domain.bounds(x)
     plain = not low.any() and bool((high == 1).all())
     unit = x if plain else ((x - low) / (high - low)).clamp_(0, 1)
-    severity, draw = (_for_each(value, x) for value in (severity, draw))
+    severity, draw = (torch.as_tensor(value, device=x.device).expand(len(x)) for value in (severity, draw))
     if severity.min() < SEVERITIES[0] or severity.max() > SEVERITIES[-1]:
         raise RequestError(f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}")
     before = unit._version
@@ -107,10 +107,6 @@ def distorted(
     # Within the slack only: an answer that leaves the bounds by more was refused.
     answer = answer.clamp(0, 1)
     return answer if plain else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
-
-
-def _for_each(value: Tensor | int, x: Tensor) -> Tensor:
-    return value if isinstance(value, Tensor) else torch.full((len(x),), value, dtype=torch.int64, device=x.device)
 
 
 def _drawn(rng: Streams, draw: Tensor) -> Streams:
