@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import Recorder, batch_of, fight, mlp, threat_of, threshold
-from brinell.attacks.fmn import FMN, _cosine
+from brinell.attacks._shared import cosine
+from brinell.attacks.fmn import FMN
 from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
@@ -60,7 +61,7 @@ def test_goes_where_algorithm_1_goes(norm, seed):
 
 
 def test_schedules_by_hand():
-    assert [_cosine(1.0, 0.2, share) for share in (0, 0.5, 1)] == pytest.approx([1.0, 0.6, 0.2])
+    assert [cosine(1.0, 0.2, share) for share in (0, 0.5, 1)] == pytest.approx([1.0, 0.6, 0.2])
 
 
 def test_the_first_steps_by_hand():

@@ -16,7 +16,7 @@ from brinell.testing.linear import linear_problem
 TARGETED = [name for name in plugins.names("attack") if plugins.load("attack", name).targeted and name != "rlab"]
 SETTINGS = {"square": {"steps": 400}, "apgd": {"restarts": 2}, "fab": {"steps": 40}}
 """`nes`, `bandits`, `simba` and `sparse-rs` estimate what the others compute; here it is enough that they are led."""
-EXACT = ("apgd", "pgd", "fab", "fmn", "fgsm")
+EXACT = ("apgd", "pgd", "fab", "fmn", "fgsm", "ddn")
 
 
 def led(name, problem, norm, eps, classes, **settings):

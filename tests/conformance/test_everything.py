@@ -16,6 +16,7 @@ SHORTER = {
     "pgd": {"steps": 8},
     "fab": {"steps": 6, "targets": 1},
     "fmn": {"steps": 10},
+    "ddn": {"steps": 60, "init_norm": 0.2},
     "square": {"steps": 80},
     "simba": {"steps": 60},
     "bandits": {"steps": 30},
@@ -33,6 +34,7 @@ VARIANTS = [
     ("fgsm", {"loss": "dlr"}),
     ("fab", {"steps": 4, "targets": 0}),
     ("fab", {"steps": 4, "targets": 2, "restarts": 2, "stop_at_eps": True}),
+    ("deepfool", {"steps": 5, "candidates": 1}),
     ("simba", {"steps": 40, "basis": "dct", "loss": "ce"}),
     ("sparse-rs", {"steps": 50, "form": "patch", "loss": "ce"}),
 ]

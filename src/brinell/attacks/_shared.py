@@ -1,10 +1,11 @@
-"""What attacks share: what nearly all of them declare, and the step in which samples that need no further query leave."""
+"""What attacks share: what nearly all of them declare, who leaves, who is adversarial, and how step sizes fall."""
 
+import math
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Batch, Kind, Oracle
+from brinell.core.contracts import KINDS, Batch, Kind, Oracle, Threat
 
 
 class EveryKind:
@@ -19,4 +20,19 @@ def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]
     keep = oracle.active(batch.ids)
     if keep.all():
         return batch, *aligned
-    return batch.select(keep), *(one[keep] if isinstance(one, Tensor) else one.select(keep) for one in aligned)
+    return kept(keep, batch, *aligned)
+
+
+def kept(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:
+    """The chosen rows of each of these (batches, tensors, threats, streams), all of n rows; `keep` is (n,) bool or int64."""
+    return tuple(one[keep] if isinstance(one, Tensor) else one.select(keep) for one in aligned)
+
+
+def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tensor:
+    """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion, however far they are away."""
+    return threat.criterion.met(threat.criterion.margin(logits, batch.y, x), logits.abs().amax(1))
+
+
+def cosine(first: float, last: float, share: float) -> float:
+    """Cosine annealing (Loshchilov & Hutter 2017): from `first` at share 0 to `last` at 1."""
+    return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))

@@ -14,14 +14,13 @@ Deviations:
 - Untargeted, from the clean input: neither an adversarial starting point nor L0.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import EveryKind, still_active
+from brinell.attacks._shared import EveryKind, cosine, still_active
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Distance, Family, Oracle, Streams, Threat
 from brinell.core.criterion import ROUNDING
@@ -70,9 +69,9 @@ class FMN(EveryKind):
         x, eps, best = batch.x, torch.zeros_like(threat.eps), torch.full_like(threat.eps, torch.inf)
         for k in range(1, self.steps + 1):
             answer = oracle.gradient(batch.ids, x, margin)
-            gamma = _cosine(self.gamma, self.last_gamma, k / self.steps)
+            gamma = cosine(self.gamma, self.last_gamma, k / self.steps)
             eps, best = _resized(eps, best, threat.distance, x - batch.x, answer, gamma)
-            step = norms.steepest_l2(answer.grad).mul_(length * _cosine(1.0, self.last_step_size, k / self.steps))
+            step = norms.steepest_l2(answer.grad).mul_(length * cosine(1.0, self.last_step_size, k / self.steps))
             x = replace(threat, eps=eps).project(step.add_(x), batch.x)
             batch, threat, x, eps, best = still_active(oracle, batch, threat, x, eps, best)
             if not len(batch):
@@ -93,8 +92,3 @@ def _resized(
     slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
     outside = torch.where(best.isinf(), size - answer.loss / slope, eps) * (1 + gamma)
     return torch.where(wrong, torch.minimum(eps * (1 - gamma), best), outside), best
-
-
-def _cosine(first: float, last: float, share: float) -> float:
-    """Cosine annealing (Loshchilov & Hutter 2017): from `first` at share 0 to `last` at 1."""
-    return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))

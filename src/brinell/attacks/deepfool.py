@@ -1,0 +1,91 @@
+"""DeepFool: step after step onto the nearest of the linearised boundaries, until one is crossed.
+
+Moosavi-Dezfooli, Fawzi & Frossard 2016, DeepFool: a simple and accurate method to fool deep neural networks, Algorithm 2 and
+section 3.3, where the step in L2 becomes that in any Lp.
+
+Evaluations: each new point is scored, and only where it is not adversarial yet is the model linearised there.
+
+Deviations:
+- Every step is longer by the overshoot, and not their sum at the end. A step onto a boundary that is flat ends on it, where
+  rounding decides whether the loop goes on; and since the last steps are short, the sum is hardly longer than it must be.
+- Every point is moved into the bounds of the data, which the paper leaves out. What they cut off a step is left to the next
+  ones. To put it into other values at once, as FAB does, ends farther away where the bounds are near: by a sixth on
+  lenet5_clean of MNIST.
+- Every step is longer by a ten-thousandth of the width of the bounds, as in the authors' code: a step that the bounds cut by
+  more than the overshoot would otherwise never cross.
+- Only the most likely other classes of the clean input are looked at where there are more than `candidates`, as in the authors'
+  code.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.attacks._shared import EveryKind, adversarial, kept, still_active
+from brinell.core import norms
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.settings import at_least
+
+__all__ = ["DeepFool"]
+
+LEAST = 1e-4
+"""What is added to the length of every step, as a fraction of the width of the bounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepFool(EveryKind):
+    """DeepFool: a handful of steps to the nearest boundary, as a first estimate of the distance."""
+
+    steps: int = 50
+    """Steps at most; a sample leaves once it is fooled."""
+    candidates: int = 9
+    """Most likely other classes whose boundaries are looked at, fewer where there are fewer; a backward each."""
+    overshoot: float = 0.02
+    """By which share a step goes beyond the linearised boundary."""
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    family: ClassVar[Family] = "minimal"
+    targeted: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, candidates=1, overshoot=0)
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """A step linearises, with a backward for each candidate, and scores the point where it ends."""
+        return 2 * self.steps + (self.candidates < classes - 1), self.steps * min(self.candidates, classes - 1)
+
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Step with every sample until it is fooled, however far away, or the steps are spent."""
+        x, rivals = batch.x, self._rivals(oracle, batch)
+        for _ in range(self.steps):
+            batch, threat, x, rivals = still_active(oracle, batch, threat, x, rivals)
+            if not len(batch):
+                return
+            answer = oracle.differences(batch.ids, x, rivals)
+            x = threat.domain.clamp(self._step(threat, answer.lead, answer.grad).add_(x))
+            batch, threat, x, rivals = still_active(oracle, batch, threat, x, rivals)
+            if not len(batch):
+                return
+            missed = ~adversarial(batch, threat, x, oracle.scores(batch.ids, x))
+            batch, threat, x, rivals = kept(missed, batch, threat, x, rivals)
+
+    def _rivals(self, oracle: Oracle, batch: Batch) -> Tensor:
+        """(n, k): the other classes whose boundaries are looked at."""
+        if self.candidates < oracle.classes - 1:
+            scores = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
+            return scores.topk(self.candidates, dim=1).indices
+        others = torch.arange(oracle.classes - 1, device=batch.y.device)
+        return others + (others >= batch.y[:, None])
+
+    def _step(self, threat: Threat, lead: Tensor, grad: Tensor) -> Tensor:
+        """(n, *shape): the shortest perturbation onto the nearest linearised boundary, and beyond by the overshoot."""
+        slopes = norms.DUAL[threat.distance.name](grad.flatten(0, 1)).reshape(lead.shape)
+        lengths = lead.abs() / slopes.clamp_min(1e-30)
+        rows, nearest = torch.arange(len(lead), device=lead.device), lengths.argmin(1)
+        low, high = threat.domain.bounds(grad)
+        length = (lengths[rows, nearest] + LEAST * float((high - low).max())) * (1 + self.overshoot)
+        way = threat.distance.ascent(grad[rows, nearest])
+        return way.mul_(norms.per_sample(length, way))

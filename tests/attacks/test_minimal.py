@@ -1,0 +1,181 @@
+"""C&W, DDN, DeepFool and EAD against their papers' algorithms, and against exact distances."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import Recorder, fight, mlp, threat_of, threshold
+from brinell.attacks.ddn import DDN
+from brinell.attacks.deepfool import DeepFool
+from brinell.core.domain import KINDS, Domain
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.testing import linear_problem
+
+SIX = Domain(kind="vector", shape=(6,))
+EXACT = [(DDN(), "l2"), (DeepFool(), "l2"), (DeepFool(), "linf")]
+"""Each attack and norm, with settings that come near to the exact distance of a linear model."""
+SHORT = [(DDN(steps=6), "l2"), (DeepFool(steps=3), "l2"), (DeepFool(steps=3, candidates=1), "linf")]
+
+
+def on(problem, attack, norm, factor):
+    """What the attack finds within `factor` times the exact margins; only that does the ledger remember."""
+    batch, threat = problem.batch, threat_of(factor * problem.margin, norm, problem.model.domain)
+    ledger = Ledger(problem.model, batch, threat, minimal=True)
+    attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
+    return ledger
+
+
+@pytest.mark.parametrize(("attack", "norm"), EXACT, ids=str)
+@settings(max_examples=8)
+@given(st.sampled_from(KINDS), st.integers(0, 10**6), st.integers(2, 6))
+def test_within_a_few_per_cent_of_the_exact_margin(attack, norm, kind, seed, classes):
+    problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
+    ledger = on(problem, attack, norm, 2.0)
+    assert (ledger.distance <= 1.04 * problem.margin).all()
+    assert (ledger.distance >= 0.999 * problem.margin).all()
+
+
+@pytest.mark.parametrize(("attack", "norm"), EXACT, ids=str)
+def test_nothing_is_found_below_the_exact_margin(attack, norm):
+    assert not on(linear_problem("image", norm, n=8), attack, norm, 0.99).fooled.any()
+
+
+@pytest.mark.parametrize(("attack", "norm"), EXACT, ids=str)
+def test_other_bounds_are_another_unit(attack, norm):
+    """The same problem in 0..255 as in 0..1: the same steps, 255 times as long."""
+    module, x = mlp(6, 4), torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
+    y = module(x).argmax(1)
+    one = fight(attack, Recorder(module, SIX, classes=4), x, y, 6.0, norm)
+    wide = Recorder(lambda x: module(x / 255), Domain(kind="vector", shape=(6,), high=255.0), classes=4)
+    two = fight(attack, wide, 255 * x, y, 6 * 255.0, norm)
+    assert one.fooled.float().mean() > 0.8
+    torch.testing.assert_close(two.distance / 255, one.distance, rtol=0.02, atol=1e-5)
+
+
+@pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
+def test_costs_what_it_says(attack, norm):
+    """On a model that is never fooled, so that every step is taken."""
+    module = mlp(6, 4)
+    model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4)
+    ledger = fight(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
+    assert {*zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True)} == {attack.cost(4)}
+
+
+@pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
+@pytest.mark.parametrize("queries", [1, 2, 3])
+def test_query_budgets(attack, norm, queries):
+    model = Recorder(lambda x: threshold(0.5)(x) + torch.tensor([100.0, 0.0]))
+    ledger = fight(attack, model, [[0.4, 0.4]] * 3, [0] * 3, 0.3, norm, queries=queries)
+    assert (ledger.forwards == queries).all()
+
+
+@pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
+def test_a_model_without_gradients_does_not_upset_it(attack, norm):
+    model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+    ledger = fight(attack, model, [[0.2, 0.7]], [0], 0.3, norm)
+    assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
+
+
+# DDN
+
+
+def ddn_of_the_paper(function, x0, y, steps, gamma):
+    """Algorithm 1 for one sample, transcribed: every point that is looked at, in order."""
+    delta, eps, seen = torch.zeros_like(x0), 1.0, [x0]
+    for k in range(steps):
+        leaf = seen[-1].clone().requires_grad_()
+        logits = function(leaf[None])
+        (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, torch.tensor([y])), leaf)
+        alpha = 0.01 + 0.99 * (1 + math.cos(math.pi * k / steps)) / 2
+        delta = seen[-1] - x0 + alpha * g / g.norm()
+        eps = min(eps * ((1 - gamma) if logits.argmax() != y else (1 + gamma)), torch.maximum(x0, 1 - x0).norm().item())
+        seen.append((x0 + eps * delta / delta.norm()).clamp(0, 1))
+    return torch.stack(seen)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ddn_goes_where_algorithm_1_goes(seed):
+    module = mlp(6, 4, seed)
+    model = Recorder(module, SIX, classes=4)
+    x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
+    y = int(module(x0[None]).argmax())
+    fight(DDN(steps=30), model, x0[None], [y], 3.0, "l2")
+    torch.testing.assert_close(torch.cat(model.calls), ddn_of_the_paper(module, x0, y, 30, 0.05), atol=1e-4, rtol=0)
+
+
+def test_ddn_shrinks_and_grows_the_sphere():
+    """The boundary is 0.1 away: from an adversarial input to 0.95 of its radius, from another one to 1.05 of it."""
+    model = Recorder(threshold(0.5))
+    fight(DDN(steps=200, init_norm=0.105), model, [[0.4, 0.4]], [0], 1.0, "l2")
+    sizes = (torch.cat(model.calls)[:4] - 0.4).norm(dim=1)
+    assert sizes.tolist() == pytest.approx([0, 0.105 * 1.05, 0.105 * 1.05 * 0.95, 0.105 * 1.05 * 0.95**2], abs=1e-5)
+
+
+def test_ddn_leaves_a_flat_place_in_a_random_direction():
+    """No gradient at the clean input, which lies on a plateau of the first value; the boundary is beyond."""
+    model = Recorder(lambda x: threshold(0.6)(x.clamp_min(0.45)))
+    x = [[0.4, 0.4]] * 16
+    ledger = fight(DDN(steps=50, init_norm=0.1), model, x, [0] * 16, 1.0, "l2")
+    assert 0 < ledger.fooled.sum() and len(model.calls[1].unique(dim=0)) == 16
+
+
+# DeepFool
+
+
+TWO_RIVALS = [(-1.1, [1.0, 1.0, 0.0]), (-1.06, [0.0, 0.0, 2.0])]
+"""From 0.5 everywhere: class 1 leads after 0.05 in Linf or 0.0707 in L2, class 2 after 0.03 in either."""
+
+
+def linear(rows):
+    offsets, weights = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
+    return lambda x: torch.cat([torch.zeros(len(x), 1), offsets + x @ weights.T], 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "norm", "step"),
+    [
+        (TWO_RIVALS, "linf", [0, 0, 0.03 + 1e-4]),
+        (TWO_RIVALS, "l2", [0, 0, 0.03 + 1e-4]),
+        (TWO_RIVALS[:1], "linf", [0.05 + 1e-4, 0.05 + 1e-4, 0]),
+        (TWO_RIVALS[:1], "l2", [0.05 + 1e-4 * 2**-0.5, 0.05 + 1e-4 * 2**-0.5, 0]),
+    ],
+)
+def test_deepfool_steps_onto_the_nearest_boundary(rows, norm, step):
+    """Worked by hand: |f| / |w|_q along the direction of the norm, and 1.02 times as far."""
+    model = Recorder(linear(rows), Domain(kind="vector", shape=(3,)), classes=len(rows) + 1)
+    ledger = fight(DeepFool(), model, [[0.5] * 3], [0], 1.0, norm)
+    assert ledger.fooled.all() and len(model.calls) == 2, "one step does on a linear model, and then it is done"
+    torch.testing.assert_close(model.calls[1][0] - 0.5, 1.02 * torch.tensor(step), atol=1e-6, rtol=0)
+
+
+def test_deepfool_with_one_candidate_looks_at_the_most_likely_other_class():
+    model = Recorder(linear([(-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0])]), Domain(kind="vector", shape=(3,)), classes=3)
+    fight(DeepFool(candidates=1), model, [[0.5] * 3], [0], 1.0, "linf")
+    torch.testing.assert_close(model.calls[-1][0], torch.tensor([0.5 + 1.02 * (0.36 + 1e-4), 0.5, 0.5]))
+
+
+def test_deepfool_crosses_where_the_bounds_cut_its_steps():
+    """The steeper of two values can hardly move, so that each step closes little of the gap; overshoot alone never would."""
+    model = Recorder(linear([(-1.1, [5.0, 1.0])]), Domain(kind="vector", shape=(2,), high=(0.101, 1.0)))
+    ledger = fight(DeepFool(steps=200), model, [[0.1, 0.0]], [0], 1.0, "l2")
+    assert ledger.fooled.all() and ledger.distance[0] == pytest.approx(0.595, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("attack", "settings", "message"),
+    [
+        (DDN, {"steps": 0}, "steps is 0"),
+        (DDN, {"gamma": 1.0}, "gamma is 1.0"),
+        (DDN, {"init_norm": 0.0}, "above 0"),
+        (DeepFool, {"steps": 0}, "steps is 0"),
+        (DeepFool, {"candidates": 0}, "candidates is 0"),
+        (DeepFool, {"overshoot": -0.1}, "overshoot is -0.1"),
+    ],
+)
+def test_settings_out_of_range(attack, settings, message):
+    with pytest.raises(ValueError, match=message):
+        attack(**settings)
