@@ -4,7 +4,7 @@
 
     passes     what our loops cost over bare passes, and beside other libraries; memory; precision; layout
     sweeps     nine budgets beside nine runs; runs that were killed
-    reference  our cascades beside the reference AutoAttack and other ensembles; needs --reference
+    reference  our cascades beside the reference AutoAttack and other ensembles, and on broken defences; needs --reference
     agents     RLAB, its peers and its agents
     kinds      ONNX, photographs, heartbeats, clips, a model behind a server
     epsilon    distances between all samples; a learned distance
@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
     "reference": (
         (f"autoattack {REFERENCE}", "--subjects cnn4_pgd --samples 10"),
         (f"ensembles {REFERENCE}", "--subjects cnn4_pgd --samples 4"),
-        ("masked", "--subjects cnn4_pgd --samples 6 --defences none quantised"),
+        ("defences", "--samples 6 --names none one-channel-numpy"),
     ),
     "agents": (
         ("black_box --attacks rlab?patch=2 square", "--samples 6 --seeds 0 --budgets 100"),
@@ -80,8 +80,10 @@ CLIPS = (
 
 
 def run(script: str, more: Sequence[str]) -> tuple[int, str]:
-    """One script in a process of its own, its output shown as it comes."""
-    line = [sys.executable, "-u", "-W", "ignore", str(measure.ROOT / script), *more]
+    """One script, or a package by its folder, in a process of its own, its output shown as it comes."""
+    package = (measure.ROOT / script).with_suffix("").is_dir()
+    place = ["-m", script.removesuffix(".py").replace("/", ".")] if package else [str(measure.ROOT / script)]
+    line = [sys.executable, "-u", "-W", "ignore", *place, *more]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=measure.ROOT)
     assert process.stdout is not None
     lines = []

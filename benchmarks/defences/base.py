@@ -1,0 +1,94 @@
+"""The networks that defences are put around, with the images on which they are audited."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks import measure
+
+DEFAULT = "resnet4b"
+"""The CIFAR-10 network, robust by training, of the table of most defences."""
+EPS = {"cnn4_pgd": "0.32"}
+"""Budgets that differ from those of `measure`: here a part of the samples is robust and a part is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """A network and the samples that it is audited on."""
+
+    name: str
+    net: nn.Module
+    """(n, *shape) in [0, 1] to (n, classes) logits, in evaluation mode, weights frozen."""
+    x: Tensor
+    """(n, *shape) images in [0, 1], right or wrong."""
+    y: Tensor
+    """(n,) labels."""
+    eps: str
+    """Budget in Linf as the command line takes it."""
+    train: Callable[[int], tuple[Tensor, Tensor]]
+    """So many training images with labels."""
+    empty: Callable[[], nn.Module]
+    """The architecture with weights that nothing has trained."""
+
+
+def load(name: str = DEFAULT, samples: int = 100) -> Base:
+    """A network of the shared data with its first test images; `digits` is the network that ships with the package."""
+    if name == "digits":
+        return _digits(samples)
+    one = measure.subject(name)
+    x, y = images(one.data, samples)
+    folder = one.data.partition("/")[0]
+    return Base(
+        name=name,
+        net=one.module(),
+        x=x,
+        y=y,
+        eps=EPS.get(name, one.eps_text),
+        train=lambda n: images("mnist/mnist_train.npz" if folder == "mnist" else "cifar10/cifar10_train_a.npz", n),
+        empty=lambda: _empty(one),
+    )
+
+
+def images(file: str, n: int) -> tuple[Tensor, Tensor]:
+    """The first n images of a file of the shared data with their labels.
+
+    Raises:
+        SystemExit: the data are not there.
+    """
+    if not (measure.SHARED / file).is_file():
+        raise SystemExit(f"no {file} in {measure.SHARED}: set BRINELL_SHARED to the folder of the shared data")
+    with np.load(measure.SHARED / file) as arrays:
+        found, labels = arrays["images"][:n], arrays["labels"][:n]
+    x = torch.from_numpy(found).reshape(len(found), *found.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
+    return x, torch.from_numpy(labels.astype(np.int64))
+
+
+def _empty(one: measure.Subject) -> nn.Module:
+    from brinell.core.imports import import_file
+
+    file, _, name = one.factory.partition(":")
+    made: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / file), name)()
+    return made
+
+
+def _digits(samples: int) -> Base:
+    from sklearn.datasets import load_digits
+
+    from brinell.core.splits import digits_split
+    from brinell.models import digits_cnn
+
+    data = load_digits()
+
+    def split(which: str, n: int) -> tuple[Tensor, Tensor]:
+        x, y = digits_split(data.images, data.target, which)
+        return torch.from_numpy(x)[:n], torch.from_numpy(y)[:n]
+
+    x, y = split("test", samples)
+    from brinell.core.domain import Domain
+
+    model = digits_cnn.DigitsCnn()(Domain(kind="image", shape=(1, 8, 8), levels=17))
+    net = model.module.requires_grad_(False)
+    return Base(name="digits", net=net, x=x, y=y, eps="0.1", train=lambda n: split("train", n), empty=digits_cnn.build)
