@@ -62,17 +62,10 @@ IN_MEMORY = "in-memory"
 class Silent:
     """Progress that tells nothing."""
 
-    def stage(self, model: str, stage: str, samples: int, forwards: int) -> None:
-        """Nothing."""
+    def stage(self, *told: Any, **named: Any) -> None:
+        """Nothing, and nothing whatever else happens."""
 
-    def passes(self, forwards: int, backwards: int) -> None:
-        """Nothing."""
-
-    def open(self, samples: int, broken: int) -> None:
-        """Nothing."""
-
-    def message(self, text: str) -> None:
-        """Nothing."""
+    passes = open = message = stage
 
 
 def default_out(data: str, what: str) -> Path:
@@ -196,16 +189,16 @@ def unrestricted(
     plan = unrestricted_run.make_plan(checked(UnrestrictedRequest, settings))
     folder = Path(out or default_out(plan.request.data, "unrestricted"))
     command = "brinell.unrestricted(...) from Python"
-    return make_unrestricted(plan, folder, progress or Silent(), command=command, resume=resume)[0]
+    return make_unrestricted(plan, folder, progress or Silent(), command=command, resume=resume)
 
 
 def make_unrestricted(
     plan: unrestricted_run.UnrestrictedPlan, folder: Path, progress: Progress, *, command: str, resume: bool
-) -> tuple[UnrestrictedResult, Path]:
+) -> UnrestrictedResult:
     """Run an unrestricted attack that is planned, and write its report; arguments as of `carry_out`."""
     run = unrestricted_run.make(plan, folder, progress, command=command, resume=resume)
-    report = unrestricted_page.write(run.path)
-    return summarise_unrestricted(run.manifest, run.rows(), str(folder)), report
+    unrestricted_page.write(run.path)
+    return summarise_unrestricted(run.manifest, run.rows(), str(folder))
 
 
 @takes(DetectRequest)

@@ -29,7 +29,7 @@ def made(kept="run.toml", does=lambda asked: 0):
     """A verb of that request, and what it was asked for."""
     seen = []
 
-    @verb(requests=lambda: (Wider,), kept=kept, resume="Go on.")
+    @verb(Wider, kept=kept, resume="Go on.")
     def wide(asked: Asked) -> int:
         """A wide verb."""
         seen.append(asked.request(Wider))
@@ -71,7 +71,7 @@ def test_one_line_in_a_request_makes_an_option_a_key_and_a_keyword(tmp_path):
 def test_a_file_in_place_of_the_argument(tmp_path):
     seen = []
 
-    @verb(requests=lambda: (DetectRequest,), argument="run")
+    @verb(DetectRequest, argument="run")
     def look(asked: Asked) -> int:
         """Look."""
         seen.append(asked.request(DetectRequest))
@@ -100,7 +100,7 @@ def test_the_command_of_a_request_repeats_it():
 
 def test_what_stops_midway_says_how_to_go_on(tmp_path, capsys):
     def stop(asked):
-        asked.folder(asked.request(Wider), "digits", "wide")
+        asked.folder(asked.request(Wider), "wide")
         raise StoppedError("the disk is full")
 
     wide, _ = made(does=stop)
@@ -116,18 +116,18 @@ def test_what_stops_midway_says_how_to_go_on(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", [name for name, one in VERBS.items() if isinstance(one, Verb)])
 def test_every_field_is_an_option_with_a_default_that_the_help_names(name):
-    help = " ".join(CliRunner().invoke(command_line(name), [name, "--help"], terminal_width=250).output.split())
-    for request in VERBS[name].requests():
+    help = " ".join(CliRunner().invoke(command_line(), [name, "--help"], terminal_width=250).output.split())
+    for request in VERBS[name].requests:
         assert issubclass(request, BaseRequest)
         for key, field in request.model_fields.items():
             assert field.description, f"{request.__name__}.{key} has no text"
             assert (key.upper() if key == VERBS[name].argument else f"--{key.replace('_', '-')}") in help
-            if len(VERBS[name].requests()) == 1 and isinstance(field.default, str) and field.default:
+            if len(VERBS[name].requests) == 1 and isinstance(field.default, str) and field.default:
                 assert f"Default: {field.default}." in help
 
 
 @pytest.mark.parametrize("name", ["audit", "benchmark", "detect", "epsilon", "review", "unrestricted"])
 def test_the_python_call_has_every_field_as_a_keyword(name):
     verb = VERBS.get(name, VERBS["epsilon"])
-    request = verb.requests()[-1 if name == "review" else 0]
+    request = verb.requests[-1 if name == "review" else 0]
     assert request.model_fields.keys() <= inspect.signature(getattr(brinell, name)).parameters.keys()

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -46,8 +45,8 @@ VERBS: dict[str, Any] = {
 }
 
 
-def command_line(only: str | None = None) -> typer.Typer:
-    """The whole command line; with `only`, the options of that verb alone, which spares importing the requests of the others."""
+def command_line() -> typer.Typer:
+    """The whole command line."""
     app = typer.Typer(
         name="brinell",
         help="The hardness test for classifiers: robust accuracy per class over a whole range of budgets.",
@@ -58,18 +57,8 @@ def command_line(only: str | None = None) -> typer.Typer:
     )
     app.callback()(_root)
     for name, function in VERBS.items():
-        if isinstance(function, Verb):
-            function = function.command() if only in (None, name) else _without_options(function)
-        app.command(name)(function)
+        app.command(name)(function.command() if isinstance(function, Verb) else function)
     return app
-
-
-def _without_options(verb: Verb) -> Callable[[], None]:
-    def command() -> None:
-        """Replaced by the docstring of the verb."""
-
-    command.__doc__ = verb.run.__doc__
-    return command
 
 
 def _version(asked: bool) -> None:
@@ -93,8 +82,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
     try:
-        verb = next((word for word in arguments if not word.startswith("-")), "")
-        code = command_line(verb)(arguments or ["--help"], prog_name="brinell", standalone_mode=False)
+        code = command_line()(arguments or ["--help"], prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         say("interrupted; what was computed is kept")

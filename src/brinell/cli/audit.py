@@ -5,17 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from brinell.cli.options import percent, say, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.options import percent, say_how_many, show
+from brinell.cli.verb import Asked, verb
+from brinell.engine.request import Request
 
 
-def _requests() -> Requests:
-    from brinell.engine.request import Request
-
-    return (Request,)
-
-
-@verb(requests=_requests, kept="run.toml", resume="Go on with the run in --out.")
+@verb(Request, kept="run.toml", resume="Go on with the run in --out.")
 def audit(
     asked: Asked,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and its highest cost; compute nothing.")] = False,
@@ -25,21 +20,16 @@ def audit(
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
     """
     from brinell.api import carry_out, plan_audit
-    from brinell.cli.progress import LiveProgress
-    from brinell.engine.request import Request
 
     plan = plan_audit(asked.request(Request))
     if dry_run:
         return _show_plan(plan, asked)
-    folder = asked.folder(plan.request, plan.request.data, plan.request.norm)
-    if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
-        say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
-    with LiveProgress() as progress:
-        result = carry_out(plan, folder, progress, command=asked.command(plan.request), resume=asked.resume)
-    return asked.answer(result.shown, lambda: _show_result(result, folder / "report.html"))
+    say_how_many(plan)
+    result = asked.carry_out(carry_out, plan, plan.request.norm)
+    return asked.answer(result.shown, lambda: _show_result(result))
 
 
-def _show_result(result: Any, report: Path) -> None:
+def _show_result(result: Any) -> None:
     for model in result.models:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
         stages = "; ".join(stage.title for stage in model.stages)
@@ -60,7 +50,7 @@ def _show_result(result: Any, report: Path) -> None:
             show(f"  note: {remark.attack}: {remark.text}")
         for warning in model.warnings:
             show(f"  warning: {warning.text}")
-    show(f"report: {report}")
+    show(f"report: {Path(result.run) / 'report.html'}")
 
 
 def _show_plan(plan: Any, asked: Asked) -> int:

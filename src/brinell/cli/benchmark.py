@@ -2,35 +2,25 @@
 
 from typing import Any
 
-from brinell.cli.options import percent, say, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.options import percent, say, say_how_many, show
+from brinell.cli.verb import Asked, verb
+from brinell.studies.benchmark.request import BenchmarkRequest
 
 
-def _requests() -> Requests:
-    from brinell.studies.benchmark.request import BenchmarkRequest
-
-    return (BenchmarkRequest,)
-
-
-@verb(requests=_requests, kept="benchmark.toml", resume="Go on with the set in --out.")
+@verb(BenchmarkRequest, kept="benchmark.toml", resume="Go on with the set in --out.")
 def benchmark(asked: Asked) -> int:
     """Distort what the model classifies correctly until it errs, at graded severities, and store it as a data set.
 
     The folder loads with the datasets library; --data bench:FOLDER scores other models on it.
     """
     from brinell.api import make_benchmark
-    from brinell.cli.progress import LiveProgress
     from brinell.studies.benchmark.plan import make_plan
-    from brinell.studies.benchmark.request import BenchmarkRequest
 
     plan = make_plan(asked.request(BenchmarkRequest))
-    folder = asked.folder(plan.request, plan.request.data, "benchmark")
     for sample, why in plan.unreadable.items():
         say(f"warning: sample {sample} is left out: {why}")
-    if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
-        say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
-    with LiveProgress() as progress:
-        result = make_benchmark(plan, folder, progress, command=asked.command(plan.request), resume=asked.resume)
+    say_how_many(plan)
+    result = asked.carry_out(make_benchmark, plan, "benchmark")
     return asked.answer(result, lambda: _show(result))
 
 

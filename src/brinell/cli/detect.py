@@ -3,20 +3,14 @@
 from typing import Any
 
 from brinell.cli.options import percent, say, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.verb import Asked, verb
+from brinell.studies.detection.request import DetectRequest
 
 
-def _requests() -> Requests:
-    from brinell.studies.detection.request import DetectRequest
-
-    return (DetectRequest,)
-
-
-@verb(requests=_requests, argument="run")
+@verb(DetectRequest, argument="run")
 def detect(asked: Asked) -> int:
     """Measure how much of a robust accuracy is due to changes that a detector sees, and what adaptive attacks leave of it."""
     from brinell import api
-    from brinell.studies.detection.request import DetectRequest
 
     request = asked.request(DetectRequest)
     result = api.detect(**request.model_dump(exclude_unset=True), out=asked.out, tell=say)

@@ -6,18 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from brinell.cli.options import say, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.verb import Asked, verb
 from brinell.core.errors import RequestError
+from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.review.request import ReviewRequest
 
 
-def _requests() -> Requests:
-    from brinell.studies.epsilon.request import EpsilonRequest
-    from brinell.studies.review.request import ReviewRequest
-
-    return (EpsilonRequest, ReviewRequest)
-
-
-@verb(requests=_requests, argument="data", resume="Review: go on with the one in --out.")
+@verb(EpsilonRequest, ReviewRequest, argument="data", resume="Review: go on with the one in --out.")
 def epsilon(
     asked: Asked,
     review: Annotated[
@@ -31,11 +26,10 @@ def epsilon(
     brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
-    from brinell.studies.epsilon.request import EpsilonRequest
+    from brinell.cli.progress import LiveProgress
 
-    advice, judged = (request.model_fields for request in _requests())
     served = {name: value for name, value in (("reviewer", reviewer), ("port", port), ("resume", asked.resume)) if value}
-    foreign = [key for key in asked.given if key not in (judged if review else advice)]
+    foreign = [key for key in asked.given if key not in (ReviewRequest if review else EpsilonRequest).model_fields]
     if review and foreign:
         raise RequestError(f"--{foreign[0]} does not belong to --review: leave one of them out")
     if review:
@@ -43,25 +37,19 @@ def epsilon(
     if foreign := [*foreign, *served]:
         raise RequestError(f"--{foreign[0]} is for a person's verdict: add --review")
     request = asked.request(EpsilonRequest)
-    result = api.epsilon(**request.model_dump(exclude_unset=True), out=asked.out, progress=_Telling())
+    result = api.epsilon(**request.model_dump(exclude_unset=True), out=asked.out, progress=LiveProgress())
     return asked.answer(result, lambda: _show(result))
-
-
-class _Telling:
-    def message(self, text: str) -> None:
-        say(text)
 
 
 def _review(asked: Asked, served: dict[str, Any]) -> int:
     """Serve the pairs until all are judged."""
     from brinell import api
-    from brinell.studies.review.request import ReviewRequest
 
     if len(asked.given.get("norm", ())) > 1:
         raise RequestError("a review has one norm, linf or l2: give --norm once")
     given = asked.given | ({"norm": asked.given["norm"][0]} if "norm" in asked.given else {})
     request = asked.request(ReviewRequest, given)
-    folder = asked.folder(request, request.data, "review", "--review")
+    folder = asked.folder(request, "review", "--review")
     result = api.review(**request.model_dump(exclude_unset=True), out=folder, tell=say, **served)
     return asked.answer(result, lambda: _show_review(result))
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
@@ -35,6 +35,12 @@ def show(text: str = "") -> None:
 def say(text: str) -> None:
     """One line on standard error."""
     print(f"brinell: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def say_how_many(plan: Any) -> None:
+    """Say so where a plan takes fewer samples than there are, and nobody asked for a number."""
+    if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
+        say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
 
 
 def percent(value: float | None) -> str:

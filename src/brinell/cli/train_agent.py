@@ -3,22 +3,16 @@
 from typing import TYPE_CHECKING
 
 from brinell.cli.options import say, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.verb import Asked, verb
+from brinell.studies.agent.request import TrainAgentRequest
 
 if TYPE_CHECKING:
     from brinell.rlab.train import Report
 
 
-def _requests() -> Requests:
-    from brinell.studies.agent.request import TrainAgentRequest
-
-    return (TrainAgentRequest,)
-
-
 @verb(
-    requests=_requests,
-    out="The policy file to write; name it in brinell audit as --attack 'rlab?policy=FILE'.",
-    must_out=True,
+    TrainAgentRequest,
+    file="The policy file to write; name it in brinell audit as --attack 'rlab?policy=FILE'.",
     resume="Go on with the policy in --out, if there is one.",
 )
 def train_agent(asked: Asked) -> int:
@@ -29,7 +23,6 @@ def train_agent(asked: Asked) -> int:
     counted.
     """
     from brinell.cli.schemas import AgentAnswer
-    from brinell.studies.agent.request import TrainAgentRequest
     from brinell.studies.agent.run import train_agent as train
 
     request, out = asked.request(TrainAgentRequest), asked.path

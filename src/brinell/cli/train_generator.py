@@ -3,26 +3,20 @@
 from typing import TYPE_CHECKING
 
 from brinell.cli.options import say, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.verb import Asked, verb
+from brinell.studies.unrestricted.request import TrainGeneratorRequest
 
 if TYPE_CHECKING:
     from brinell.studies.unrestricted.training import Report
 
 
-def _requests() -> Requests:
-    from brinell.studies.unrestricted.request import TrainGeneratorRequest
-
-    return (TrainGeneratorRequest,)
-
-
-@verb(requests=_requests, out="The file to write; name it in brinell unrestricted as --generator FILE.", must_out=True)
+@verb(TrainGeneratorRequest, file="The file to write; name it in brinell unrestricted as --generator FILE.")
 def train_generator(asked: Asked) -> int:
     """Train a conditional generator (AC-GAN) on labelled images and write it as one file, with its auxiliary classifier.
 
     The sides of the images must be multiples of 4.
     """
     from brinell.cli.schemas import GeneratorAnswer
-    from brinell.studies.unrestricted.request import TrainGeneratorRequest
     from brinell.studies.unrestricted.train_generator import train_generator as train
 
     request, out = asked.request(TrainGeneratorRequest), asked.path

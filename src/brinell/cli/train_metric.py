@@ -4,22 +4,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brinell.cli.options import percent, say, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.verb import Asked, verb
+from brinell.studies.metric.request import MetricRequest
 
 if TYPE_CHECKING:
     from brinell.studies.metric.run import MetricAnswer
 
 
-def _requests() -> Requests:
-    from brinell.studies.metric.request import MetricRequest
-
-    return (MetricRequest,)
-
-
-@verb(requests=_requests, out="The file to write; name it in brinell audit as --norm embedding:FILE.", must_out=True)
+@verb(MetricRequest, file="The file to write; name it in brinell audit as --norm embedding:FILE.")
 def train_metric(asked: Asked) -> int:
     """Train a triplet network on the data, and measure how well its distances separate classes beside those between pixels."""
-    from brinell.studies.metric.request import MetricRequest
     from brinell.studies.metric.run import train_metric as train
 
     out = asked.path

@@ -4,34 +4,25 @@ from pathlib import Path
 from typing import Any
 
 from brinell.cli.options import percent, show
-from brinell.cli.verb import Asked, Requests, verb
+from brinell.cli.verb import Asked, verb
+from brinell.studies.unrestricted.request import UnrestrictedRequest
 
 
-def _requests() -> Requests:
-    from brinell.studies.unrestricted.request import UnrestrictedRequest
-
-    return (UnrestrictedRequest,)
-
-
-@verb(requests=_requests, kept="unrestricted.toml", resume="Go on with the run in --out.")
+@verb(UnrestrictedRequest, kept="unrestricted.toml", resume="Go on with the run in --out.")
 def unrestricted(asked: Asked) -> int:
     """Search a generator's latent space for inputs of an intended class on which the models err, within no norm ball.
 
     The records say who still sees the intended class, and how far each input is from the training data.
     """
     from brinell.api import make_unrestricted
-    from brinell.cli.progress import LiveProgress
-    from brinell.studies.unrestricted.request import UnrestrictedRequest
     from brinell.studies.unrestricted.run import make_plan
 
     plan = make_plan(asked.request(UnrestrictedRequest))
-    folder = asked.folder(plan.request, plan.request.data, "unrestricted")
-    with LiveProgress() as progress:
-        result, report = make_unrestricted(plan, folder, progress, command=asked.command(plan.request), resume=asked.resume)
-    return asked.answer(result, lambda: _show(result, report))
+    result = asked.carry_out(make_unrestricted, plan, "unrestricted")
+    return asked.answer(result, lambda: _show(result))
 
 
-def _show(result: Any, report: Path) -> None:
+def _show(result: Any) -> None:
     show(f"{result.attempts} attempts; judges: {', '.join(result.judges) or 'none'}")
     for one in result.results:
         total = one.total
@@ -42,4 +33,4 @@ def _show(result: Any, report: Path) -> None:
         show(f"  searches that succeed   {percent(total.success.value)}, a judge sees another class in {total.contested.k} more")
     for warning in result.warnings:
         show(f"note: {warning}")
-    show(f"report: {report}")
+    show(f"report: {Path(result.run) / 'report.html'}")

@@ -10,19 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
 
 from brinell.cli.options import Json, answer, say
 from brinell.core.errors import RequestError, StoppedError
+from brinell.engine.request import BaseRequest
 
-if TYPE_CHECKING:
-    from brinell.engine.request import BaseRequest
-
-Requests = tuple["type[BaseRequest]", ...]
-Kind = TypeVar("Kind", bound="BaseRequest")
+Kind = TypeVar("Kind", bound=BaseRequest)
+Made = TypeVar("Made")
 FRESH = "The folder of the results. Default: a fresh one under runs/."
 
 
@@ -71,21 +69,29 @@ class Asked:
         assert self.out is not None, "typer refuses the command line without it"
         return self.out
 
-    def folder(self, request: "BaseRequest", data: str, what: str, *flags: str) -> Path:
-        """Where the answer goes; from here on an interruption says how to go on."""
+    def carry_out(self, make: Callable[..., Made], plan: Any, what: str) -> Made:
+        """What `make` makes of a plan, one of the functions of `brinell.api` for this, with live progress."""
+        from brinell.cli.progress import LiveProgress
+
+        folder = self.folder(plan.request, what)
+        with LiveProgress() as progress:
+            return make(plan, folder, progress, command=self.command(plan.request), resume=self.resume)
+
+    def folder(self, request: Any, what: str, *flags: str) -> Path:
+        """Where the answer to a request of some data goes; from here on an interruption says how to go on."""
         from brinell.api import default_out
 
-        folder = self.out or default_out(data, what)
+        folder = self.out or default_out(request.data, what)
         self.begin(request, folder, *flags)
         return folder
 
-    def begin(self, request: "BaseRequest", out: Path, *flags: str) -> None:
+    def begin(self, request: BaseRequest, out: Path, *flags: str) -> None:
         """From here on an interruption says how to go on; `flags` belong to the command and to no request."""
         if self.verb.resume:
             again = f"brinell {self.verb.name}" if self.verb.kept else self.command(request)
             self.again = " ".join([again, *flags, "--resume --out", shlex.quote(str(out))])
 
-    def command(self, request: "BaseRequest") -> str:
+    def command(self, request: BaseRequest) -> str:
         """The command line that repeats a request."""
         return command_of(request, self.verb.name, self.verb.argument)
 
@@ -100,23 +106,21 @@ class Verb:
 
     name: str
     run: Callable[..., int]
-    requests: Callable[[], Requests]
-    """The requests whose fields are its options. A function, so that the help of other verbs need not import them."""
+    requests: tuple[type[BaseRequest], ...]
+    """The requests whose fields are its options."""
     argument: str = ""
     """The field that is given by its position; what ends with .toml there is a file of settings."""
     kept: str = ""
     """The TOML file in an output folder with which --resume goes on; a verb that has one reads such a file too."""
-    out: str = FRESH
-    """Help of --out."""
-    must_out: bool = False
-    """Whether --out must be given."""
+    file: str = ""
+    """Help of --out where it is a file and must be given; otherwise it is a folder, and a fresh one where it is not given."""
     resume: str = ""
     """Help of --resume; a verb without one cannot be resumed."""
 
     def command(self) -> Callable[..., int]:
         """The function that typer makes the command of."""
-        requests, extra = self.requests(), list(inspect.signature(self.run, eval_str=True).parameters.values())[1:]
-        parameters = self._parameters(requests, extra)
+        extra = list(inspect.signature(self.run, eval_str=True).parameters.values())[1:]
+        parameters = self._parameters(extra)
         names = [parameter.name for parameter in extra]
 
         def command(**words: Any) -> int:
@@ -133,25 +137,24 @@ class Verb:
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
 
-    def _parameters(self, requests: Requests, extra: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    def _parameters(self, extra: list[inspect.Parameter]) -> list[inspect.Parameter]:
         found: dict[str, inspect.Parameter] = {}
-        for key, field in (pair for request in requests for pair in request.model_fields.items()):
+        for key, field in (pair for request in self.requests for pair in request.model_fields.items()):
             found.setdefault(key, _option(key, field, key == self.argument))
-        first = []
         if self.argument:
-            first = [found.pop(self.argument)]
+            first = found.pop(self.argument)
         else:
             help = "A file of settings" + (f", such as the {self.kept} of an earlier run." if self.kept else ".")
-            first = [_parameter("file", Path | None, typer.Argument(metavar="[FILE.toml]", help=help), None)]
-        out = _parameter(
-            "out", Path if self.must_out else Path | None, typer.Option(help=self.out), ... if self.must_out else None
-        )
-        last = [out]
+            first = _parameter("file", Path | None, typer.Argument(metavar="[FILE.toml]", help=help), None)
+        if self.file:
+            last = [_parameter("out", Path, typer.Option(help=self.file), ...)]
+        else:
+            last = [_parameter("out", Path | None, typer.Option(help=FRESH), None)]
         if self.resume:
             last.append(_parameter("resume", bool, typer.Option("--resume", help=self.resume), False))
-        json = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False)
+        last.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False))
         extra = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in extra]
-        return [*first, *found.values(), *extra, *last, json]
+        return [first, *found.values(), *extra, *last]
 
     def _guarded(self, asked: Asked, own: Mapping[str, Any]) -> int:
         """Run the verb; where it stops midway, say how to go on."""
@@ -167,12 +170,12 @@ class Verb:
             return error.exit_code
 
 
-def verb(**settings: Any) -> Callable[[Callable[..., int]], Verb]:
+def verb(*requests: type[BaseRequest], **settings: Any) -> Callable[[Callable[..., int]], Verb]:
     """Makes a verb of a function; its name is the function's, and the settings are those of `Verb`."""
-    return lambda run: Verb(name=run.__name__.replace("_", "-"), run=run, **settings)
+    return lambda run: Verb(name=run.__name__.replace("_", "-"), run=run, requests=requests, **settings)
 
 
-def command_of(request: "BaseRequest", verb: str, argument: str = "") -> str:
+def command_of(request: BaseRequest, verb: str, argument: str = "") -> str:
     """The command line that repeats a request: every field that differs from its default."""
     words, last = ["brinell", verb], []
     for key, field in type(request).model_fields.items():

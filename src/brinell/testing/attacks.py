@@ -12,7 +12,7 @@ from brinell.core.contracts import KINDS, Access, Attack, Batch, Distance, Kind,
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.norms import per_sample
-from brinell.testing.form import check_form, check_settings, generator_states
+from brinell.testing.form import check_form, check_settings, demand, generator_states
 from brinell.testing.linear import LinearProblem, linear_problem
 
 SYNONYMS = {
@@ -51,29 +51,21 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
     Raises:
         ContractError: the first rule that is broken, in one line.
     """
-    _form(plugin)
+    check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
+    name, known = f"{plugin.__name__}:", plugins.names("distance")
+    demand(name, plugin.family in ("minimal", "budgeted"), f"family is {plugin.family!r}, not minimal or budgeted")
+    demand(name, bool(plugin.distances & set(known)), f"no distance of that name in {', '.join(sorted(plugin.distances))}")
     attack: Attack = plugin(**settings)
     check_settings(attack)
-    kinds = [kind for kind in KINDS if kind in attack.domains]
-    distances = [name for name in plugins.names("distance") if name in attack.distances]
-    for kind in kinds:
-        for name in distances:
+    for kind in (kind for kind in KINDS if kind in attack.domains):
+        for name in (name for name in known if name in attack.distances):
             distance = plugins.build("distance", name, {})
             for rule in _RULES:
                 rule(attack, kind, distance)
 
 
-def _broken(attack: Attack, rule: str) -> ContractError:
-    return ContractError(f"{type(attack).__name__} {rule}")
-
-
-def _form(plugin: Any) -> None:
-    check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
-    name = plugin.__name__
-    if plugin.family not in ("minimal", "budgeted"):
-        raise ContractError(f"{name}: family is {plugin.family!r}, not minimal or budgeted")
-    if not plugin.distances & set(plugins.names("distance")):
-        raise ContractError(f"{name}: no distance of that name in {', '.join(sorted(plugin.distances))}")
+def _demand(attack: Attack, holds: bool, rule: str) -> None:
+    demand(type(attack).__name__, holds, rule)
 
 
 def _attack(
@@ -102,10 +94,10 @@ def _attack(
     )
     try:
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
-    except BrinellError as error:
-        raise _broken(attack, f"broke its contract on {kind} inputs in {distance.name}: {error}") from error
     except Exception as error:
-        raise _broken(attack, f"failed on {kind} inputs in {distance.name} with {type(error).__name__}: {error}") from error
+        where, name = f"on {kind} inputs in {distance.name}", type(attack).__name__
+        what = f"broke its contract {where}" if isinstance(error, BrinellError) else f"failed {where} with {type(error).__name__}"
+        raise ContractError(f"{name} {what}: {error}") from error
     return _Run(ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]))
 
 
@@ -114,45 +106,39 @@ def _leaves_all_as_it_was(attack: Attack, kind: Kind, distance: Distance) -> Non
     weights = problem.model.digest()
     before = generator_states()
     run = _attack(attack, kind, distance, factor=1.05)
-    if generator_states() != before:
-        raise _broken(attack, "drew from a global random generator; draw from the streams it is given")
-    if not torch.equal(run.problem.batch.x, problem.batch.x) or not torch.equal(run.problem.batch.y, problem.batch.y):
-        raise _broken(attack, "wrote into the clean inputs or labels")
-    if run.problem.model.digest() != weights:
-        raise _broken(attack, "changed the weights of the model")
-    if run.problem.model.seen != int(run.ledger.forwards.sum()):
-        raise _broken(attack, "called the model around the ledger")
+    given, used = problem.batch, run.problem.batch
+    _demand(attack, generator_states() == before, "drew from a global random generator; draw from the streams it is given")
+    _demand(attack, torch.equal(used.x, given.x) and torch.equal(used.y, given.y), "wrote into the clean inputs or labels")
+    _demand(attack, run.problem.model.digest() == weights, "changed the weights of the model")
+    _demand(attack, run.problem.model.seen == int(run.ledger.forwards.sum()), "called the model around the ledger")
 
 
 def _costs_what_it_says(attack: Attack, kind: Kind, distance: Distance) -> None:
     run = _attack(attack, kind, distance, factor=0.5)
     forwards, backwards = attack.cost(run.problem.model.classes)
-    if int(run.ledger.forwards.max()) > forwards or int(run.ledger.backwards.max()) > backwards:
-        spent = f"{int(run.ledger.forwards.max())} forwards and {int(run.ledger.backwards.max())} backwards"
-        raise _broken(attack, f"spent {spent} on a sample and says that it costs {forwards} and {backwards} at most")
+    spent, back = int(run.ledger.forwards.max()), int(run.ledger.backwards.max())
+    said = f"spent {spent} forwards and {back} backwards on a sample and says that it costs {forwards} and {backwards} at most"
+    _demand(attack, spent <= forwards and back <= backwards, said)
 
 
 def _finds_nothing_below_the_margin(attack: Attack, kind: Kind, distance: Distance) -> None:
     for factor in (0.0, 0.95):
         run = _attack(attack, kind, distance, factor=factor)
-        if run.ledger.fooled.any():
-            raise _broken(attack, f"was credited with a success at {factor} times the exact margin in {distance.name}")
+        said = f"was credited with a success at {factor} times the exact margin in {distance.name}"
+        _demand(attack, not run.ledger.fooled.any(), said)
 
 
 def _finds_what_it_must(attack: Attack, kind: Kind, distance: Distance) -> None:
     run = _attack(attack, kind, distance, factor=1.05)
     if attack.access == Access.GRADIENTS:
-        missed = int((~run.ledger.fooled).sum())
-        if missed:
-            raise _broken(
-                attack, f"missed {missed} of {len(run.problem.batch)} at 1.05 times the exact margin in {distance.name}"
-            )
+        missed, of = int((~run.ledger.fooled).sum()), len(run.problem.batch)
+        _demand(attack, not missed, f"missed {missed} of {of} at 1.05 times the exact margin in {distance.name}")
         return
     # Wide enough that noise fools about every fourth sample at each try; a tenth of the tries leaves no room for bad luck.
     wide = _attack(attack, kind, distance, factor=20.0)
     noise = _noise(wide.problem, distance, factor=20.0, tries=max(1, int(wide.ledger.forwards.max()) // 10))
-    if int(wide.ledger.fooled.sum()) < noise:
-        raise _broken(attack, f"is weaker than random noise with a tenth of its queries in {distance.name}")
+    said = f"is weaker than random noise with a tenth of its queries in {distance.name}"
+    _demand(attack, int(wide.ledger.fooled.sum()) >= noise, said)
 
 
 def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: int) -> int:
@@ -174,8 +160,7 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
 def _repeats_itself(attack: Attack, kind: Kind, distance: Distance) -> None:
     one, two = (_attack(attack, kind, distance, factor=1.02) for _ in range(2))
     same = torch.equal(one.ledger.closest, two.ledger.closest) and torch.equal(one.ledger.forwards, two.ledger.forwards)
-    if not same:
-        raise _broken(attack, "gave two results for the same samples and streams")
+    _demand(attack, same, "gave two results for the same samples and streams")
 
 
 def _does_not_mind_its_company(attack: Attack, kind: Kind, distance: Distance) -> None:
@@ -184,17 +169,16 @@ def _does_not_mind_its_company(attack: Attack, kind: Kind, distance: Distance) -
     order = torch.arange(n).flip(0)
     for rows in (order, order[: n // 2], order[n // 2 :]):
         part = _attack(attack, kind, distance, factor=1.02, rows=rows, size=3)
-        if not torch.equal(part.ledger.fooled, whole.ledger.fooled[rows]):
-            raise _broken(attack, "gave other verdicts when the batch was split or reordered")
-        if not torch.allclose(part.ledger.closest, whole.ledger.closest[rows], atol=1e-4):
-            raise _broken(attack, "found other inputs when the batch was split or reordered")
+        verdicts = torch.equal(part.ledger.fooled, whole.ledger.fooled[rows])
+        _demand(attack, verdicts, "gave other verdicts when the batch was split or reordered")
+        inputs = torch.allclose(part.ledger.closest, whole.ledger.closest[rows], atol=1e-4)
+        _demand(attack, inputs, "found other inputs when the batch was split or reordered")
 
 
 def _keeps_the_query_budget(attack: Attack, kind: Kind, distance: Distance) -> None:
     for queries in (1, 3):
         run = _attack(attack, kind, distance, factor=0.5, queries=queries)
-        if int(run.ledger.forwards.max()) > queries:
-            raise _broken(attack, "spent more queries than its budget")
+        _demand(attack, int(run.ledger.forwards.max()) <= queries, "spent more queries than its budget")
 
 
 _RULES: tuple[Callable[[Attack, Kind, Distance], None], ...] = (

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Detector, Domain, Kind, Streams, Suspicion
 from brinell.core.errors import ContractError
-from brinell.testing.form import check_form, check_settings, generator_states
+from brinell.testing.form import check_form, check_settings, demand, generator_states
 from brinell.testing.linear import SHAPES, LinearModel
 
 CLASSES, ROWS = 3, 60
@@ -68,51 +68,47 @@ def _problem(kind: Kind, model: type[LinearModel] = LinearModel, access: Access 
     return _Problem(x, labels, model(shapes.flatten(1) - 0.5, torch.zeros(CLASSES), domain, access))
 
 
-def _broken(detector: Detector, kind: Kind, rule: str) -> ContractError:
-    return ContractError(f"detector {type(detector).__name__} {rule} (on {kind} inputs)")
+def _demand(detector: Detector, kind: Kind, holds: bool, rule: str) -> None:
+    demand(f"detector {type(detector).__name__}", holds, f"{rule} (on {kind} inputs)")
 
 
 def _fitted(detector: Detector, kind: Kind, problem: _Problem) -> Suspicion:
     try:
         return detector.fit(problem.x, problem.labels, problem.model)
     except Exception as error:
-        raise _broken(detector, kind, f"failed with {type(error).__name__}: {error}") from error
+        name = type(detector).__name__
+        raise ContractError(f"detector {name} failed with {type(error).__name__}: {error} (on {kind} inputs)") from error
 
 
 def _answers_properly(detector: Detector, kind: Kind) -> None:
     problem = _problem(kind)
     score = _fitted(detector, kind, problem)(problem.x[:SHOWN])
-    if score.shape != (SHOWN,):
-        raise _broken(detector, kind, f"answers shape {tuple(score.shape)} to {SHOWN} inputs")
-    if not bool(torch.isfinite(score).all()):
-        raise _broken(detector, kind, "answers NaN or infinity")
+    _demand(detector, kind, score.shape == (SHOWN,), f"answers shape {tuple(score.shape)} to {SHOWN} inputs")
+    _demand(detector, kind, bool(torch.isfinite(score).all()), "answers NaN or infinity")
 
 
 def _leaves_all_as_it_was(detector: Detector, kind: Kind) -> None:
     problem, clean = _problem(kind), _problem(kind)
     before = generator_states()
     _fitted(detector, kind, problem)(problem.x[:SHOWN])
-    if generator_states() != before:
-        raise _broken(detector, kind, "drew from a global random generator")
-    if not torch.equal(problem.x, clean.x) or not torch.equal(problem.labels, clean.labels):
-        raise _broken(detector, kind, "wrote into what it was given")
-    if problem.model.digest() != clean.model.digest():
-        raise _broken(detector, kind, "changed the weights of the model")
+    _demand(detector, kind, generator_states() == before, "drew from a global random generator")
+    kept = torch.equal(problem.x, clean.x) and torch.equal(problem.labels, clean.labels)
+    _demand(detector, kind, kept, "wrote into what it was given")
+    _demand(detector, kind, problem.model.digest() == clean.model.digest(), "changed the weights of the model")
 
 
 def _repeats_itself(detector: Detector, kind: Kind) -> None:
     problem = _problem(kind)
     one, two = (_fitted(detector, kind, problem)(problem.x[:SHOWN]) for _ in range(2))
-    if not torch.equal(one, two):
-        raise _broken(detector, kind, "gave two scores to the same inputs")
+    _demand(detector, kind, torch.equal(one, two), "gave two scores to the same inputs")
 
 
 def _does_not_mind_its_company(detector: Detector, kind: Kind) -> None:
     problem = _problem(kind)
     suspicion = _fitted(detector, kind, problem)
     alone = torch.cat([suspicion(one[None]) for one in problem.x[:SHOWN]])
-    if not torch.allclose(alone, suspicion(problem.x[:SHOWN]), rtol=1e-3, atol=1e-4):
-        raise _broken(detector, kind, "gave other scores when the batch was split")
+    same = torch.allclose(alone, suspicion(problem.x[:SHOWN]), rtol=1e-3, atol=1e-4)
+    _demand(detector, kind, same, "gave other scores when the batch was split")
 
 
 def _scores_changed_inputs_higher(detector: Detector, kind: Kind) -> None:
@@ -120,8 +116,8 @@ def _scores_changed_inputs_higher(detector: Detector, kind: Kind) -> None:
     suspicion = _fitted(detector, kind, problem)
     noise = Streams.of(1, torch.arange(ROWS)).uniform(*problem.x.shape[1:])
     noisy = (problem.x + NOISE * (2 * noise - 1)).clamp(0, 1)
-    if not float(suspicion(noisy).mean()) > float(suspicion(problem.x).mean()):
-        raise _broken(detector, kind, "scores noisy inputs no higher than clean ones")
+    higher = float(suspicion(noisy).mean()) > float(suspicion(problem.x).mean())
+    _demand(detector, kind, higher, "scores noisy inputs no higher than clean ones")
 
 
 def _leads_back_to_the_inputs(detector: Detector, kind: Kind) -> None:
@@ -129,8 +125,8 @@ def _leads_back_to_the_inputs(detector: Detector, kind: Kind) -> None:
     leaf = problem.x[:SHOWN].clone().requires_grad_()
     score = _fitted(detector, kind, problem)(leaf)
     (gradient,) = torch.autograd.grad(score.sum(), leaf) if score.requires_grad else (None,)
-    if gradient is None or not bool(torch.isfinite(gradient).all()):
-        raise _broken(detector, kind, "has no finite input gradient, which an adaptive attack follows")
+    finite = gradient is not None and bool(torch.isfinite(gradient).all())
+    _demand(detector, kind, finite, "has no finite input gradient, which an adaptive attack follows")
 
 
 def _keeps_to_its_access(detector: Detector, kind: Kind) -> None:
@@ -139,7 +135,7 @@ def _keeps_to_its_access(detector: Detector, kind: Kind) -> None:
         try:
             detector.fit(problem.x, problem.labels, problem.model)(problem.x[:SHOWN])
         except RuntimeError as error:
-            raise _broken(detector, kind, f"needs more of the model than it declares: {error}") from error
+            _demand(detector, kind, False, f"needs more of the model than it declares: {error}")
 
 
 _RULES: tuple[Callable[[Detector, Kind], None], ...] = (

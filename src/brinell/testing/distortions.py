@@ -10,7 +10,7 @@ from brinell.core.contracts import KINDS, Access, Distortion, Domain, GradientDi
 from brinell.core.errors import ContractError
 from brinell.core.norms import l2
 from brinell.rlab.variants import SEVERITIES, distorted
-from brinell.testing.form import check_form, check_settings, generator_states
+from brinell.testing.form import check_form, check_settings, demand, generator_states
 
 SHAPES: dict[Kind, tuple[tuple[int, ...], ...]] = {
     "image": ((3, 16, 16), (1, 9, 14), (2, 1, 5)),
@@ -29,6 +29,7 @@ SYNONYMS = {
     "level": "the argument severity",
     "strength": "the argument severity",
 }
+Tried = Distortion | GradientDistortion
 ROUNDING = 1e-5
 """What another batch size may change: kernels add up in another order."""
 
@@ -68,8 +69,8 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
             rule(distortion, Domain(kind=kind, shape=SHAPES[kind][0]))
 
 
-def _broken(distortion: Distortion | GradientDistortion, domain: Domain, rule: str) -> ContractError:
-    return ContractError(f"distortion {type(distortion).__name__} {rule} ({domain.kind} of shape {domain.shape})")
+def _demand(distortion: Tried, domain: Domain, holds: bool, rule: str) -> None:
+    demand(f"distortion {type(distortion).__name__}", holds, f"{rule} ({domain.kind} of shape {domain.shape})")
 
 
 def _question(domain: Domain, severity: int | None = None, draw: int = 0, rows: int = ROWS) -> _Question:
@@ -95,73 +96,74 @@ def _extremes(domain: Domain) -> _Question:
     return question._replace(x=x, gradient=torch.zeros_like(x))
 
 
-def _ask(distortion: Distortion | GradientDistortion, domain: Domain, question: _Question) -> Tensor:
+def _ask(distortion: Tried, domain: Domain, question: _Question) -> Tensor:
     x, severity, rng, draw, gradient = question
     return distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient)
 
 
-def _versions(distortion: Distortion | GradientDistortion, domain: Domain) -> list[int]:
+def _versions(distortion: Tried, domain: Domain) -> list[int]:
     """Numbers of a few draws: all of a few, or some of endless ones."""
     draws = distortion.draws(domain.shape)
     if draws is None:
         return [0, 1, 99]
-    if not isinstance(draws, int) or isinstance(draws, bool) or draws < 1:
-        raise _broken(distortion, domain, f"offers {draws!r} draws; it must be a whole number above 0, or None for endless ones")
+    whole = isinstance(draws, int) and not isinstance(draws, bool) and draws >= 1
+    said = f"offers {draws!r} draws; it must be a whole number above 0, or None for endless ones"
+    _demand(distortion, domain, whole, said)
     return [*range(min(draws, FEW))]
 
 
-def _answers_properly(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+def _answers_properly(distortion: Tried, domain: Domain) -> None:
     """Shape, bounds, NaN and writing into `x` are judged by `distorted`."""
     for draw in _versions(distortion, domain):
         _ask(distortion, domain, _question(domain, draw=draw))
         _ask(distortion, domain, _extremes(domain)._replace(draw=torch.full((ROWS,), draw)))
 
 
-def _leaves_all_as_it_was(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+def _leaves_all_as_it_was(distortion: Tried, domain: Domain) -> None:
     question, same = _question(domain), _question(domain)
     before = generator_states()
     _ask(distortion, domain, question)
-    if generator_states() != before:
-        raise _broken(distortion, domain, "drew from a global random generator; draw from the streams it is given")
+    drawn = "drew from a global random generator; draw from the streams it is given"
+    _demand(distortion, domain, generator_states() == before, drawn)
     given = (question.x, question.severity, question.rng.keys, question.draw, question.gradient)
     clean = (same.x, same.severity, same.rng.keys, same.draw, same.gradient)
-    if not all(torch.equal(one, other) for one, other in zip(given, clean, strict=True)):
-        raise _broken(distortion, domain, "wrote into what it was given")
+    kept = all(torch.equal(one, other) for one, other in zip(given, clean, strict=True))
+    _demand(distortion, domain, kept, "wrote into what it was given")
 
 
-def _repeats_itself(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+def _repeats_itself(distortion: Tried, domain: Domain) -> None:
     one, two = (_ask(distortion, domain, _question(domain)) for _ in range(2))
-    if not torch.equal(one, two):
-        raise _broken(distortion, domain, "gave two answers to the same inputs and streams; draw from the streams it is given")
+    said = "gave two answers to the same inputs and streams; draw from the streams it is given"
+    _demand(distortion, domain, torch.equal(one, two), said)
 
 
-def _does_not_mind_its_company(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+def _does_not_mind_its_company(distortion: Tried, domain: Domain) -> None:
     question = _question(domain)
     whole, order = _ask(distortion, domain, question), torch.arange(ROWS)
     for rows in (order.flip(0), order[:1], order[ROWS // 2 :]):
-        if not torch.allclose(_ask(distortion, domain, question.select(rows)), whole[rows], atol=ROUNDING):
-            raise _broken(distortion, domain, "gave other answers when the batch was split or reordered")
+        same = torch.allclose(_ask(distortion, domain, question.select(rows)), whole[rows], atol=ROUNDING)
+        _demand(distortion, domain, same, "gave other answers when the batch was split or reordered")
 
 
-def _keeps_its_draws_apart(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+def _keeps_its_draws_apart(distortion: Tried, domain: Domain) -> None:
     answers = [_ask(distortion, domain, _question(domain, 5, draw)) for draw in _versions(distortion, domain)]
     for number, answer in enumerate(answers):
-        if any(torch.equal(answer, earlier) for earlier in answers[:number]):
-            raise _broken(distortion, domain, "gave the same answer in two draws; offer as many as there are")
+        new = not any(torch.equal(answer, earlier) for earlier in answers[:number])
+        _demand(distortion, domain, new, "gave the same answer in two draws; offer as many as there are")
 
 
-def _is_stronger_where_severer(distortion: Distortion | GradientDistortion, domain: Domain) -> None:
+def _is_stronger_where_severer(distortion: Tried, domain: Domain) -> None:
     questions = [_question(domain, severity, rows=MANY) for severity in SEVERITIES]
     change = [float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions]
-    if not change[0] > 0:
-        raise _broken(distortion, domain, "changed nothing at severity 1")
+    _demand(distortion, domain, change[0] > 0, "changed nothing at severity 1")
     # A parameter that is rounded may stay the same, and blocks may fit the picture by chance; on the whole it must rise.
-    if any(later < 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False)) or change[-1] < 1.2 * change[0]:
-        told = ", ".join(f"{size:.3g}" for size in change)
-        raise _broken(distortion, domain, f"is not stronger at higher severities: mean L2 {told}")
+    rises = all(later >= 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False))
+    told = ", ".join(f"{size:.3g}" for size in change)
+    said = f"is not stronger at higher severities: mean L2 {told}"
+    _demand(distortion, domain, rises and change[-1] >= 1.2 * change[0], said)
 
 
-_RULES: tuple[Callable[[Distortion | GradientDistortion, Domain], None], ...] = (
+_RULES: tuple[Callable[[Tried, Domain], None], ...] = (
     _answers_properly,
     _leaves_all_as_it_was,
     _repeats_itself,

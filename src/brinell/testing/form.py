@@ -13,6 +13,16 @@ from brinell.core.domain import KINDS
 from brinell.core.errors import ContractError
 
 
+def demand(who: str, holds: bool, rule: str) -> None:
+    """Let nothing pass that breaks a rule.
+
+    Raises:
+        ContractError: the rule does not hold; the line says who broke it.
+    """
+    if not holds:
+        raise ContractError(f"{who} {rule}")
+
+
 def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, str]) -> None:
     """The class is a frozen dataclass whose settings are keyword-only and have defaults.
 
@@ -25,18 +35,16 @@ def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, st
         ContractError: the first rule that is broken.
     """
     name = getattr(plugin, "__name__", str(plugin))
-    if not getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False):
-        raise ContractError(f"{name} is no frozen dataclass")
+    demand(name, getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False), "is no frozen dataclass")
     for field in dataclasses.fields(plugin):
-        if not field.kw_only or (field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING):
-            raise ContractError(f"{name}: setting {field.name} must be keyword-only and have a default")
+        given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        demand(f"{name}: setting", field.kw_only and given, f"{field.name} must be keyword-only and have a default")
         if field.name in synonyms:
             raise ContractError(f"{name}: setting {field.name} has another name here: {synonyms[field.name]}")
     for attribute in declares:
-        if not hasattr(plugin, attribute):
-            raise ContractError(f"{name} does not declare {attribute}")
-    if "domains" in declares and not (plugin.domains and plugin.domains <= set(KINDS)):
-        raise ContractError(f"{name}: domains must be some of {', '.join(KINDS)}")
+        demand(name, hasattr(plugin, attribute), f"does not declare {attribute}")
+    if "domains" in declares:
+        demand(f"{name}:", bool(plugin.domains) and plugin.domains <= set(KINDS), f"domains must be some of {', '.join(KINDS)}")
 
 
 def check_settings(instance: Any) -> None:
@@ -52,8 +60,7 @@ def check_settings(instance: Any) -> None:
         again = type(instance)(**json.loads(json.dumps(values)), **parts)
     except (TypeError, ValueError) as error:
         raise ContractError(f"{name} has settings that do not survive JSON: {error}") from None
-    if again != instance:
-        raise ContractError(f"{name} has settings that come back from JSON as others")
+    demand(name, again == instance, "has settings that come back from JSON as others")
 
 
 def generator_states() -> tuple[Any, ...]:

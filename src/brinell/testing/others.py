@@ -6,13 +6,8 @@ import numpy as np
 import torch
 
 from brinell.core.contracts import Access, Dataset, Distance, Model, Streams, complete
-from brinell.core.errors import ContractError
 from brinell.core.norms import per_sample
-
-
-def _demand(who: str, holds: bool, rule: str) -> None:
-    if not holds:
-        raise ContractError(f"{who} {rule}")
+from brinell.testing import form
 
 
 def check_distance(distance: Distance) -> None:
@@ -26,7 +21,7 @@ def check_distance(distance: Distance) -> None:
     delta = streams.normal(3, 4, 4)
     size = distance.size(delta)
 
-    demand = partial(_demand, f"distance {name}")
+    demand = partial(form.demand, f"distance {name}")
     demand(size.shape == (16,) and bool((size > 0).all()), "gives no positive size to each perturbation")
     demand(bool((distance.size(torch.zeros_like(delta)) == 0).all()), "gives the zero perturbation a size")
     eps = size * torch.linspace(0.1, 1.5, 16)
@@ -63,7 +58,7 @@ def check_dataset(dataset: Dataset) -> None:
     complete(Dataset, dataset)
     labels, domain = dataset.labels(), dataset.domain
 
-    demand = partial(_demand, f"data {dataset.name}")
+    demand = partial(form.demand, f"data {dataset.name}")
     demand(len(labels) == len(dataset) > 0 and labels.dtype == np.int64, "has not one int64 label per sample")
     demand(labels.min() >= 0 and labels.max() < len(dataset.classes), "has labels without a class name")
     chosen = [0, len(dataset) - 1, len(dataset) // 2]
@@ -82,7 +77,7 @@ def check_model(model: Model) -> None:
         ContractError: the first rule that is broken.
     """
     complete(Model, model)
-    demand = partial(_demand, f"model {model.name}")
+    demand = partial(form.demand, f"model {model.name}")
     low, high = model.domain.bounds()
     x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*model.domain.shape)
     before, shown = model.digest(), x.clone()
