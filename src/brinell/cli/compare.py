@@ -26,10 +26,11 @@ def compare(
     from brinell.analysis.compare import compare as paired
 
     if b is None and model_a is None and model_b is None:
-        sides = _two_of_one(a)
-    else:
-        sides = side(a, model_a), side(b or a, model_b)
-    result = paired(*sides)
+        names = models_of(a)
+        if len(names) != 2:
+            raise RequestError(f"{a} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
+        model_a, model_b = names
+    result = paired(side(a, model_a), side(b or a, model_b))
     return answer(json, result, lambda: _show(result))
 
 
@@ -45,6 +46,13 @@ def _show(result: "CompareResult") -> None:
         show(f"  note: {note}")
 
 
+def models_of(folder: Path) -> list[str]:
+    """The names of the models of a run."""
+    from brinell.store.run import Run
+
+    return [one["name"] for one in Run.open(folder).manifest["models"]]
+
+
 def side(folder: Path, model: str | None) -> "Side":
     """One model of a run, ready to be compared.
 
@@ -54,19 +62,9 @@ def side(folder: Path, model: str | None) -> "Side":
     from brinell.analysis.compare import Side
     from brinell.store.run import Run
 
-    run = Run.open(folder)
-    names = [one["name"] for one in run.manifest["models"]]
+    run, names = Run.open(folder), models_of(folder)
     if model is None and len(names) > 1:
         raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
     if model is not None and model not in names:
         raise RequestError(f"{folder} holds no model {model!r}, only {', '.join(names)}")
     return Side(run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0])
-
-
-def _two_of_one(folder: Path) -> "tuple[Side, Side]":
-    from brinell.store.run import Run
-
-    names = [one["name"] for one in Run.open(folder).manifest["models"]]
-    if len(names) != 2:
-        raise RequestError(f"{folder} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
-    return side(folder, names[0]), side(folder, names[1])

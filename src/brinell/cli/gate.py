@@ -29,12 +29,12 @@ def gate(
     """Test the lower end of each interval against thresholds, or a run against a baseline. A missing figure fails."""
     from brinell.analysis import gate as rules
     from brinell.analysis.compare import compare
-    from brinell.cli.compare import side
+    from brinell.analysis.robust_accuracy import summarise_model
+    from brinell.cli.compare import models_of, side
     from brinell.engine.eps_grid import parse_eps
     from brinell.report.junit import junit as as_junit
     from brinell.report.sarif import sarif as as_sarif
     from brinell.store.files import write_text
-    from brinell.store.run import Run
 
     at = parse_eps(eps).values[0] if eps is not None else None
     demanded = {"clean": clean, "robust": robust, "worst_class": worst_class}
@@ -50,14 +50,14 @@ def gate(
     if not thresholds and baseline is None:
         raise RequestError("a gate needs a condition: --robust, --worst-class, --clean or --baseline")
     tested = side(run, model)
-    result = _summary(tested)
+    result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
     checks = rules.against_thresholds(result, thresholds)
     if baseline is not None:
-        names = [one["name"] for one in Run.open(baseline).manifest["models"]]
-        before = side(baseline, model if model in names else None)
+        before = side(baseline, model if model in models_of(baseline) else None)
         # Sample by sample where both saw the same data.
         same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
-        checks += rules.against_baseline(result, _summary(before), compare(tested, before) if same else None, not_worse)
+        earlier = summarise_model(before.manifest, before.records, before.run, before.model)
+        checks += rules.against_baseline(result, earlier, compare(tested, before) if same else None, not_worse)
     verdict = rules.gate(result, checks, allow=allow or (), need_all=need_all)
     if junit is not None:
         write_text(junit, as_junit(verdict))
@@ -70,9 +70,3 @@ def _show(verdict: Any) -> None:
     for check in verdict.checks:
         show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
     show("gate passed" if verdict.passed else "gate failed")
-
-
-def _summary(side: Any) -> Any:
-    from brinell.analysis.robust_accuracy import summarise_model
-
-    return summarise_model(side.manifest, side.records, side.run, side.model)

@@ -18,11 +18,14 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
     Raises:
         TypeError: a column is missing that is neither.
     """
-    filled = {}
+    filled: dict[str, Array] = {}
     for name, column in columns_of(of).items():
         dtype = np.dtype(object) if column.kind == "string" else np.dtype(column.kind)
-        if name in columns:
-            filled[name] = _fill(columns[name], n, dtype, null=column.null)
+        if name in columns and column.null:
+            array = np.ma.asarray(columns[name], dtype)
+            filled[name] = np.ma.MaskedArray(np.broadcast_to(array, (n,)).copy(), np.ma.getmaskarray(array))
+        elif name in columns:
+            filled[name] = np.broadcast_to(np.asarray(columns[name], dtype), (n,))
         elif column.null:
             filled[name] = np.ma.MaskedArray(np.zeros(n, dtype), mask=True)
         elif column.zero:
@@ -30,15 +33,6 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
         else:
             raise TypeError(f"rows need the column {name}")
     return of(**filled)
-
-
-def _fill(value: Any, n: int, dtype: np.dtype[Any], *, null: bool) -> Array:
-    array = np.ma.asarray(value, dtype) if null else np.asarray(value, dtype)
-    return (
-        np.ma.MaskedArray(np.broadcast_to(array, (n,)).copy(), np.ma.getmaskarray(array))
-        if null
-        else np.broadcast_to(array, (n,))
-    )
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:

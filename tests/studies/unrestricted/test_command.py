@@ -192,7 +192,7 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path, root,
     [
         (["--generator", "none.safetensors"], "there is no generator"),
         (["--towards", "ten"], "there is no class 'ten'"),
-        (["--sure", "1.5"], "sure is a probability"),
+        (["--sure", "1.5"], "sure is 1.5"),
         (["--model", "digits-cnn", "--model", "digits-cnn"], "two models are called"),
         (["--per-class", "0"], "per-class is 0"),
     ],

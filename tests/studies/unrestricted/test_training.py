@@ -7,12 +7,14 @@ from safetensors.torch import load_file, save_file
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.studies.unrestricted import training
 from brinell.studies.unrestricted.generator import Kept, load
 from brinell.studies.unrestricted.networks import GAIN, Critic, Generator, fits, initialise
-from brinell.studies.unrestricted.training import TrainConfig, train
+from brinell.studies.unrestricted.request import TrainGeneratorRequest
+from brinell.studies.unrestricted.training import train
 
 IMAGES = Domain(kind="image", shape=(1, 8, 8), low=-1.0, high=3.0)
-SMALL = {"latent": 4, "width": 4, "batch_size": 32}
+SMALL = {"latent": 4, "width": 4}
 
 
 def halves(n=64):
@@ -25,7 +27,9 @@ def halves(n=64):
 
 
 def taught(**lessons):
-    return train(*halves(), IMAGES, 2, TrainConfig(**SMALL, **lessons), lambda report: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "BATCH_SIZE", 32)
+        return train(*halves(), IMAGES, 2, TrainGeneratorRequest(**SMALL, **lessons), lambda report: None)
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +140,10 @@ def test_data_of_another_space_are_refused(kept):
 def test_inputs_that_cannot_be_drawn():
     assert fits(IMAGES) == "" and "images" in fits(Domain(kind="vector", shape=(4,)))
     assert "multiples of 4" in fits(Domain(kind="image", shape=(1, 10, 8)))
-    with pytest.raises(ValueError, match="at least one step"):
-        TrainConfig(steps=0)
-    with pytest.raises(ValueError, match="even"):
-        TrainConfig(width=5)
+    with pytest.raises(ValueError, match="steps"):
+        TrainGeneratorRequest(steps=0)
+    with pytest.raises(ValueError, match="multiple of 2"):
+        TrainGeneratorRequest(width=5)
 
 
 def test_three_channels_and_sides_that_differ():

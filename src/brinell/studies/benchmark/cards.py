@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 from brinell.core.record import Column
 from brinell.report.html import fill
 from brinell.store.files import write_text
@@ -100,7 +102,7 @@ def card(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> str:
     found = figures(folder, manifest)
     rows = sum(level["inputs"] + level["unreached"] for level in found["levels"])
     data = manifest["data"]
-    low, high = (f"{best(_listed(data['domain'][end])):g}" for best, end in ((min, "low"), (max, "high")))
+    low, high = (f"{best(data['domain'][end]):g}" for best, end in ((np.min, "low"), (np.max, "high")))
     return fill(
         __package__,
         "card.md",
@@ -130,11 +132,6 @@ def card(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> str:
 def columns() -> str:
     """What each column means, in Markdown."""
     return fill(__package__, "columns.md", {}, **TABLES)
-
-
-def _listed(bound: Any) -> list[float]:
-    """A bound for all values, or one for each of them, as a list."""
-    return list(bound) if isinstance(bound, list | tuple) else [bound]
 
 
 def _without_folders(spec: str) -> str:
@@ -200,16 +197,15 @@ def _field(records: str, name: str, column: Column, form: Form) -> dict[str, Any
     found = _named("Field", f"{records}/{name}") | {"description": column.doc}
     source: dict[str, Any] = {"fileSet": {"@id": f"{records}-files"}, "extract": {"column": name}}
     if column.kind == "patches":
-        return found | {"repeated": True, "subField": [_sub_field(found["name"], source, entry) for entry in PATCH]}
+        inner = [
+            _named("Field", f"{found['name']}/{entry}")
+            | {"description": doc, "dataType": CROISSANT[kind], "source": {**source, "transform": {"jsonPath": entry}}}
+            for entry, (kind, doc) in PATCH.items()
+        ]
+        return found | {"repeated": True, "subField": inner}
     if column.kind in ("input", "mask") and form.pictures:
         return found | {"source": source | {"transform": {"jsonPath": "bytes"}}, "dataType": "sc:ImageObject"}
     if column.kind in ("input", "mask"):
         kind = "sc:Float" if column.kind == "input" else "sc:Boolean"
         return found | {"source": source, "dataType": kind, "repeated": True}
     return found | {"source": source, "dataType": CROISSANT[column.kind]}
-
-
-def _sub_field(field: str, source: Mapping[str, Any], entry: str) -> dict[str, Any]:
-    kind, doc = PATCH[entry]
-    extracted = {**source, "transform": {"jsonPath": entry}}
-    return _named("Field", f"{field}/{entry}") | {"description": doc, "dataType": CROISSANT[kind], "source": extracted}

@@ -156,8 +156,14 @@ class Part:
         return logits, self._ask_stored(rows, x, logits)
 
     def _ask_stored(self, rows: Tensor, x: Tensor, logits: Tensor) -> Tensor:
-        shown = self._shown(x)
-        stored, differs = logits.clone(), (shown != x).flatten(1).any(1)
+        """What the model says of the inputs as they come back from storage in Parquet; those that stay the same are not asked."""
+        form, stored = self._plan.form, logits.clone()
+        if not form.pictures:
+            return stored
+        low, high = self._plan.dataset.domain.bounds(x)
+        levels = torch.stack([torch.from_numpy(form.bytes8(one.cpu().numpy())) for one in x]).to(x)
+        shown = low + (high - low) * (levels / 255)
+        differs = (shown != x).flatten(1).any(1)
         if bool(differs.any()):
             stored[differs] = self._oracle.scores(self._batch.ids[rows[differs]], shown[differs])
         return stored
@@ -219,15 +225,6 @@ class Part:
             "prediction_quantised": stored if self._plan.form.pictures else [None] * len(rows),
         }
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-    def _shown(self, x: Tensor) -> Tensor:
-        """The inputs (n, *shape) as they come back from storage in Parquet."""
-        form = self._plan.form
-        if not form.pictures:
-            return x
-        low, high = self._plan.dataset.domain.bounds(x)
-        stored = torch.stack([torch.from_numpy(form.bytes8(one.cpu().numpy())) for one in x]).to(x)
-        return low + (high - low) * (stored / 255)
 
     def _row(self, one: int, at: int, inputs: Graded, answer: dict[str, Any]) -> dict[str, Any]:
         ids = self._batch.ids[at : at + 1]

@@ -133,6 +133,14 @@ class Form(NamedTuple):
         low, high = (np.reshape(np.asarray(bound, np.float64), (-1, *[1] * (x.ndim - 1))) for bound in (self.low, self.high))
         return np.asarray(np.rint((x.astype(np.float64) - low) / (high - low) * 255).clip(0, 255), dtype=np.uint8)
 
+    def shown(self, x: Array) -> Any:
+        """An input (*shape) as a cell of the table."""
+        return _png(self.bytes8(x)) if self.pictures else x.astype(np.float32).ravel()
+
+    def mask(self, mask: Array) -> Any:
+        """A mask (*shape) bool as a cell of the table."""
+        return _png(np.where(mask.any(0, keepdims=True), np.uint8(255), np.uint8(0))) if self.pictures else mask.ravel()
+
     def names(self) -> list[str]:
         """The names of the classes, each once: those that several classes share carry their number."""
         shared = Counter(self.classes)
@@ -167,7 +175,9 @@ class BenchmarkSet:
         """
         form = self.form
         write_arrays(self.file("arrays", number), arrays)
-        shown = [row | {"input": _shown(form, row["input"]), "mask": _mask(form, row["mask"])} for row in rows]
+        shown = [
+            row | {"input": form.shown(row["input"]), "mask": form.mask(row["mask"])} if row["reached"] else row for row in rows
+        ]
         _write(self.file("data", number), COLUMNS, shown, form)
         _write(self.file("samples", number), SAMPLES, samples, form)
 
@@ -197,18 +207,6 @@ class BenchmarkSet:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _shown(form: Form, x: Array | None) -> Any:
-    if x is None:
-        return None
-    return _png(form.bytes8(x)) if form.pictures else x.astype(np.float32).ravel()
-
-
-def _mask(form: Form, mask: Array | None) -> Any:
-    if mask is None:
-        return None
-    return _png(np.where(mask.any(0, keepdims=True), np.uint8(255), np.uint8(0))) if form.pictures else mask.ravel()
 
 
 def _png(pixels: Array) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.report.figures import LARGE, Frame, percent_axis, svg
@@ -112,7 +113,7 @@ def curve(fitted: Curve, dots: Sequence[Named], title: str, frame: Frame) -> Mar
     upper = [f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability_high, strict=True)]
     lower = [f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability_low, strict=True)]
     parts = [percent_axis(frame, frame is SMALL)]
-    ticks = _ticks(low, high, 3 if frame is SMALL else 6)
+    ticks = np.geomspace(low, high, 3 if frame is SMALL else 6).tolist() if high > low else [low]
     for i, size in enumerate(ticks):
         anchor = "mid" if 0 < i < len(ticks) - 1 or len(ticks) == 1 else "end" if i else "start"
         y = frame.height - frame.bottom + 16
@@ -133,10 +134,3 @@ def curve(fitted: Curve, dots: Sequence[Named], title: str, frame: Frame) -> Mar
     if frame is not SMALL:
         parts.append(f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">size of the change</text>')
     return svg(frame, title, parts, "small" if frame is SMALL else "large")
-
-
-def _ticks(low: float, high: float, most: int) -> list[float]:
-    """At most so many sizes from low to high, evenly spread over the logarithm."""
-    if high <= low:
-        return [low]
-    return [low * (high / low) ** (i / (most - 1)) for i in range(most)]

@@ -151,7 +151,8 @@ def _shown(
 ) -> tuple[Array, Array, Array, Array]:
     """Both as bytes, and how far they are apart as bytes; a catch trial stays one, a change that vanished says so."""
     low, high = dataset.domain.bounds(x)
-    clean, changed = (_bytes((part - low) / (high - low)) for part in (x, y))
+    levels = ((part - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8) for part in (x, y))
+    clean, changed = (part.movedim(1, -1).contiguous().numpy() for part in levels)
     delta = (changed.astype(np.float64) - clean) / 255 * float((high - low).max())
     flat = delta.reshape(len(delta), -1)
     size = np.abs(flat).max(1) if request.norm == "linf" else np.sqrt((flat**2).sum(1))
@@ -161,7 +162,3 @@ def _shown(
             f"--eps {least:g} changes nothing on a screen of 256 levels: begin at {float((high - low).max()) / 255:.2g}"
         )
     return ids, clean, changed, size
-
-
-def _bytes(x: Tensor) -> Array:
-    return np.asarray(x.mul(255).round().clamp(0, 255).to(torch.uint8).movedim(1, -1).contiguous().numpy())

@@ -17,10 +17,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from brinell.core.errors import RequestError
+from brinell.core.record import Array
 from brinell.studies.review.records import Answer, Review
 
 HOST = "127.0.0.1"
@@ -175,7 +175,7 @@ class _Http(ThreadingHTTPServer):
     review: ReviewServer
 
 
-def _png(picture: np.ndarray[Any, Any]) -> str:
+def _png(picture: Array) -> str:
     image = Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)
     buffer = io.BytesIO()
     image.save(buffer, "PNG")

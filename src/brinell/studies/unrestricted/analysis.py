@@ -11,6 +11,7 @@ import numpy as np
 
 from brinell.analysis.results import Result
 from brinell.core.intervals import wilson
+from brinell.core.record import Array
 from brinell.studies.unrestricted.records import CLEAR, NORMS, SEARCHED, Outcome
 
 Row = dict[str, Any]
@@ -279,7 +280,7 @@ def _cost(rows: list[Row]) -> Cost:
     )
 
 
-def _median(values: np.ndarray[Any, Any]) -> float | None:
+def _median(values: Array) -> float | None:
     """The median of those that are finite, a class of one sample having no neighbour; None where there is none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None

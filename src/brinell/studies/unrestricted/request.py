@@ -22,17 +22,17 @@ class UnrestrictedRequest(BaseRequest):
     """The largest change of a value in the variant with small noise, in the units of the data. 0 leaves that variant out."""
     towards: str | None = None
     """The class, by name or number, that the models are to predict. Default: any wrong one."""
-    steps: int = 200
+    steps: int = Field(default=200, ge=1)
     """The most gradient steps of a search."""
-    rate: float = 0.05
+    rate: float = Field(default=0.05, gt=0)
     """The size of a step, in standard deviations of the latent."""
-    radius: float = 0.1
+    radius: float = Field(default=0.1, ge=0)
     """How far each value of the latent may go freely."""
-    hold: float = 1.0
+    hold: float = Field(default=1.0, ge=0)
     """The weight of the loss that keeps each value of the latent within the radius."""
-    keep: float = 1.0
+    keep: float = Field(default=1.0, ge=0)
     """The weight of the auxiliary classifier's loss."""
-    sure: float = 0.9
+    sure: float = Field(default=0.9, ge=0, lt=1)
     """The least probability of the intended class that the auxiliary classifier must give."""
     seed: int = Field(default=0, ge=0)
     """The seed of every random number."""
@@ -53,9 +53,9 @@ class TrainGeneratorRequest(BaseRequest):
     """The wall time of the training. One minute is enough for the digits, ten for MNIST."""
     steps: int | None = Field(default=None, ge=1)
     """The updates of both networks, in place of minutes: such a training is repeatable."""
-    latent: int = 32
+    latent: int = Field(default=32, ge=2)
     """The length of the latent vector."""
-    width: int = 32
+    width: int = Field(default=32, ge=2, multiple_of=2)
     """The channels of the thinner layers: 16 for 8 x 8 pixels, 32 for 28 x 28."""
     rate: float = Field(default=1e-3, gt=0)
     """The learning rate of the critic; the generator's is half of it."""

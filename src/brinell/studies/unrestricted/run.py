@@ -33,8 +33,10 @@ from brinell.runners.loop import Job, carry_out, each_part
 from brinell.studies.unrestricted.generator import Kept, load
 from brinell.studies.unrestricted.records import LAYOUT, NORMS, Outcome, UnrestrictedRun
 from brinell.studies.unrestricted.request import UnrestrictedRequest
-from brinell.studies.unrestricted.search import Found, LatentSearch, errs, search, sees, stored
+from brinell.studies.unrestricted.search import Found, errs, search, sees, stored
 
+SEARCH = {"steps", "rate", "noise", "radius", "hold", "keep", "sure"}
+"""What of the request the searches depend on."""
 BLOCK = 128
 """Attempts that are searched, judged and written together."""
 
@@ -50,7 +52,8 @@ class UnrestrictedPlan:
     generator_digest: str
     models: tuple[Model, ...]
     judges: tuple[Model, ...]
-    variants: dict[str, LatentSearch]
+    variants: dict[str, UnrestrictedRequest]
+    """The settings of each search, by its name."""
     intended: Tensor
     """(attempts,) int64."""
     target: int | None
@@ -71,7 +74,7 @@ class UnrestrictedPlan:
             judges=[[judge.name, judge.digest()] for judge in self.judges],
             generator=self.generator_digest,
             data=self.data_digest,
-            variants={name: repr(settings) for name, settings in self.variants.items()},
+            search=self.request.model_dump(include=SEARCH),
             intended=self.intended.tolist(),
             target=self.target,
             seed=self.request.seed,
@@ -116,20 +119,11 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
         generator_digest=kept.digest(),
         models=models,
         judges=judges,
-        variants=_variants(request),
+        variants={"latent": request.model_copy(update={"noise": 0.0})} | ({"noise": request} if request.noise else {}),
         intended=torch.tensor(sources).repeat(request.per_class),
         target=target,
         device=device,
     )
-
-
-def _variants(request: UnrestrictedRequest) -> dict[str, LatentSearch]:
-    settings = request.settings(LatentSearch) | {"noise": 0.0}
-    try:
-        plain = {"latent": LatentSearch(**settings)}
-        return plain | ({"noise": LatentSearch(**settings | {"noise": request.noise})} if request.noise else {})
-    except ValueError as error:
-        raise RequestError(str(error)) from None
 
 
 def _class(name: str, classes: tuple[str, ...]) -> int:
@@ -210,7 +204,7 @@ class Engine:
                 arrays |= self._kept(ids, plain, made, f"{model.name}/{variant}", at, trial)
         return rows, arrays
 
-    def _search(self, model: Model, settings: LatentSearch, plain: Tensor, z0: Tensor, y: Tensor) -> Trial | None:
+    def _search(self, model: Model, settings: UnrestrictedRequest, plain: Tensor, z0: Tensor, y: Tensor) -> Trial | None:
         """Every attempt of a block whose plain sample is clear and right, behind the oracle of a ledger without a norm ball."""
         if not len(y):
             return None
@@ -335,7 +329,7 @@ def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str,
         missing = [number for number in range(plan.parts) if not folder.has_part(number)]
         sizes = {number: len(plan.intended[number * BLOCK : (number + 1) * BLOCK]) for number in missing}
         names = ", ".join(model.name for model in plan.models)
-        forwards = sum(settings.cost[0] for settings in plan.variants.values()) * len(plan.models)
+        forwards = plan.request.steps * len(plan.variants) * len(plan.models)
         if missing:
             with Engine(plan, progress.passes) as engine:
 

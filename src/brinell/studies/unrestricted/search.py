@@ -20,7 +20,6 @@ auxiliary classifier's with y; the second term is the form of the authors' code.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -31,6 +30,7 @@ from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted
 from brinell.core.domain import Domain
 from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
+from brinell.studies.unrestricted.request import UnrestrictedRequest
 
 Draw = Callable[[Tensor, Tensor], Tensor]
 """Latents (n, latent) and classes (n,) to inputs (n, *shape), differentiable."""
@@ -38,37 +38,6 @@ Name = Callable[[Tensor], Tensor]
 """Inputs (n, *shape) to (n, classes) logits, differentiable."""
 BETAS = (0.9, 0.99)
 TINY = 1e-8
-
-
-@dataclass(frozen=True, kw_only=True)
-class LatentSearch:
-    """How the search goes."""
-
-    steps: int = 200
-    """Gradient steps at most, each one forward and one backward of the model."""
-    rate: float = 0.05
-    """Adam's rate, in the latent's standard deviations."""
-    noise: float = 0.0
-    """The largest change of a value beyond what the generator draws, in the units of the data; 0 for none."""
-    radius: float = 0.1
-    """How far each value of the latent may go from where it started before it is held back."""
-    hold: float = 1.0
-    """Weight l1 of going farther."""
-    keep: float = 1.0
-    """Weight l2 of the auxiliary classifier's loss."""
-    sure: float = 0.9
-    """Probability of the intended class that the auxiliary classifier must give at the least."""
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or not self.rate > 0:
-            raise ValueError(f"steps is {self.steps} and rate {self.rate}: a search needs at least one step, and a rate above 0")
-        if min(self.noise, self.radius, self.hold, self.keep) < 0 or not 0 <= self.sure < 1:
-            raise ValueError("noise, radius, hold and keep are 0 or more, and sure is a probability below 1")
-
-    @property
-    def cost(self) -> tuple[int, int]:
-        """The most forwards and backwards of the model that one attempt takes."""
-        return self.steps, self.steps
 
 
 class Found(NamedTuple):
@@ -103,7 +72,7 @@ def search(
     z0: Tensor,
     y: Tensor,
     domain: Domain,
-    settings: LatentSearch,
+    settings: UnrestrictedRequest,
     criterion: Criterion = MISCLASSIFIED,
 ) -> Found:
     """Search from each latent until an input counts: the model errs and the auxiliary classifier sees the intended class.
@@ -115,7 +84,7 @@ def search(
         z0: (n, latent) where to begin.
         y: (n,) int64 intended classes.
         domain: where inputs live.
-        settings: how.
+        settings: steps, rate, noise, radius, hold (l1), keep (l2) and sure.
         criterion: when the model errs: any wrong class, or a target class for each sample. The ledger behind the oracle has
             the same.
     """

@@ -1,7 +1,6 @@
 """A training run of a generator: from a request to a file."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from brinell.store.files import named_safetensors
 from brinell.studies.unrestricted.generator import Kept, load
 from brinell.studies.unrestricted.networks import fits
 from brinell.studies.unrestricted.request import TrainGeneratorRequest
-from brinell.studies.unrestricted.training import Report, TrainConfig, train
+from brinell.studies.unrestricted.training import BATCH_SIZE, CLASS_WEIGHT, MEAN_OVER, Report, train
 
 FEWEST = 20
 """Samples that each class must have."""
@@ -26,7 +25,6 @@ def train_generator(request: TrainGeneratorRequest, out: Path, tell: Callable[[R
         BrinellError: one line that says what is wrong, why, and what to do.
     """
     named_safetensors(out, "a generator")
-    config = _config(request)
     device, dataset = choose_device(request.device), open_data(request.data)
     if why := fits(dataset.domain):
         raise RequestError(f"no generator can be trained on {dataset.name}: {why}")
@@ -40,18 +38,12 @@ def train_generator(request: TrainGeneratorRequest, out: Path, tell: Callable[[R
     x, y = dataset.load(range(len(labels))).to(device), torch.from_numpy(labels).to(device)
     if bool((x == x[:1]).all()):
         raise RequestError(f"all {len(x)} inputs of {dataset.name} are equal: there is nothing to learn from them")
-    generator, classifier, steps = train(x, y, dataset.domain, len(counts), config, tell)
-    settings = {name: value for name, value in asdict(config).items() if name not in ("seconds", "steps")}
+    generator, classifier, steps = train(x, y, dataset.domain, len(counts), request, tell)
+    settings = request.model_dump(include={"latent", "width", "rate", "seed"})
+    settings |= {"batch_size": BATCH_SIZE, "class_weight": CLASS_WEIGHT, "mean_over": MEAN_OVER}
     about = {"data": request.data, "data_digest": dataset.digest(), "samples": len(labels), "steps": steps, **settings}
     Kept(generator=generator, classifier=classifier, domain=dataset.domain, classes=dataset.classes, about=about).save(out)
     return load(out)
-
-
-def _config(request: TrainGeneratorRequest) -> TrainConfig:
-    try:
-        return TrainConfig(seconds=60 * request.minutes, **request.settings(TrainConfig))
-    except ValueError as error:
-        raise RequestError(str(error)) from None
 
 
 __all__ = ["train_generator"]

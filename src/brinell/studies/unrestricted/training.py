@@ -13,7 +13,6 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -23,41 +22,18 @@ from torch.nn import functional as F
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.studies.unrestricted.networks import Classifier, Critic, Generator, initialise
+from brinell.studies.unrestricted.request import TrainGeneratorRequest
 
 REPORT_EVERY = 500
 """Steps between two reports."""
 RECOUNT = 20
 """Batches by which the batch statistics of the mean generator are taken."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """How a generator is trained."""
-
-    seconds: float = 600.0
-    """Wall time; ignored where `steps` is given."""
-    steps: int | None = None
-    """Updates of both networks: repeatable, while seconds are not."""
-    batch_size: int = 64
-    """Real and drawn inputs of a step, each."""
-    latent: int = 32
-    """Length of the latent vector."""
-    width: int = 32
-    """Channels of the generator's and the critic's thinner layers."""
-    rate: float = 1e-3
-    """Adam's rate for the critic; the generator's is half of it."""
-    class_weight: float = 0.5
-    """Of the generator's class loss beside the adversarial one."""
-    mean_over: float = 0.999
-    """Decay of the mean of the generator's weights."""
-    seed: int = 0
-    """Of weights, order of samples and latents."""
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.steps < 1 or not self.seconds > 0:
-            raise ValueError("a generator needs at least one step, or some seconds")
-        if min(self.batch_size, self.latent, self.width) < 2 or self.width % 2:
-            raise ValueError("batch_size and latent are at least 2, and width is an even number")
+BATCH_SIZE = 64
+"""Real and drawn inputs of a step, each."""
+CLASS_WEIGHT = 0.5
+"""Of the generator's class loss beside the adversarial one."""
+MEAN_OVER = 0.999
+"""Decay of the mean of the generator's weights."""
 
 
 class Report(NamedTuple):
@@ -74,7 +50,7 @@ class Report(NamedTuple):
 
 
 def train(
-    x: Tensor, y: Tensor, domain: Domain, classes: int, config: TrainConfig, tell: Callable[[Report], None]
+    x: Tensor, y: Tensor, domain: Domain, classes: int, config: TrainGeneratorRequest, tell: Callable[[Report], None]
 ) -> tuple[Generator, Classifier, int]:
     """Train both networks on inputs `x` (n, C, H, W) of classes `y` (n,) int64.
 
@@ -97,7 +73,7 @@ def train(
 
 class _Training:
     def __init__(
-        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, config: TrainConfig, rng: torch.Generator
+        self, generator: Generator, critic: Critic, x: Tensor, y: Tensor, config: TrainGeneratorRequest, rng: torch.Generator
     ) -> None:
         self.generator, self.critic, self.x, self.y, self.config, self.rng = generator, critic, x, y, config, rng
         self.mean = copy.deepcopy(generator).requires_grad_(False)
@@ -124,7 +100,7 @@ class _Training:
         return step
 
     def _share(self, step: int, seconds: float) -> float:
-        return step / self.config.steps if self.config.steps is not None else seconds / self.config.seconds
+        return step / self.config.steps if self.config.steps is not None else seconds / (60 * self.config.minutes)
 
     def _decay(self, share: float) -> None:
         """The rates fall to nothing over the last half."""
@@ -132,7 +108,7 @@ class _Training:
             optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - share) + 0.02)
 
     def _rows(self) -> Tensor:
-        size = self.config.batch_size
+        size = BATCH_SIZE
         if len(self.order) < size:
             self.order = torch.randperm(len(self.x), generator=self.rng).repeat(-(-size // len(self.x)))
         rows, self.order = self.order[:size], self.order[size:]
@@ -162,7 +138,7 @@ class _Training:
         y = self.y[self._rows()]
         self.critic.requires_grad_(False)
         score, logits = self.critic(self.generator(self._latents(y), y))
-        loss = -score.mean() + self.config.class_weight * F.cross_entropy(logits, y)
+        loss = -score.mean() + CLASS_WEIGHT * F.cross_entropy(logits, y)
         self.draws.zero_grad()
         loss.backward()
         self.draws.step()
@@ -171,7 +147,7 @@ class _Training:
 
     @torch.no_grad()
     def _follow(self, step: int) -> None:
-        weight = 1 - min(self.config.mean_over, (1 + step) / (10 + step))
+        weight = 1 - min(MEAN_OVER, (1 + step) / (10 + step))
         for mean, now in zip(self.mean.parameters(), self.generator.parameters(), strict=True):
             mean.lerp_(now, weight)
 
