@@ -34,6 +34,21 @@ class Rate(Result):
     """Samples that could not be judged here and are in neither `k` nor `n`."""
 
 
+class Share(Result):
+    """A proportion of something other than a rate at an eps, with its 95 % Wilson interval and its denominator."""
+
+    k: int
+    """How many."""
+    n: int
+    """Of how many."""
+    value: float | None
+    """`k` / `n`; null where `n` is 0."""
+    low: float | None
+    """Lower end of the interval."""
+    high: float | None
+    """Upper end of the interval."""
+
+
 class OfClass(Result):
     """Base: what is said of one class."""
 

@@ -1,7 +1,7 @@
 """Robust accuracy: the worst case per sample over all stages, overall and per class, over a whole range of budgets."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from brinell.analysis.results import (
     ModelResult,
     Rate,
     RemarkResult,
+    Share,
     StageResult,
     SuccessCurve,
     WarningResult,
@@ -136,6 +137,14 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0) -> Rate:
     interval = wilson(k, n)
     low, high = interval if interval is not None else (None, None)
     return Rate(eps=eps, value=k / n if n else None, low=low, high=high, n=n, k=k, missing=missing)
+
+
+def share(hits: Iterable[bool]) -> Share:
+    """The proportion of those that are true."""
+    values = list(hits)
+    k, n = sum(values), len(values)
+    low, high = wilson(k, n) or (None, None)
+    return Share(k=k, n=n, value=k / n if n else None, low=low, high=high)
 
 
 def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResult]:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
-from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult
+from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult, Result
 from brinell.engine.verify import VerifyResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
@@ -13,13 +13,7 @@ from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 
 
-class Answer(BaseModel):
-    """Base: nothing beyond the fields, and none may be missing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PlannedCell(Answer):
+class PlannedCell(Result):
     """One attack on one model, over all budgets."""
 
     model: str
@@ -36,7 +30,7 @@ class PlannedCell(Answer):
     """Why the attack cannot run on this model; null where it can."""
 
 
-class PlanAnswer(Answer):
+class PlanAnswer(Result):
     """`brinell audit --dry-run --json`."""
 
     data: str
@@ -55,7 +49,7 @@ class PlanAnswer(Answer):
     """Every attack on every model."""
 
 
-class AgentAnswer(Answer):
+class AgentAnswer(Result):
     """`brinell train-agent --json`."""
 
     policy: str
@@ -66,7 +60,7 @@ class AgentAnswer(Answer):
     """Forward evaluations by what they were for: probes and steps."""
 
 
-class GeneratorAnswer(Answer):
+class GeneratorAnswer(Result):
     """`brinell train-generator --json`."""
 
     generator: str
@@ -81,7 +75,7 @@ class GeneratorAnswer(Answer):
     """Hash of all that its drawings depend on."""
 
 
-class ReportAnswer(Answer):
+class ReportAnswer(Result):
     """`brinell report --json`."""
 
     run: str
@@ -90,7 +84,7 @@ class ReportAnswer(Answer):
     """The page."""
 
 
-class PluginAnswer(Answer):
+class PluginAnswer(Result):
     """One plugin."""
 
     kind: str
@@ -103,7 +97,7 @@ class PluginAnswer(Answer):
     """Settings and their defaults, as Python writes them."""
 
 
-class PluginsAnswer(Answer):
+class PluginsAnswer(Result):
     """`brinell plugins --json`."""
 
     plugins: tuple[PluginAnswer, ...]

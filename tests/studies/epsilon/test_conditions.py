@@ -30,7 +30,7 @@ def test_one_eps_for_all_may_break_on_the_allowed_share_alone():
 
 def test_at_the_neighbour_itself_interpolation_is_broken():
     found = c.limits(same=np.array([0.5]))
-    assert c.breaks(found, 0.5)[c.INTERPOLATION].all() and not c.breaks(found, 0.4999)[c.INTERPOLATION].any()
+    assert c.shares(found, 0.5)["any"] == 1 and c.shares(found, 0.4999)["any"] == 0
 
 
 def test_budgets_by_sample_class_and_set():

@@ -181,40 +181,32 @@ class _Examination:
 
     def robust(self) -> int:
         """Samples that hold under every attack of the run at its largest budget within eps."""
-        return int(self.right.sum()) - len({sample for found in self._found().values() for sample in found})
+        return int(self.right.sum()) - len({place for found in self._found().values() for place in found.tolist()})
 
-    def _found(self) -> dict[str, list[int]]:
-        """Per stage the examined samples for which it stored an input within eps."""
-        fooled = (
-            (self.rows.outcome == Outcome.FOOLED)
-            & (self.rows.eps <= self.eps * (1 + 1e-9))
-            & np.isin(self.rows.sample_id, self.ids)
-        )
-        return {
-            stage.name: sorted(set(self.rows.sample_id[fooled & (self.rows.attack == stage.name)].tolist()))
-            for stage in self.plan.stages
-        }
+    def _found(self) -> dict[str, Array]:
+        """Per stage the places of the examined samples for which it stored an input within eps."""
+        fooled = (self.rows.outcome == Outcome.FOOLED) & (self.rows.eps <= self.eps * (1 + 1e-9))
+        broken = {stage.name: self.rows.sample_id[fooled & (self.rows.attack == stage.name)] for stage in self.plan.stages}
+        return {name: np.flatnonzero(np.isin(self.ids, samples)) for name, samples in broken.items()}
 
     def examine(self, guard: _Guard, scores: list[Scores]) -> dict[str, Array]:
         """Adds a row for each input; returns the inputs of the attack that knows."""
-        shared = {"model": self.source.name, "detector": guard.name}
-        clean = _scores(guard.suspicion, self.x)
-        n = len(self.ids)
-        mine = {"sample_id": self.ids, "label": self.labels, "score": clean, "fooled": ~self.right}
-        scores.append(rows.build(Scores, n, **shared, attack=CLEAN, **mine))
-        place = {int(sample): i for i, sample in enumerate(self.ids)}
-        for stage, samples in self._found().items():
-            stored = self.run.adversarial(self.source.name, stage, samples)
-            there = [sample for sample in samples if sample in stored]
-            if there:
-                x = torch.as_tensor(np.stack([stored[sample] for sample in there]), device=self.plan.device)
-                label = self.labels[[place[sample] for sample in there]]
-                score = _scores(guard.suspicion, x)
-                mine = {"sample_id": np.array(there), "label": label, "score": score, "fooled": True}
-                scores.append(rows.build(Scores, len(there), **shared, attack=stage, **mine))
-        return self._evade(guard, scores, shared) if self.request.steps and self.eps > 0 else {}
+        scores.append(self._scored(guard, CLEAN, np.arange(len(self.ids)), self.x, fooled=~self.right))
+        for stage, places in self._found().items():
+            stored = self.run.adversarial(self.source.name, stage, self.ids[places].tolist())
+            there = places[np.isin(self.ids[places], list(stored))]
+            if len(there):
+                x = torch.as_tensor(np.stack([stored[int(sample)] for sample in self.ids[there]]), device=self.plan.device)
+                scores.append(self._scored(guard, stage, there, x, fooled=True))
+        return self._evade(guard, scores) if self.request.steps and self.eps > 0 else {}
 
-    def _evade(self, guard: _Guard, scores: list[Scores], shared: dict[str, str]) -> dict[str, Array]:
+    def _scored(self, guard: _Guard, attack: str, at: Array, x: Tensor, **more: Any) -> Scores:
+        """The rows of inputs (n, *shape) that were made of the samples at these places (n,)."""
+        shared = {"model": self.source.name, "detector": guard.name, "attack": attack}
+        mine = {"sample_id": self.ids[at], "label": self.labels[at], "score": _scores(guard.suspicion, x)}
+        return rows.build(Scores, len(at), **shared, **mine, **more)
+
+    def _evade(self, guard: _Guard, scores: list[Scores]) -> dict[str, Array]:
         if self.model.access < Access.GRADIENTS:
             raise RequestError(
                 f"{self.source.name} gives no gradients, which the attack on a detector needs: --steps 0 leaves it out"
@@ -232,9 +224,7 @@ class _Examination:
                 rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part])).fold(f"{guard.name} {name}")
                 x, ledger = self._attacked(guard, rows_of, rng, free)
                 wrong = predict(self.model, x, CHUNK).argmax(1).cpu().numpy() != self.labels[part]
-                mine = {"sample_id": self.ids[part], "label": self.labels[part], "score": _scores(guard.suspicion, x)}
-                mine |= {"fooled": wrong, "backwards": ledger.backwards.cpu().numpy()}
-                scores.append(rows.build(Scores, len(part), **shared, attack=name, **mine))
+                scores.append(self._scored(guard, name, part, x, fooled=wrong, backwards=ledger.backwards.cpu().numpy()))
                 for i in np.flatnonzero(wrong):
                     kept[f"{self.source.name}/{guard.name}/{name}/{int(self.ids[part][i])}"] = x[i].cpu().numpy()
         return kept

@@ -55,11 +55,6 @@ def limits(
     return found
 
 
-def breaks(found: Mapping[str, Array], eps: Array | float) -> dict[str, Array]:
-    """For each condition (n,) bool: which samples a budget of eps breaks it on."""
-    return {name: np.asarray(eps) > limit for name, limit in found.items()}
-
-
 def own(found: Mapping[str, Array]) -> tuple[Array, Array]:
     """Each sample's own budget (n,), and the name of the condition that limits it (n,)."""
     names, table = list(found), np.stack(list(found.values()))
@@ -124,7 +119,7 @@ def budgets(found: Mapping[str, Array], labels: Array, by: str, allow: float = A
 
 def shares(found: Mapping[str, Array], eps: float) -> dict[str, float]:
     """The share of the samples on which a budget breaks each condition, and any of them."""
-    broken = breaks(found, eps)
+    broken = {name: eps > limit for name, limit in found.items()}
     any_of = np.logical_or.reduce(list(broken.values()))
     return {name: float(which.mean()) for name, which in broken.items()} | {"any": float(any_of.mean())}
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from brinell.core import norms
 from brinell.core.model import Model
 from brinell.core.record import Array
-from brinell.engine.plan import choose_device, opener_of
 from brinell.engine.shard import predict, session
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.records import limits_of
@@ -28,12 +27,7 @@ SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.
 
 
 def craft(
-    points: Any,
-    facts: dict[str, Any],
-    samples: dict[str, Array],
-    model: str | None,
-    given: Model | None,
-    tell: Callable[[str], None],
+    points: Any, facts: dict[str, Any], samples: dict[str, Array], model: Model | None
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Pictures (k, *shape) under their names, and what is said about each.
 
@@ -41,9 +35,7 @@ def craft(
         points: the data (`studies.epsilon.run.Points`).
         facts: of the analysis so far.
         samples: its arrays by sample.
-        model: spec of a model that is asked, or None.
-        given: a model already in memory.
-        tell: receives messages on the progress.
+        model: a model that is asked what it sees, or None.
     """
     labels, low = points.labels, float(points.domain.bounds()[0].min())
     present = np.unique(labels)[:ROWS]
@@ -82,34 +74,21 @@ def craft(
     arrays = {"pictures": torch.stack(pictures).numpy()} if pictures else {"pictures": np.zeros((0, *shape), np.float32)}
     shown = np.unique([one[key] for one in told for key in ("sample", "other")]).astype(np.int64)
     arrays |= {"ids": shown, "clean": points.x[torch.from_numpy(shown)].reshape(-1, *shape).numpy()}
-    name = _ask(points, arrays, told, model, given, tell)
+    if model is not None and told:
+        _ask(model, arrays, told)
     return arrays, {
         "norm": norm,
         "eps": eps,
         "recommended": recommended if np.isfinite(recommended) else None,
-        "model": name,
+        "model": None if model is None else model.name,
         "pictures": told,
     }
 
 
-def _ask(
-    points: Any,
-    arrays: dict[str, Array],
-    told: list[dict[str, Any]],
-    spec: str | None,
-    given: Model | None,
-    tell: Callable[[str], None],
-) -> str | None:
-    """What a model says of each picture, and of the clean sample that it was made from."""
-    if spec is None and given is None:
-        return None
-    model = given if given is not None else opener_of(str(spec), points.dataset)()
-    device = choose_device("cpu")
-    tell(f"{model.name} classifies {len(told)} crafted inputs")
-    with session(model, device):
-        says = predict(model, torch.from_numpy(arrays["pictures"]), 128).argmax(1).tolist() if told else []
-        clean = predict(model, torch.from_numpy(arrays["clean"]), 128).argmax(1).tolist() if told else []
+def _ask(model: Model, arrays: dict[str, Array], told: list[dict[str, Any]]) -> None:
+    """Add what a model says of each picture, and of the clean sample that it was made from."""
+    with session(model, torch.device("cpu")):
+        says, clean = (predict(model, torch.from_numpy(arrays[kind]), 128).argmax(1).tolist() for kind in ("pictures", "clean"))
     before = dict(zip(arrays["ids"].tolist(), clean, strict=True))
     for one, pred in zip(told, says, strict=True):
         one |= {"pred": int(pred), "clean_pred": int(before[one["sample"]])}
-    return model.name

@@ -89,11 +89,11 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
 
 
 def _measured(path: str, spec: str, norm: str, seed: int, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Array]]:
-    if not path:
+    if path:
+        facts, arrays = load_folder(Path(path))
+    else:
         request = checked(EpsilonRequest, {"norm": (norm,), "data": spec, "seed": seed})
         facts, arrays = measure(request, lambda text: None, dataset=dataset)
-        return facts, arrays["samples"]
-    facts, arrays = load_folder(Path(path))
-    if facts["data"]["digest"] != dataset.digest():
+    if path and facts["data"]["digest"] != dataset.digest():
         raise RequestError(f"{path} was made from {facts['data']['name']} with other content than {dataset.name}: make it anew")
     return facts, arrays["samples"]

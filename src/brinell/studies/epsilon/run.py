@@ -17,10 +17,10 @@ from brinell.core.pairs import class_means, l2_statistics, l2_to
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import open_data
-from brinell.studies.epsilon import crafted as epsilon_crafted
+from brinell.engine.plan import open_data, opener_of
 from brinell.studies.epsilon import perception
 from brinell.studies.epsilon.conditions import PERCEPTION
+from brinell.studies.epsilon.crafted import craft
 from brinell.studies.epsilon.request import EpsilonRequest
 
 NORMS = ("linf", "l2", "l1", "l0")
@@ -118,9 +118,8 @@ def measure(
     x, of = points.x[torch.from_numpy(drawn)], points.labels[drawn]
     means = {norm: whole if norm == "l2" else class_means(x, of, points.classes, norm) for norm in NORMS}
     background = perception.background(points.x)
-    unnoticed, why = _perception(points, drawn, norms, request)
+    unnoticed = _perception(points, drawn, norms, request, notes)
     samples |= unnoticed
-    notes |= why
     facts = {
         "data": {
             "spec": request.data,
@@ -150,7 +149,10 @@ def measure(
     }
     if not facts["conditions"]:
         raise RequestError(f"no condition is left for {points.domain.kind} data: add --conditions label or interpolation")
-    crafted, told = epsilon_crafted.craft(points, facts, samples, request.model, model, tell)
+    model = opener_of(request.model, dataset)() if model is None and request.model else model
+    if model is not None:
+        tell(f"{model.name} classifies the crafted inputs")
+    crafted, told = craft(points, facts, samples, model)
     facts |= {"crafted": told, "seconds": round(time.perf_counter() - started, 1)}
     return facts, {"samples": samples, "means": means, "crafted": crafted}
 
@@ -257,11 +259,8 @@ def _train(
     tell(f"nearest neighbours among {len(train)} training samples")
     known = np.asarray(train.labels(), dtype=np.int64)
     there = Points(train, known)
-    leaked = np.isin(there.content, points.content)
-    pairs = {(c.tobytes(), int(label)) for c, label in zip(points.content, points.labels, strict=True)} if leaked.any() else set()
-    keep = np.array(
-        [not leak or (c.tobytes(), int(label)) not in pairs for leak, c, label in zip(leaked, there.content, known, strict=True)]
-    )
+    pairs = {(c.tobytes(), int(label)) for c, label in zip(points.content, points.labels, strict=True)}
+    keep = np.array([(c.tobytes(), int(label)) not in pairs for c, label in zip(there.content, known, strict=True)])
     if not keep.all():
         notes["leak"] = f"{int((~keep).sum())} training samples are in {points.dataset.name} too: accuracy on them is memory"
     if not keep.any():
@@ -277,17 +276,16 @@ def _train(
 
 
 def _perception(
-    points: Points, drawn: Array, norms: tuple[str, ...], request: EpsilonRequest
-) -> tuple[dict[str, Array], dict[str, str]]:
+    points: Points, drawn: Array, norms: tuple[str, ...], request: EpsilonRequest, notes: dict[str, str]
+) -> dict[str, Array]:
     """What goes unnoticed: measured on the drawn samples; the others have the budget that their class is recommended."""
-    notes: dict[str, str] = {}
     if PERCEPTION not in request.conditions:
-        return {}, notes
+        return {}
     if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
         notes["no-perception"] = (
             f"perceptibility was not measured: {points.domain.kind} data of this shape has no visual meaning here"
         )
-        return {}, notes
+        return {}
     notes["no-lpips"] = (
         "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR measure perceptibility instead"
     )
@@ -314,7 +312,7 @@ def _perception(
         found[f"{norm}.unnoticed"] = values
     if len(drawn) < len(points):
         notes["drawn"] = f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is recommended"
-    return found, notes
+    return found
 
 
 def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: float | None, seed: int) -> dict[str, Any]:

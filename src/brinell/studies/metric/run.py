@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brinell.analysis.results import Result
+from brinell.analysis.results import Result, Share
+from brinell.analysis.robust_accuracy import share
 from brinell.core import pairs
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
-from brinell.core.intervals import wilson
 from brinell.core.networks import initial
 from brinell.core.record import Array
 from brinell.core.splits import stratified
@@ -52,18 +52,6 @@ class Limits(Result):
     """The distance to the nearest training sample of the same class."""
 
 
-class Votes(Result):
-    """Accuracy of nearest neighbours on the held-out samples."""
-
-    value: float
-    low: float
-    """Wilson, 95 %."""
-    high: float
-    k: int
-    """Right votes."""
-    n: int
-
-
 class MetricAnswer(Result):
     """`brinell train-metric --json`."""
 
@@ -90,8 +78,8 @@ class MetricAnswer(Result):
     """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain, low, high: of the second."""
     neighbours: int
     """How many voted."""
-    knn: dict[str, Votes]
-    """pixels and embedding."""
+    knn: dict[str, Share]
+    """pixels and embedding: held-out samples whose nearest neighbours vote for the right class."""
     scale: float
     """Median ratio of L2 in pixels to the distance in the embedding."""
     eps: dict[str, Limits]
@@ -272,12 +260,9 @@ def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, 
     )
 
 
-def _votes(points: Tensor, held: Tensor, y: Array, held_y: Array, k: int) -> Votes:
+def _votes(points: Tensor, held: Tensor, y: Array, held_y: Array, k: int) -> Share:
     said = separation.votes(held, points, y, int(max(y.max(), held_y.max())) + 1, k)
-    right, n = int((said == held_y).sum()), len(held_y)
-    interval = wilson(right, n)
-    assert interval is not None  # there are held-out samples
-    return Votes(value=right / n, low=interval.low, high=interval.high, k=right, n=n)
+    return share((said == held_y).tolist())
 
 
 def _limits(points: Tensor, y: Array, held: Tensor, held_y: Array) -> Limits:

@@ -20,21 +20,10 @@ class Gain(NamedTuple):
     high: float
 
 
-def auc(within: Array, between: Array) -> float:
-    """The share of pairs of pairs in which the one within a class is nearer than the one between classes; ties count half.
-
-    Args:
-        within: (a,) distances of pairs of one class, a >= 1.
-        between: (b,) of pairs of two, b >= 1.
-    """
-    size = np.concatenate([within, between])
-    same = np.arange(len(size)) < len(within)
-    return _Ranked(size, same, np.zeros((len(size), 2), np.int64)).auc(np.ones(1))
-
-
 def gain(before: Tensor, after: Tensor, labels: Array, seed: int, draws: int = 200) -> Gain:
     """AUC in two distances, with a bootstrap interval of the difference.
 
+    The AUC is the share of pairs of pairs in which the one within a class is nearer than the one between; ties count half.
     Pairs share samples, so samples are drawn anew and not pairs: a pair counts as often as both of its samples together were
     drawn, and no sample is its own pair. The interval is normal, with the standard deviation of the drawn differences. It covers
     the choice of samples, not that of the training run.

@@ -90,7 +90,8 @@ def _changed(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator)
     nth = np.array([np.sum(labels[ids[:i]] == labels[ids[i]]) for i in range(n)])
     eps = np.concatenate([np.array(budgets)[(nth + rng.integers(len(budgets))) % len(budgets)], np.zeros(equal)])
     x = dataset.load(ids.tolist())
-    others = _others(labels[ids], rng)
+    classes = labels[ids]
+    others = [rng.choice(np.flatnonzero(classes != one)) if (classes != one).any() else 0 for one in classes]
     streams = Streams.of(request.seed, torch.from_numpy(ids)).fold("review")
     size = torch.from_numpy(eps).float().reshape(-1, *[1] * (x.ndim - 1))
     y = dataset.domain.clamp(x + size * _direction(request, x, x[others], streams))
@@ -110,11 +111,6 @@ def _balanced(labels: Array, n: int, rng: np.random.Generator) -> Array:
     """N positions, the classes in turns, each sample once as long as there are enough."""
     groups = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
     return np.array([groups[i % len(groups)][(i // len(groups)) % len(groups[i % len(groups)])] for i in range(n)])
-
-
-def _others(labels: Array, rng: np.random.Generator) -> Array:
-    """For each position one of another class; its own where there is none."""
-    return np.array([rng.choice(np.flatnonzero(labels != label)) if (labels != label).any() else 0 for label in labels])
 
 
 def _from_run(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:

@@ -4,13 +4,13 @@ Each rate states its denominator. `clear` attempts are those in whose plain samp
 the intended class; the others say something of the generator and nothing of the model.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from brinell.analysis.results import Result
-from brinell.core.intervals import wilson
+from brinell.analysis.results import Result, Share
+from brinell.analysis.robust_accuracy import share
 from brinell.core.record import Array
 from brinell.studies.unrestricted.records import CLEAR, NORMS, SEARCHED, Outcome
 
@@ -18,21 +18,6 @@ Row = dict[str, Any]
 NAMES = {"l2": "L2", "linf": "Linf"}
 FRACTION = 0.5
 """Of the distance from a training sample to the nearest of another class: what is closer cannot be as close to both."""
-
-
-class Share(Result):
-    """A proportion with its 95 % Wilson interval and its denominator."""
-
-    k: int
-    """How many."""
-    n: int
-    """Of how many."""
-    value: float | None
-    """`k` / `n`; null where `n` is 0."""
-    low: float | None
-    """Lower end of the interval."""
-    high: float | None
-    """Upper end of the interval."""
 
 
 class Tally(Result):
@@ -166,14 +151,6 @@ class UnrestrictedResult(Result):
     """What a reader should know."""
     results: list[VariantResult]
     """Every model under every variant."""
-
-
-def share(hits: Iterable[bool]) -> Share:
-    """The proportion of those that are true."""
-    values = list(hits)
-    k, n = sum(values), len(values)
-    low, high = wilson(k, n) or (None, None)
-    return Share(k=k, n=n, value=k / n if n else None, low=low, high=high)
 
 
 def summarise(manifest: dict[str, Any], rows: Sequence[Row], run: str) -> UnrestrictedResult:

@@ -102,14 +102,11 @@ def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Kept:
         raise ValueError(why)
     latent, width = int(head["architecture"]["latent"]), int(head["architecture"]["width"])
     with torch.random.fork_rng(devices=[]):
-        parts: tuple[nn.Module, ...] = (
-            Generator(domain, len(classes), latent=latent, width=width),
-            Classifier(domain, len(classes), width=width),
-        )
-    for name, module in zip(("generator", "classifier"), parts, strict=True):
+        generator = Generator(domain, len(classes), latent=latent, width=width)
+        classifier = Classifier(domain, len(classes), width=width)
+    parts: dict[str, nn.Module] = {"generator": generator, "classifier": classifier}
+    for name, module in parts.items():
         own = {key.partition(".")[2]: value for key, value in tensors.items() if key.partition(".")[0] == name}
         module.load_state_dict({key: value.float() if value.is_floating_point() else value for key, value in own.items()})
         module.eval().requires_grad_(False)
-    generator, classifier = parts
-    assert isinstance(generator, Generator) and isinstance(classifier, Classifier)
     return Kept(generator=generator, classifier=classifier, domain=domain, classes=classes, about=dict(head["about"]))
