@@ -5,9 +5,14 @@ VERB --help` stays fast.
 """
 
 from dataclasses import fields
-from typing import Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+Seed = Annotated[int, Field(ge=0, description="The seed of every random number.")]
+BatchSize = Annotated[int, Field(ge=1, description="The most inputs shown to the model at once.")]
+Device = Annotated[str, Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.")]
+"""Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
 class BaseRequest(BaseModel):
@@ -46,14 +51,11 @@ class Request(BaseRequest):
     Default: untargeted, any wrong class counts."""
     samples: int | None = Field(default=None, ge=1)
     """The number of samples, counted from the first. Default: 1000, or all where there are fewer."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of every random number."""
-    batch_size: int = Field(default=128, ge=1)
-    """The most inputs shown to the model at once."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
     queries: int | None = Field(default=None, ge=1)
     """The forward evaluations that each attack may spend on a sample at each eps. Default: no limit."""
     precision: Literal["float32", "bf16"] = "float32"
     """The precision of the gradients: float32 or bf16, which is cheaper for large networks on some processors. Every success is
     judged in float32."""
-    device: str = "auto"
-    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
+    device: Device = "auto"

@@ -12,7 +12,7 @@ from brinell.studies.metric.separation import gain, votes
 def test_auc_by_hand():
     """Two pairs within a class, both at 2; between classes 4, 6, 2 and 4: 2 < 4 twice, 2 < 6, and 2 = 2 counts half."""
     even, mixed, labels = torch.tensor([[0.0], [2], [4], [6]]), torch.tensor([[0.0], [9], [1], [8]]), np.array([0, 0, 1, 1])
-    found = gain(even, mixed, labels, 0, draws=2)
+    found = gain(even, mixed, labels, 0)
     assert found.before == pytest.approx(3.5 / 4)
     # Within 9 and 7, between 1, 8, 8 and 1: 7 < 8 twice of eight pairs.
     assert found.after == pytest.approx(2 / 8)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
 
 
 class TrainAgentRequest(BaseRequest):
@@ -38,9 +38,6 @@ class TrainAgentRequest(BaseRequest):
     """The gradient steps on the prior."""
     slots: int = Field(default=64, ge=1)
     """The episodes that run at once, or as many as there are inputs."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of every random number."""
-    batch_size: int = Field(default=128, ge=1)
-    """The most inputs shown to the model at once."""
-    device: str = "auto"
-    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"

@@ -85,7 +85,6 @@ class Part:
     def _make(self) -> None:
         outcome = self._first()
         played_at = np.flatnonzero(outcome == "")
-        queries: dict[int, dict[str, int]] = {}
         examples: dict[int, dict[str, Any]] = {}
         if len(played_at):
             rows = torch.as_tensor(played_at, device=self._batch.x.device)
@@ -110,8 +109,8 @@ class Part:
                     if at in examples:
                         outcome[at] = Outcome.REACHED
                         # The first check, the agent's own look at the clean input, and its steps.
-                        queries[at] = {"queries_to_success": 2 + steps, "queries_to_refined": settled[at]}
-        self._write_samples(outcome, queries, examples)
+                        examples[at] = examples[at] | {"queries_to_success": 2 + steps}
+        self._write_samples(outcome, examples)
 
     def _first(self) -> Array:
         """(n,) what the clean inputs say of each sample already; empty where it is to be played."""
@@ -231,11 +230,13 @@ class Part:
         x, clean = (self._ledger.whole(ids, value[None])[0].cpu().numpy() for value in (inputs.x[one], self._batch.x[at]))
         delta = x.astype(np.float64) - clean
         variant, strength = inputs.variant[one].tolist(), inputs.strength[one].tolist()
-        patches = [
-            {"patch": number, **self._variant(which), "strength": strength[number]}
-            for number, which in enumerate(variant)
-            if which != CLEAN
-        ]
+        patches = []
+        for number, which in enumerate(variant):
+            if which != CLEAN:
+                placed = self._plan.variants[which]
+                name = self._plan.distortions[id(placed.distortion)]
+                said = {"distortion": name, "severity": placed.severity, "draw": placed.draw}
+                patches.append({"patch": number, **said, "strength": strength[number]})
         return answer | {
             "reached": True,
             "input": x,
@@ -248,15 +249,11 @@ class Part:
             "patches": patches,
         }
 
-    def _variant(self, number: int) -> dict[str, Any]:
-        variant = self._plan.variants[number]
-        return {"distortion": self._plan.distortions[id(variant.distortion)], "severity": variant.severity, "draw": variant.draw}
-
-    def _write_samples(self, outcome: Array, queries: dict[int, dict[str, int]], examples: dict[int, dict[str, Any]]) -> None:
+    def _write_samples(self, outcome: Array, examples: dict[int, dict[str, Any]]) -> None:
         confidence, prediction = (column.tolist() for column in self._clean.softmax(1).max(1))
         forwards = self._ledger.forwards.tolist()
         for at, sample in enumerate(self.ids.tolist()):
-            spent, example = queries.get(at, {}), examples.get(at, {})
+            example = examples.get(at, {})
             self.samples.append(
                 {
                     "sample_id": sample,
@@ -265,9 +262,9 @@ class Part:
                     "clean_prediction": prediction[at],
                     "clean_confidence": confidence[at],
                     "queries": forwards[at],
-                    "queries_to_success": spent.get("queries_to_success"),
-                    "queries_to_refined": spent.get("queries_to_refined"),
-                    "queries_levels": forwards[at] - spent["queries_to_refined"] if spent else None,
+                    "queries_to_success": example.get("queries_to_success"),
+                    "queries_to_refined": example.get("queries"),
+                    "queries_levels": forwards[at] - example["queries"] if example else None,
                     "training_queries": self._plan.training_queries,
                     "l2": example.get("l2"),
                     "patch_count": example.get("patch_count"),

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
 
 
 class BenchmarkRequest(BaseRequest):
@@ -37,11 +37,8 @@ class BenchmarkRequest(BaseRequest):
     """The criterion: the wrong class has more than this probability."""
     samples: int | None = Field(default=None, ge=1)
     """The number of samples, counted from the first. Default: 1000, or all where there are fewer."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of every random number."""
-    batch_size: int = Field(default=128, ge=1)
-    """The most inputs shown to the model at once."""
-    device: str = "auto"
-    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
     licence: str = "unknown"
     """The licence that the data card names, in the words of the Hugging Face hub. That of the source data counts."""

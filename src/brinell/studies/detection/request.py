@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, Seed
 
 
 class DetectRequest(BaseRequest):
@@ -24,5 +24,4 @@ class DetectRequest(BaseRequest):
     """The budget of the adaptive attack. Default: the run's largest."""
     steps: int = Field(default=100, ge=0)
     """The gradient steps of the adaptive attack. 0 leaves it out."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of every random number."""
+    seed: Seed = 0

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, Seed
 
 
 class ReviewRequest(BaseRequest):
@@ -22,5 +22,4 @@ class ReviewRequest(BaseRequest):
     """Review: the number of pairs."""
     catch: float = Field(default=0.2, gt=0, lt=1)
     """Review: the share of pairs in which nothing changes."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of every random number."""
+    seed: Seed = 0

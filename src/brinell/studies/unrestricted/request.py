@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, Device, Seed
 
 
 class UnrestrictedRequest(BaseRequest):
@@ -34,12 +34,10 @@ class UnrestrictedRequest(BaseRequest):
     """The weight of the auxiliary classifier's loss."""
     sure: float = Field(default=0.9, ge=0, lt=1)
     """The least probability of the intended class that the auxiliary classifier must give."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of every random number."""
+    seed: Seed = 0
     batch_size: int = Field(default=128, ge=1)
     """The most inputs shown to a model at once."""
-    device: str = "auto"
-    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
+    device: Device = "auto"
 
 
 class TrainGeneratorRequest(BaseRequest):
@@ -59,7 +57,5 @@ class TrainGeneratorRequest(BaseRequest):
     """The channels of the thinner layers: 16 for 8 x 8 pixels, 32 for 28 x 28."""
     rate: float = Field(default=1e-3, gt=0)
     """The learning rate of the critic; the generator's is half of it."""
-    seed: int = Field(default=0, ge=0)
-    """The seed of every random number."""
-    device: str = "auto"
-    """The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."""
+    seed: Seed = 0
+    device: Device = "auto"
