@@ -174,7 +174,7 @@ def benchmark(
 def make_benchmark(plan: BenchmarkPlan, folder: Path, progress: Progress, *, command: str, resume: bool) -> BenchmarkResult:
     """Make a benchmark set that is planned; arguments as of `carry_out`."""
     made = benchmark_run.make(plan, folder, progress, command=command, resume=resume)
-    return BenchmarkResult(folder=str(folder), **figures(made, made.manifest))
+    return BenchmarkResult(folder=str(folder), **figures(made))
 
 
 @takes(UnrestrictedRequest)

@@ -32,11 +32,10 @@ SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M
 """The size categories of the hub, each with the number of rows that it ends at."""
 
 
-def write(folder: BenchmarkSet, manifest: Mapping[str, Any]) -> None:
+def write(folder: BenchmarkSet) -> None:
     """Write README.md and croissant.json of a complete set."""
-    form = folder.form
-    write_text(folder.path / "README.md", card(folder, manifest, form))
-    write_text(folder.path / "croissant.json", json.dumps(croissant(folder, manifest, form), indent=1, ensure_ascii=False) + "\n")
+    write_text(folder.path / "README.md", card(folder))
+    write_text(folder.path / "croissant.json", json.dumps(croissant(folder), indent=1, ensure_ascii=False) + "\n")
 
 
 def title(manifest: Mapping[str, Any]) -> str:
@@ -55,9 +54,9 @@ def criterion_text(criterion: Mapping[str, Any], classes: list[str]) -> str:
     return "the model is wrong"
 
 
-def figures(folder: BenchmarkSet, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def figures(folder: BenchmarkSet) -> dict[str, Any]:
     """The figures of a complete set: what became of the samples, the adversarial examples, and each level."""
-    samples = folder.samples()
+    samples, manifest = folder.samples(), folder.manifest
     columns = ("level", "reached", "label", "prediction", "prediction_quantised", "adversarial", "l2", "linf", "l0", "confidence")
     rows = folder.rows(columns)
     levels = [_level(rows, level) for level in (0.0, *manifest["levels"])]
@@ -97,9 +96,9 @@ def _level(rows: Mapping[str, list[Any]], level: float) -> dict[str, Any]:
     }
 
 
-def card(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> str:
+def card(folder: BenchmarkSet) -> str:
     """README.md: YAML for the hub, then what the set is, how it was made, its columns and its figures."""
-    found = figures(folder, manifest)
+    found, manifest = figures(folder), folder.manifest
     rows = sum(level["inputs"] + level["unreached"] for level in found["levels"])
     data = manifest["data"]
     low, high = (f"{best(data['domain'][end]):g}" for best, end in ((np.min, "low"), (np.max, "high")))
@@ -108,7 +107,7 @@ def card(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> str:
         "card.md",
         {"json": json.dumps, "without_folders": _without_folders, "text": _text, "share": _share},
         title=title(manifest),
-        form=form,
+        form=folder.form,
         size=next(text for most, text in SIZES if rows < most),
         split=SPLIT,
         papers=PAPERS,
@@ -147,8 +146,9 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-def croissant(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> dict[str, Any]:
+def croissant(folder: BenchmarkSet) -> dict[str, Any]:
     """The metadata as JSON-LD. Files are named relative to the folder that it lies in."""
+    manifest = folder.manifest
     files = [
         _named("FileObject", name)
         | {
@@ -178,8 +178,8 @@ def croissant(folder: BenchmarkSet, manifest: Mapping[str, Any], form: Form) -> 
         "citeAs": PAPERS,
         "distribution": [*files, *sets],
         "recordSet": [
-            _records("data", "A row per sample and level.", COLUMNS, form),
-            _records("samples", "A row per sample.", SAMPLES, form),
+            _records("data", "A row per sample and level.", COLUMNS, folder.form),
+            _records("samples", "A row per sample.", SAMPLES, folder.form),
         ],
     }
 

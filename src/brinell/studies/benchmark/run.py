@@ -39,7 +39,7 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
         outcomes = folder.samples()["outcome"]
         manifest["counts"] = {outcome: outcomes.count(outcome) for outcome in map(str, Outcome)}
     with LAYOUT.lock(out):
-        cards.write(folder, manifest)
+        cards.write(folder)
         folder.save_sums()
     return folder
 

@@ -87,10 +87,10 @@ def _changed(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator)
     if request.change == "crafted" and len(np.unique(labels[ids])) < 2:
         raise RequestError(f"{dataset.name} has one class: change=crafted goes towards another; take noise")
     # Each class sees every size equally often: the k-th sample of a class has the k-th size, and so on in turns.
-    nth = np.array([np.sum(labels[ids[:i]] == labels[ids[i]]) for i in range(n)])
+    classes = labels[ids]
+    nth = np.array([np.sum(classes[:i] == classes[i]) for i in range(n)])
     eps = np.concatenate([np.array(budgets)[(nth + rng.integers(len(budgets))) % len(budgets)], np.zeros(equal)])
     x = dataset.load(ids.tolist())
-    classes = labels[ids]
     others = [rng.choice(np.flatnonzero(classes != one)) if (classes != one).any() else 0 for one in classes]
     streams = Streams.of(request.seed, torch.from_numpy(ids)).fold("review")
     size = torch.from_numpy(eps).float().reshape(-1, *[1] * (x.ndim - 1))
