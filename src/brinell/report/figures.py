@@ -123,12 +123,6 @@ def _bin(bars: Histogram, i: int, *, whole: bool) -> str:
     return count(first) if last <= first else f"{count(first)}–{count(last)}"
 
 
-def trace(lines: Sequence[tuple[str, Sequence[float]]], *, title: str, low: float, high: float) -> Markup:
-    """Feature vectors, each a (class of the line, values), as thin lines from `low` to `high`."""
-    frame = Frame(width=180, height=90, left=4, bottom=4, top=4, right=4)
-    return svg(frame, title, [polyline(frame, style, values, low, high) for style, values in lines], "trace")
-
-
 def polyline(frame: Frame, style: str, values: Sequence[float], low: float, high: float) -> str:
     """Values over their index as a line; `low` is the lower edge of the frame, `high` the upper."""
     span, shown = (high - low) or 1.0, values[:: max(len(values) // 240, 1)]

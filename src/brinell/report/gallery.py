@@ -13,7 +13,7 @@ from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Outcome, Records
 from brinell.report import traces
 from brinell.report.changes import changes
-from brinell.report.figures import trace
+from brinell.report.figures import Frame, polyline, svg
 from brinell.report.filmstrip import film, most_changed, thumbnail, weight
 from brinell.report.format import short
 from brinell.report.masks import masks
@@ -185,7 +185,9 @@ def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> 
     if array.ndim == 3:
         return _image(array, low, high, title)
     lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)
-    return trace([(f"s{i}", line.tolist()) for i, line in enumerate(lines)], title=title, low=low, high=high)
+    frame = Frame(width=180, height=90, left=4, bottom=4, top=4, right=4)
+    parts = [polyline(frame, f"s{i}", line.tolist(), low, high) for i, line in enumerate(lines)]
+    return svg(frame, title, parts, "trace")
 
 
 def _image(array: Array, low: float, high: float, title: str) -> Markup:
