@@ -15,11 +15,13 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.datasets._memory import ArrayDataset
+from brinell.engine.answers import settled
 from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.progress import Progress
 from brinell.engine.request import BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.verify import VerifyResult, verify_run
+from brinell.models._answers import KINDS, Answered, Kind
 from brinell.models._torch_model import TorchModel
 from brinell.report import html
 from brinell.runners import local
@@ -105,6 +107,7 @@ def audit(
     data: Data,
     *,
     preprocessing: Mapping[str, Any] | None = None,
+    answers: Kind | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -118,6 +121,8 @@ def audit(
         data: `(x, y)`: inputs (n, *shape) in [0, 1] and labels (n,), arrays or tensors; a `Dataset`; a torch
             dataset of such pairs; or a spec.
         preprocessing: `{"mean": ..., "std": ..., "axis": -3}`, applied inside the model (for an `nn.Module` only).
+        answers: what the model answers: logits, probabilities, log-probabilities, sigmoids (one score per class), or for two
+            classes one logit or probability; none goes by what the answers to clean samples look like.
         out: the run folder; none makes a fresh one under runs/.
         resume: go on with a folder that holds part of this run.
         progress: told what goes on.
@@ -126,7 +131,7 @@ def audit(
     Returns:
         What `brinell audit --json` prints; `result.run` is the folder with records, inputs and report.html.
     """
-    dataset, models = open_dataset(data), in_memory(model, data, preprocessing)
+    dataset, models = open_dataset(data), in_memory(model, data, preprocessing, answers)
     specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else (IN_MEMORY,)
     request = checked(Request, settings | {"data": spec_of(data, dataset), "model": specs})
     plan = plan_audit(request, dataset=dataset, models=models)
@@ -153,6 +158,7 @@ def benchmark(
     data: Data,
     *,
     preprocessing: Mapping[str, Any] | None = None,
+    answers: Kind | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -163,7 +169,7 @@ def benchmark(
     Returns:
         What `brinell benchmark --json` prints; `result.folder` holds the set.
     """
-    dataset, models = open_dataset(data), in_memory(model, data, preprocessing)
+    dataset, models = open_dataset(data), in_memory(model, data, preprocessing, answers)
     named = {"data": spec_of(data, dataset), "model": model if isinstance(model, str) else IN_MEMORY}
     plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=models[0] if models else None)
     folder = Path(out or default_out(plan.request.data, "benchmark"))
@@ -296,7 +302,7 @@ def epsilon(
     request = checked(EpsilonRequest, settings | named | {"data": spec_of(data, given)})
     folder = Path(out or default_out(request.data, "epsilon"))
     check_free(folder)
-    models = () if model is None else in_memory(model, data, None)
+    models = () if model is None else in_memory(model, data)
     facts, arrays = measure(
         request, (progress or Silent()).message, dataset=given, train=known, model=models[0] if models else None
     )
@@ -311,6 +317,7 @@ def verify(
     data: Dataset | tuple[Any, Any] | None = None,
     *,
     preprocessing: Mapping[str, Any] | None = None,
+    answers: Kind | None = None,
 ) -> VerifyResult:
     """Check every claim of a run again, as `brinell verify` does.
 
@@ -319,6 +326,7 @@ def verify(
         model: the model of a run that was made from one in memory.
         data: its data, likewise.
         preprocessing: as it was given to `audit`.
+        answers: likewise.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -330,18 +338,26 @@ def verify(
     if model is None and request.model == (IN_MEMORY,):
         raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
     dataset = None if data is None else open_dataset(data)
-    models = () if model is None else in_memory(model, data or request.data, preprocessing)
+    models = () if model is None else in_memory(model, data or request.data, preprocessing, answers)
     return verify_run(folder, plan_audit(request, dataset=dataset, models=models))
 
 
-def in_memory(model: Any, data: Any, preprocessing: Mapping[str, Any] | None) -> tuple[Model, ...]:
-    """A model given in Python, a module wrapped over the domain of the data; nothing for specs, which the plan opens."""
+def in_memory(
+    model: Any, data: Any, preprocessing: Mapping[str, Any] | None = None, answers: Kind | None = None
+) -> tuple[Model, ...]:
+    """A model given in Python, a module wrapped over the domain of the data, its answers as logits; nothing for specs."""
     if isinstance(model, str | list):
+        if answers is not None:
+            raise RequestError("answers says what a model in memory answers; a spec says it itself, ...?answers=probabilities")
         return ()
-    if not isinstance(model, nn.Module):
-        return (model,)
-    domain = (open_dataset(data) or open_data(data)).domain
-    return (TorchModel(model, domain=domain, name=type(model).__name__, preprocessing=preprocessing),)
+    dataset = open_dataset(data) or open_data(data)
+    if isinstance(model, nn.Module):
+        model = TorchModel(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)
+    if answers is None:
+        return (settled(model, dataset),)
+    if answers not in KINDS:
+        raise RequestError(f"answers is {answers!r}; it is one of {', '.join(KINDS)}")
+    return (Answered(model, answers),)
 
 
 def open_dataset(data: Data) -> Dataset | None:

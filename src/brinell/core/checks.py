@@ -22,8 +22,9 @@ class Code(StrEnum):
     DRIFT = "answers-drift"
     """Answers change with the number of calls, or at the end differ from those at the beginning: the model keeps something of
     what it is asked, or another took its place."""
-    PROBABILITIES = "probabilities"
-    """Answers are probabilities in place of logits, a softmax in the forward pass; such a model is refused (the same)."""
+    ANSWERS = "kind-of-answers"
+    """Answers are rounded, so that small changes do not show in them. Probabilities, sigmoids and single numbers are turned into
+    logits, and the line says so."""
     ONE_HOT = "one-hot-answers"
     """Every answer has the same margin, as after an argmax in the forward pass: scores guide no attack (the same)."""
     INSIDE = "gradients-inside"

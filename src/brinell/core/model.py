@@ -60,6 +60,8 @@ class ModelInfo:
     """(n, *shape) inputs to (n, d) features of the penultimate layer."""
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()
     """Prepares the model for many calls on one device (evaluation mode, open connections) until the context ends."""
+    answers: str | None = None
+    """What its answers are before they are turned into logits, one of `models._answers.Kind`; None where nobody said."""
     training: Callable[[], Sequence[str]] | None = None
     """Names of the modules that are in training mode now; None where the model is no torch module."""
     server: Server | None = None

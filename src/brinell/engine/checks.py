@@ -24,11 +24,12 @@ from brinell.core.oracle import Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import consistency, probes
+from brinell.engine.answers import kind_of_answers
 
 SAMPLES = 64
 """On how many samples the checks are made."""
 MASKING: frozenset[str] = frozenset(
-    {Code.RANDOM, Code.ONE_HOT, Code.INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.UNCONSTRAINED}
+    {Code.RANDOM, Code.ANSWERS, Code.ONE_HOT, Code.INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.UNCONSTRAINED}
 )
 """Failed checks that mean: gradients are masked or answers are random, so an attack that stops early may stop too early."""
 
@@ -58,19 +59,13 @@ def check_answers(logits: Tensor, model: Model) -> None:
     """Refuse answers that cannot be judged.
 
     Raises:
-        ModelError: not (n, classes), NaN or infinity, or probabilities in place of logits.
+        ModelError: not (n, classes), NaN or infinity.
     """
     if logits.ndim != 2 or logits.shape[1] != model.classes:
         raise ModelError(f"model {model.name} answered {tuple(logits.shape)}, not (n, {model.classes})")
     if not torch.isfinite(logits).all():
         raise ModelError(
             f"model {model.name} answered NaN or infinity on clean inputs: look for overflow or a division by zero in it"
-        )
-    sums = logits.sum(1)
-    if len(logits) > 1 and bool((logits >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()):
-        raise ModelError(
-            f"model {model.name} answers probabilities (each row sums to 1), and attacks need logits: return what goes into "
-            "the softmax, or its logarithm"
         )
 
 
@@ -116,12 +111,12 @@ def make_checks(
     elif model.access == Access.SCORES:
         answers, gradients = [oracle.scores(batch.ids, batch.x) for _ in range(2)], None
         first = answers[0]
-        found = [_random(answers), _probabilities(), _one_hot(first, batch)]
+        found = [_random(answers), kind_of_answers(first, model), _one_hot(first, batch)]
     else:
         first, inside = probes.answer_watched(oracle, batch)
         ce, margin = (oracle.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
         answers, gradients = [first, ce.logits, margin.logits], ce.logits
-        found = [_random(answers), _probabilities(), _one_hot(first, batch), _inside(inside)]
+        found = [_random(answers), kind_of_answers(first, model), _one_hot(first, batch), _inside(inside)]
         found += _slopes(ce.grad, margin.grad)
         found.append(_attempt(Code.MISLEADING, lambda: _misleading(oracle, batch, margin, distance, eps, rng, domain)))
         found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
@@ -160,10 +155,6 @@ def _random(answers: list[Tensor]) -> Finding:
     else:
         text = f"{len(answers)} answers to each of {len(first)} inputs agree"
     return Finding(code=Code.RANDOM, passed=spread <= SAME, text=text, figure=spread, limit=SAME)
-
-
-def _probabilities() -> Finding:
-    return Finding(code=Code.PROBABILITIES, passed=True, text="answers are logits: their rows do not sum to 1")
 
 
 def _one_hot(logits: Tensor, batch: Batch) -> Finding:

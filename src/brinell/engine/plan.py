@@ -15,6 +15,7 @@ from brinell.core.errors import ModelError, RequestError
 from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
+from brinell.engine.answers import settled
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.request import Request
@@ -226,12 +227,12 @@ def _check_queries(stage: Stage, request: Request) -> None:
 
 
 def opener_of(spec: str, dataset: Dataset) -> Callable[[], Model]:
-    """Opens the model that a spec names, over the domain of the data."""
+    """Opens the model that a spec names, over the domain of the data, its answers as logits."""
     plugin = _built("model", spec)
 
     def open_model() -> Model:
         model: Model = plugin(dataset.domain)
-        return model
+        return settled(model, dataset)
 
     return open_model
 
@@ -290,7 +291,10 @@ def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> N
             f"{labels.max()}: choose the model made for this data"
         )
     if model.classes < 2:
-        raise ModelError(f"model {model.name} answers one number per input; give one logit per class, for two classes two")
+        raise ModelError(
+            f"model {model.name} tells one class apart: give one logit per class, or say what the one number is by "
+            "answers=logit or answers=probability"
+        )
 
 
 def facts_of(model: Model) -> dict[str, Any]:

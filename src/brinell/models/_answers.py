@@ -1,16 +1,41 @@
-"""Answers that are no logits, as logits: of probabilities the logarithm, of a class alone a certainty.
+"""Answers that are no logits, as logits: what kinds there are, how they are told apart, and how each is turned.
 
 The logarithm of a probability is a logit: the softmax of it is the probability again, so losses, confidences and margins mean
-what they mean for networks. Only a common summand is lost, on which no loss depends.
+what they mean for networks. Only a common summand is lost, on which no loss depends. A score between 0 and 1 per class is the
+sigmoid of a logit. One number for two classes is the lead of the second over the first, or its probability. Each of these
+conversions rises with the answer, so none changes which class leads.
+
+Where a torch module ends in a softmax or a sigmoid, what went into it is read in place of what came out: float32 rounds
+probabilities above 1 - 6e-8 to 1, and with them the gradient away.
 """
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from brinell.core.errors import ModelError
+from brinell.core.model import Model, ModelInfo, ask
+
+Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
+"""What one row of answers is; logit and probability are single numbers, of the second of two classes."""
+KINDS: tuple[str, ...] = get_args(Kind)
 
 FLOOR = 2.0**-126
 """The smallest probability that differs from 0: the smallest normal float32, whose logarithm is -87.3."""
+CEILING = 1 - 2.0**-24
+"""The largest float32 below 1, whose logit is 16.6."""
 SUM = 1e-3
 """By how much the sum of probabilities may be off: some models answer in half precision."""
+LOW, HIGH = 0.1, 0.9
+"""Scores are sigmoids if they lie between 0 and 1 and reach beyond both of these."""
+SQUASHING = {"softmax": "probabilities", "sigmoid": "sigmoids"}
+NEUTRAL = {"squeeze", "unsqueeze", "flatten", "view", "reshape", "float", "to", "contiguous", "clone"}
+"""Functions that do to an answer what they would do to what went into the softmax."""
 
 
 def of_probabilities(probabilities: Tensor) -> Tensor:
@@ -23,7 +48,159 @@ def of_labels(labels: Tensor, classes: int) -> Tensor:
     return of_probabilities(torch.nn.functional.one_hot(labels.long(), classes).float())
 
 
+def of_sigmoids(scores: Tensor) -> Tensor:
+    """(n, classes) scores between 0 and 1, one per class, to (n, classes) float32 logits, none beyond `FLOOR` and `CEILING`."""
+    kept = scores.clamp(FLOOR, CEILING)
+    return (kept.log() - (-kept).log1p()).float()
+
+
+def of_lead(lead: Tensor) -> Tensor:
+    """(n, 1) lead of the second of two classes to (n, 2) float32 logits."""
+    return torch.cat([-lead / 2, lead / 2], 1).float()
+
+
+CONVERSIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "probabilities": of_probabilities,
+    "sigmoids": of_sigmoids,
+    "logit": of_lead,
+    "probability": lambda scores: of_lead(of_sigmoids(scores)),
+}
+"""From answers to logits, of the kinds that are none."""
+
+
 def are_probabilities(answers: Tensor) -> bool:
     """Whether each row of (n, classes) answers is a distribution over at least two classes."""
     off = (answers.double().sum(1) - 1).abs()
     return answers.shape[1] > 1 and bool((answers >= 0).all()) and bool((off < SUM).all())
+
+
+def recognise(answers: Tensor) -> Kind:
+    """What (n, classes) answers to real inputs look like; finite ones, n at least 1.
+
+    Scores between 0 and 1 that keep away from both ends may be logits as well, and count as such: their order is the same.
+    """
+    unit = bool(((answers >= 0) & (answers <= 1)).all())
+    if answers.shape[1] == 1:
+        return "probability" if unit else "logit"
+    top = answers.amax(1, keepdim=True)
+    rest = answers.masked_fill(answers == top, torch.inf)
+    certain = len(answers) > 1 or bool(((answers == 0) | (answers == 1)).all())
+    if certain and bool(((answers == top).sum(1) == 1).all()) and bool((top == top[0]).all()) and _one_value(rest):
+        return "one-hot"
+    if are_probabilities(answers):
+        return "probabilities"
+    if bool((answers <= SUM).all()) and bool((answers.double().logsumexp(1).abs() < SUM).all()):
+        return "log-probabilities"
+    if unit and float(answers.amin()) < LOW and float(answers.amax()) > HIGH:
+        return "sigmoids"
+    return "logits"
+
+
+def _one_value(rest: Tensor) -> bool:
+    finite = rest[torch.isfinite(rest)]
+    return bool((finite == finite[0]).all())
+
+
+class BeforeSquashing(TorchFunctionMode):
+    """Remembers what went into each softmax over classes and each sigmoid, so that it can be read in place of the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[int, tuple[Tensor, Tensor, str]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, and remember."""
+        kwargs = kwargs or {}
+        answer, name = func(*args, **kwargs), getattr(func, "__name__", "")
+        given = args[0] if args else kwargs.get("input")
+        if not isinstance(answer, Tensor) or not isinstance(given, Tensor):
+            return answer
+        if name in SQUASHING and (name == "sigmoid" or _over_classes(given, args, kwargs)):
+            self._seen[id(answer)] = (answer, given, SQUASHING[name])
+        elif name in NEUTRAL and id(given) in self._seen:
+            _, before, kind = self._seen[id(given)]
+            self._seen[id(answer)] = (answer, func(before, *args[1:], **kwargs), kind)
+        return answer
+
+    def before(self, answer: Tensor) -> tuple[Tensor, str] | None:
+        """What went into the softmax or sigmoid that gave this answer, and which of the two as a kind of answers; or None."""
+        found = self._seen.get(id(answer))
+        return None if found is None or found[1].shape != answer.shape else found[1:]
+
+
+def _over_classes(given: Tensor, args: Any, kwargs: Any) -> bool:
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    return given.ndim == 2 and dim in (1, -1)
+
+
+class Answered:
+    """A model whose answers of a known kind are turned into logits; all else is the model's own.
+
+    Args:
+        model: the model.
+        kind: what it answers.
+    """
+
+    def __init__(self, model: Model, kind: str) -> None:
+        self.model, self.kind, self.name, self.domain, self.access = model, kind, model.name, model.domain, model.access
+        self.classes = 2 if kind in ("logit", "probability") else model.classes
+
+    @property
+    def info(self) -> ModelInfo:
+        """What the model offers, and what its answers are."""
+        return replace(self.model.info, answers=self.kind)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) inputs to (n, classes) logits.
+
+        Raises:
+            ModelError: an answer that is none of its kind.
+        """
+        if self.kind not in CONVERSIONS:
+            return self.model.predict(x)
+        with BeforeSquashing() as seen:
+            answer = self.model.predict(x)
+        found = seen.before(answer)
+        if found is not None and self.kind != "logit":
+            logits = found[0].float()
+            return of_lead(logits) if self.kind == "probability" else logits
+        outside = self.kind != "logit" and not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
+        if outside and bool(torch.isfinite(answer).all()):
+            raise ModelError(
+                f"model {self.name} answers {self.kind}, it seemed, and now a number outside of 0 to 1: say what it answers, "
+                "answers=logits for example"
+            )
+        return CONVERSIONS[self.kind](answer)
+
+    def digest(self) -> str:
+        """That of the model, and of what its answers are."""
+        return hashlib.blake2b(f"{self.model.digest()} {self.kind}".encode(), digest_size=16).hexdigest()
+
+
+def recognised(model: Model, x: Tensor) -> Model:
+    """The model with its answers as logits, by what they look like on some real inputs (n, *shape), n at least 1.
+
+    A model that says what it answers, or that answers none of these inputs, stays as it is.
+    """
+    if model.info.answers is not None:
+        return model
+    rows, kinds = [], set()
+    with torch.no_grad():
+        for part in (x, *x.split(1)):  # type: ignore[no-untyped-call]
+            with BeforeSquashing() as seen:
+                try:
+                    answer = ask(model, part)
+                except ModelError:
+                    continue
+            rows.append(answer)
+            kinds.add(found[1] if (found := seen.before(answer)) else "")
+            if part is x:
+                break
+    if not rows or not bool(torch.isfinite(answers := torch.cat(rows)).all()) or answers.ndim != 2:
+        return model
+    kind: str = recognise(answers)
+    if kinds == {"sigmoids"}:
+        kind = "probability" if answers.shape[1] == 1 else "sigmoids"
+    elif kinds == {"probabilities"}:
+        kind = "probabilities"
+    return Answered(model, kind) if kind in CONVERSIONS else model

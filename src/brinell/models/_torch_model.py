@@ -104,10 +104,10 @@ class TorchModel:
             x = channels_last(x)
         if self._dtype != x.dtype:
             answer: Tensor = self.module(x.to(self._dtype))
-            return answer.float()
+            return _rows(answer.float(), x)
         with first_conv.FastGradient() if self._first_conv and x.requires_grad and x.device.type == "cpu" else nullcontext():
             logits: Tensor = self.module(x)
-        return logits
+        return _rows(logits, x)
 
     def features(self, x: Tensor) -> Tensor:
         """(n, d) what the last linear layer is given, the penultimate layer as papers call it; the logits where there is none."""
@@ -205,6 +205,11 @@ class TorchModel:
             hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
             hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return hashed.hexdigest()
+
+
+def _rows(answer: Tensor, x: Tensor) -> Tensor:
+    """Answers as rows; those of one number each may come without an axis of their own."""
+    return answer.unsqueeze(1) if isinstance(answer, Tensor) and answer.shape == (len(x),) else answer
 
 
 class _Calls(TorchFunctionMode):

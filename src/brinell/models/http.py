@@ -371,7 +371,8 @@ def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> Remot
     except RejectedError as error:
         raise ModelError(f"model {model.name} answers what cannot be judged: {error}") from None
     slot = model.form.slot
-    model.info = replace(model.info, architecture=str(metadata.get("platform") or "") or None)
+    told = "one-hot" if kind == "labels" else kind
+    model.info = replace(model.info, architecture=str(metadata.get("platform") or "") or None, answers=told)
     model.served = {
         "encoding": "binary" if model.form.binary else "json",
         "answers": kind,

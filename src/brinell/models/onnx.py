@@ -84,7 +84,6 @@ class OnnxModel:
     """
 
     access = Access.SCORES
-    info = ModelInfo(architecture="ONNX")
 
     def __init__(self, session: Any, domain: Domain, options: Onnx, digest: str, name: str) -> None:
         self.domain, self.name, self._session, self._digest = domain, name, session, digest
@@ -99,6 +98,7 @@ class OnnxModel:
         self.classes = found.shape[1]
         said = options.answers or ("probabilities" if answers.are_probabilities(found) else "logits")
         self._probabilities = said == "probabilities"
+        self.info = ModelInfo(architecture="ONNX", answers=said)
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs within the bounds to (n, classes) logits."""

@@ -79,7 +79,8 @@ class SklearnModel:
         self.access = Access.LABELS if asked == "labels" else Access.SCORES
         names = tuple(_text(name) for name in estimator.classes_)
         self.classes = len(names)
-        self.info = ModelInfo(class_names=names, architecture=type(estimator).__name__)
+        told = {"probabilities": "probabilities", "decision": "logits", "labels": "one-hot"}[asked]
+        self.info = ModelInfo(class_names=names, architecture=type(estimator).__name__, answers=told)
         self._frame = _frame(estimator, domain, name)
 
     def predict(self, x: Tensor) -> Tensor:

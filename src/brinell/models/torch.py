@@ -15,6 +15,8 @@ from torch import nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.imports import import_file
+from brinell.core.model import Model
+from brinell.models._answers import Answered, Kind
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file
 
@@ -34,7 +36,11 @@ class TorchModule:
     name: str = ""
     """How reports call it; by default the stem of the weights' file, or the function."""
 
-    def __call__(self, domain: Domain) -> TorchModel:
+    answers: Kind | None = None
+    """What the module answers: logits, probabilities, log-probabilities, sigmoids (one score per class), or for two classes one
+    logit or probability; by default what the answers to clean samples look like."""
+
+    def __call__(self, domain: Domain) -> Model:
         """Make the module, load its weights, ask it once for the number of classes.
 
         Raises:
@@ -51,7 +57,8 @@ class TorchModule:
             fit_file(module, self.weights)
             name = self.name or Path(self.weights).stem
         code = f"{hashlib.blake2b(file.read_bytes()).hexdigest()} {factory} {self.args}"
-        return TorchModel(module.eval(), domain, name=name, code=code)
+        model = TorchModel(module.eval(), domain, name=name, code=code)
+        return Answered(model, self.answers) if self.answers else model
 
 
 def _arguments(text: str) -> dict[str, str]:
