@@ -59,8 +59,6 @@ BAD = {
     "missing data": ({"data": "nowhere.npz"}, "there is no file .*nowhere.npz: check the path"),
     "NaN logits": ({"model": "after?args=then=nan"}, "answered NaN or infinity .*: look for overflow"),
     "NaN logits on adversarial inputs only": ({"model": "after?args=then=late-nan"}, "answered NaN or infinity.*: .*look for"),
-    "probabilities": ({"model": "after?args=then=softmax"}, "answers probabilities .*attacks need logits: return what goes into"),
-    "one output": ({"model": "after?args=then=one"}, "answers one number per input; give one logit per class"),
     "no tensor": ({"model": "after?args=then=dict"}, "answers with a dict, not with a tensor of logits: wrap it"),
     "no rows": ({"model": "after?args=then=flat"}, "must give .1, classes. logits"),
     "a factory that fails": ({"model": "breaks"}, "model.py:breaks failed with ValueError: no weights today"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from _defences import Around, Lying, Noisy, OneHot, Purifying, Quantised, Ripples, Scaled, Softmax
+from _defences import Around, Lying, Noisy, OneHot, Purifying, Quantised, Ripples, Scaled
 from _helpers import VECTOR, Recorder, audited, batch_of, carry_out, distance, mlp, plan_of, threshold
 from brinell.core import losses
 from brinell.core.checks import Code
@@ -180,11 +180,10 @@ def test_each_broken_defence_raises_its_check(digits, name, norm):
         assert extra <= {Code.UNCONSTRAINED}, "a check that this defence does not deserve"
 
 
-def test_probabilities_are_refused(digits):
-    model, x, _ = digits
-    soft = TorchModel(Softmax(model.module), model.domain, 10)
-    with pytest.raises(ModelError, match="answers probabilities"):
-        check_answers(soft.predict(x).detach(), soft)
+@pytest.mark.parametrize(("answer", "words"), [(torch.full((3, 10), torch.nan), "NaN"), (torch.zeros(3, 9), "not .n, 10.")])
+def test_what_cannot_be_judged_is_refused(digits, answer, words):
+    with pytest.raises(ModelError, match=words):
+        check_answers(answer, digits[0])
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])

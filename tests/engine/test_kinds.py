@@ -1,0 +1,293 @@
+"""Whatever kind of answers a network gives, it is recognised, told, and has one headline."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from _defences import Around, OneHot, Scaled, Softmax
+from _helpers import COUNT, Recorder, mlp, workspace
+from brinell.cli import run as cli
+from brinell.core.checks import Code
+from brinell.core.domain import Domain
+from brinell.core.errors import ModelError, RequestError
+from brinell.core.model import ModelInfo
+from brinell.engine.answers import grid, kind_of_answers, settled
+from brinell.models._answers import KINDS, Answered, BeforeSquashing, of_lead, of_sigmoids, recognise, recognised
+from brinell.models._torch_model import TorchModel
+
+SIX = Domain(kind="vector", shape=(6,))
+DRAW = torch.Generator().manual_seed(5)
+X = torch.rand(30, 6, generator=DRAW)
+LOGITS = 5 * torch.randn(64, 10, generator=DRAW)
+BINARY = nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+with torch.no_grad():
+    for parameter in BINARY.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=DRAW))
+    BINARY[3].bias -= BINARY(X).median()
+
+
+class LogSoftmax(Around):
+    def forward(self, x):
+        return self.net(x).log_softmax(1)
+
+
+class Sigmoids(Around):
+    def forward(self, x):
+        return torch.sigmoid(self.net(x))
+
+
+class Opaque(Around):
+    """Probabilities that no function of torch made, so that nothing can be read before them."""
+
+    def forward(self, x):
+        odds = self.net(x).exp()
+        return odds / odds.sum(1, keepdim=True)
+
+
+class OpaqueSigmoids(Around):
+    def forward(self, x):
+        return 1 / (1 + (-self.net(x)).exp())
+
+
+class Lead(Around):
+    """Two logits of a network that gives one."""
+
+    def forward(self, x):
+        z = self.net(x)
+        return torch.cat([0 * z, z], 1)
+
+
+class Flat(Around):
+    def forward(self, x):
+        return self.net(x).squeeze(1)
+
+
+class FlatProbability(Around):
+    def forward(self, x):
+        return torch.sigmoid(self.net(x)).squeeze(1)
+
+
+class Rounded(Around):
+    """Probabilities of two decimals."""
+
+    def forward(self, x):
+        p = self.net(x).softmax(1)
+        return p + (p.round(decimals=2) - p).detach()
+
+
+# Known answers
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind"),
+    [
+        (LOGITS, "logits"),
+        (LOGITS.softmax(1), "probabilities"),
+        (LOGITS.softmax(1).half(), "probabilities"),
+        (LOGITS.log_softmax(1), "log-probabilities"),
+        (LOGITS.sigmoid(), "sigmoids"),
+        (LOGITS[:, :1], "logit"),
+        (LOGITS[:, :1].sigmoid(), "probability"),
+        (nn.functional.one_hot(LOGITS.argmax(1), 10).float(), "one-hot"),
+        (nn.functional.one_hot(LOGITS.argmax(1), 10) * 10.0 - 3, "one-hot"),
+        (torch.tensor([[0.3, 0.7]]), "probabilities"),
+        (torch.tensor([[3.0, -1.0, -1.0]]), "logits"),
+        (0.3 + 0.4 * LOGITS.sigmoid(), "logits"),
+    ],
+)
+def test_each_kind_is_recognised(answers, kind):
+    assert recognise(answers) == kind and kind in KINDS
+
+
+def test_conversions_by_hand():
+    assert of_lead(torch.tensor([[2.0], [-4.0]])).tolist() == [[-1.0, 1.0], [2.0, -2.0]]
+    values = torch.tensor([[0.0, 0.5, 0.75, 1.0]])
+    low, middle, right, high = of_sigmoids(values)[0].tolist()
+    assert (
+        middle == 0
+        and abs(right - np.log(3)) < 1e-6
+        and low == pytest.approx(-87.3365, abs=1e-3)
+        and high == pytest.approx(16.6355, abs=1e-3)
+    )
+
+
+@pytest.mark.parametrize("step", [0.5, 0.01, 1 / 255])
+def test_a_grid_is_seen_and_its_step(step):
+    values = LOGITS if step == 0.5 else LOGITS.softmax(1)
+    assert grid((values / step).round() * step) == pytest.approx(step, rel=1e-3)
+    assert grid((values / step).round() * step + 1e-5 * LOGITS) is None
+
+
+@pytest.mark.parametrize("values", [LOGITS, LOGITS.bfloat16().float(), LOGITS.half().float(), LOGITS.softmax(1), LOGITS[:32, :2]])
+def test_floats_lie_on_no_grid(values):
+    assert grid(values) is None and grid(torch.zeros(64, 10)) is None
+
+
+def test_what_went_into_a_softmax_is_read_exactly():
+    z = LOGITS[:4].clone()
+    with BeforeSquashing() as seen:
+        through = nn.functional.softmax(z, dim=1).float().reshape(4, 10)
+        other, classes = torch.softmax(z, 0), torch.sigmoid(z)[:, :3]
+    assert torch.equal(seen.before(through)[0], z) and seen.before(through)[1] == "probabilities"
+    assert seen.before(other) is None and seen.before(classes) is None
+
+
+# Models
+
+
+def network(module):
+    return recognised(TorchModel(module.eval(), SIX), X)
+
+
+@pytest.mark.parametrize("wrap", [Softmax, Sigmoids])
+def test_no_digit_is_lost_to_saturation(wrap):
+    """Logits a hundred times too large: every probability is 0 or 1, and gradients are there all the same."""
+    plain, squashed = Scaled(mlp(6, 3), 100.0), network(wrap(Scaled(mlp(6, 3), 100.0)))
+    assert torch.equal(squashed.predict(X), plain(X))
+    x = X.clone().requires_grad_()
+    (grad,) = torch.autograd.grad((squashed.predict(x)[:, 0] - squashed.predict(x)[:, 1]).sum(), x)
+    assert bool((grad != 0).any(1).all())
+
+
+def test_the_kind_belongs_to_the_digest_and_the_rest_stays():
+    inner = TorchModel(Softmax(mlp(6, 3)), SIX)
+    one = Answered(inner, "probabilities")
+    assert one.digest() != inner.digest() and one.classes == 3 and one.info.answers == "probabilities"
+    assert one.info.training is not None and network(mlp(6, 3)).info.answers is None
+
+
+def test_a_model_that_says_what_it_answers_is_not_asked():
+    model = Recorder(lambda x: x, SIX, 6)
+    model.info = ModelInfo(answers="logits")
+    assert recognised(model, X) is model and not model.calls
+
+
+def test_what_cannot_be_so_is_told():
+    class Later(Around):
+        def forward(self, x):
+            p = self.net(x).exp()
+            return p / p.sum(1, keepdim=True) * (1 if x[0, 0] < 1 else 3)
+
+    model = network(Later(mlp(6, 3)))
+    with pytest.raises(ModelError, match="a number outside of 0 to 1: say what it answers"):
+        model.predict(torch.ones(1, 6))
+
+
+def test_a_model_that_fails_on_some_inputs_is_recognised_by_the_others():
+    class Fragile(Softmax):
+        def forward(self, x):
+            if bool((x == X[7]).all(1).any()):
+                raise ValueError("not this one")
+            return super().forward(x)
+
+    assert network(Fragile(mlp(6, 3))).info.answers == "probabilities"
+
+
+@pytest.mark.parametrize(
+    ("wrap", "words", "passed"),
+    [
+        (Around, "answers are logits", True),
+        (Softmax, "answers are probabilities", True),
+        (Opaque, "answers are probabilities", True),
+        (LogSoftmax, "logarithms of probabilities", True),
+        (Sigmoids, "scores between 0 and 1", True),
+        (OneHot, "which class and not by how much", True),
+        (Rounded, "rounded to multiples of 0.01", False),
+    ],
+)
+def test_the_check_says_what_the_answers_are(wrap, words, passed):
+    model = network(wrap(mlp(6, 3)))
+    with torch.no_grad():
+        found = kind_of_answers(model.predict(X), model)
+    assert found.code == Code.ANSWERS and found.passed is passed and words in found.text
+
+
+def test_half_precision_is_named():
+    with torch.no_grad():
+        logits = mlp(6, 3)(X)
+    model = TorchModel(mlp(6, 3), SIX)
+    assert "in bfloat16" in kind_of_answers(logits.bfloat16().float(), model).text
+    assert "float16" not in kind_of_answers(logits, model).text
+
+
+# In a run
+
+
+def headline(module, y, out, **more):
+    given = {"eps": "0.02,0.06", "attack": "standard", "queries": 300}
+    result = brinell.audit(module.eval(), (X, y), out=out, **(given | more)).models[0]
+    return [rate.k for rate in (result.clean_accuracy, *result.robust_accuracy)], result
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    y = mlp(6, 3)(X).argmax(1)
+    return y, headline(mlp(6, 3), y, tmp_path_factory.mktemp("plain") / "run")[0]
+
+
+@pytest.mark.parametrize("wrap", [Softmax, Opaque, LogSoftmax, Sigmoids])
+def test_one_network_has_one_headline(tmp_path, plain, wrap):
+    y, known = plain
+    found, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
+    assert found == known and known[0] == 30 and 0 < known[1] < 30
+    assert not [one for one in result.checks if one.passed is False and one.code != Code.UNCONSTRAINED]
+
+
+def test_sigmoids_that_nothing_is_read_before(tmp_path, plain):
+    y, known = plain
+    found, _ = headline(OpaqueSigmoids(mlp(6, 3)), y, tmp_path / "run")
+    assert np.abs(np.array(found) - known).max() <= 1
+
+
+@pytest.mark.parametrize("wrap", [Around, Flat, FlatProbability, Sigmoids])
+def test_a_single_number_is_two_classes(tmp_path, wrap):
+    y = (BINARY(X)[:, 0] > 0).long()
+    assert 5 < int(y.sum()) < 25
+    known, _ = headline(Lead(BINARY), y, tmp_path / "two")
+    found, result = headline(wrap(BINARY), y, tmp_path / "one")
+    assert found == known and known[0] == 30 and known[-1] < 30
+    assert brinell.verify(result.run, wrap(BINARY).eval(), (X, y)).passed
+
+
+def test_the_user_knows_better(tmp_path):
+    class Unsure(Around):
+        """A single logit that lies between 0 and 1 on all data."""
+
+        def forward(self, x):
+            return self.net(x).sigmoid() * 0.5 + 0.25
+
+    y = torch.ones(30, dtype=torch.long)
+    assert headline(Unsure(BINARY), y, tmp_path / "a", answers="logit")[0][0] == 30
+    assert 0 < headline(Unsure(BINARY), y, tmp_path / "b")[0][0] < 30
+    with pytest.raises(RequestError, match="answers is 'odds'; it is one of logits, probabilities"):
+        headline(Unsure(BINARY), y, tmp_path / "c", answers="odds")
+    with pytest.raises(RequestError, match="a spec says it itself"):
+        brinell.audit("digits-cnn", "digits", answers="logits")
+
+
+def test_the_option_of_a_spec(tmp_path, capsys):
+    work = workspace(tmp_path)
+    code = "\n\nclass Soft(nn.Module):\n    def forward(self, x):\n        return 100 * torch.eye(2)[(x[:, 0] > 0.5).long()]\n"
+    (work / "soft.py").write_text(COUNT + code + "\n\ndef soft():\n    return Soft()\n")
+    words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--eps", "0.1", "--attack", "fgsm", "--dry-run", "--model"]
+    assert cli([*words, f"torch:{work / 'soft.py'}:soft?answers=logits"]) == 0
+    assert cli([*words, f"torch:{work / 'soft.py'}:soft?answers=odds"]) == 2
+    assert "answers" in capsys.readouterr().err
+
+
+def test_data_without_samples_is_refused_elsewhere():
+    class Empty:
+        def labels(self):
+            return np.zeros(0, np.int64)
+
+        domain = SIX
+
+        class info:
+            @staticmethod
+            def unreadable(ids):
+                return {}
+
+    model = TorchModel(mlp(6, 3), SIX)
+    assert settled(model, Empty()) is model
