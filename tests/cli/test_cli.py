@@ -164,6 +164,29 @@ def test_gate_writes_junit_and_sarif(good, tmp_path):
     assert json.loads(sarif.read_text())["version"] == "2.1.0"
 
 
+def test_a_check_that_was_not_made_does_not_read_as_passed(good, tmp_path, capsys):
+    import xml.etree.ElementTree as xml
+
+    opened = Run.open(good)
+    kept = opened.manifest["checks"]
+    try:
+        opened.manifest["checks"] = {name: [] for name in kept}
+        opened.save_manifest()
+        capsys.readouterr()
+        assert cli(["gate", str(good), "--robust", "0", "--junit", str(tmp_path / "gate.xml")]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert not [line for line in lines if line.startswith("pass") and "not made" in line]
+        missing = [line for line in lines if line.startswith("not made  no warning")]
+        assert len(missing) > 5 and lines[-1] == f"gate passed; {len(missing)} could not be made, which --need-all does not allow"
+        (suite,) = xml.parse(tmp_path / "gate.xml").getroot().iter("testsuite")
+        assert int(suite.get("skipped")) == len(missing) == len(list(suite.iter("skipped"))) and suite.get("failures") == "0"
+        assert cli(["gate", str(good), "--robust", "0", "--need-all"]) == 1
+        assert "not made  " not in capsys.readouterr().out
+    finally:
+        opened.manifest["checks"] = kept
+        opened.save_manifest()
+
+
 def test_plugins(ask, capsys):
     code, answer = ask("plugins")
     assert code == 0

@@ -12,7 +12,7 @@ from _defences import Lying, Noisy, Quantised
 from _helpers import Recorder, audited, cells_of, mlp, plan_of, threshold, workspace
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
 from brinell.core.record import BROKEN, Outcome
 from brinell.engine.cascade import CASCADES
@@ -164,3 +164,50 @@ def test_nothing_or_everything_falls(tmp_path, capsys, cascade, eps, left):
     assert f"{25 * left:.1f}" in (run / "report.html").read_text()
     assert cli(["verify", str(run)]) == 2, "a model in memory is named as such"
     assert cli(["gate", str(run), "--robust", "0"]) == 0
+
+
+# Models that fail on some inputs
+
+
+class Fragile(nn.Module):
+    """Raises on every batch that holds an input for which a test says so."""
+
+    def __init__(self, breaks):
+        super().__init__()
+        self.net, self.breaks = Wall(), breaks
+
+    def forward(self, x):
+        if bool(self.breaks(x).any()):
+            raise ValueError("this one is too much")
+        return self.net(x)
+
+
+def test_a_model_that_raises_on_one_sample_costs_that_sample(tmp_path, capsys):
+    run = tmp_path / "run"
+    known = brinell.audit(Wall(), (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "known").models[0]
+    model = Fragile(lambda x: (x - torch.tensor([0.19, 0.49])).abs().amax(1) < 1e-3)
+    result = brinell.audit(model, (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=run).models[0]
+    assert (known.robust_accuracy[0].k, known.robust_accuracy[0].n) == (2, 4)
+    assert (result.robust_accuracy[0].k, result.robust_accuracy[0].n, result.complete) == (1, 3, False)
+    (told,) = [one.text for one in result.warnings if one.code == "failed-samples"]
+    assert "1 of 4 samples could not be judged; the first: 2 in clean" in told and "this one is too much" in told
+    assert cli(["gate", str(run), "--robust", "0"]) == 1
+
+
+def test_a_model_that_raises_on_attacked_inputs_costs_those_samples(tmp_path):
+    model = Fragile(lambda x: (x[:, 1] < 0.3) & (x[:, 0] > 0.45) & (x[:, 0] != 0.37))
+    result = brinell.audit(model, (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "run").models[0]
+    assert {one.code for one in result.warnings} >= {"failed-samples"} and not result.complete
+    assert result.robust_accuracy[0].n == 2, "0 is led to where the model raises, and 1 is there from the start"
+
+
+def test_a_model_that_raises_always_stops_the_run(tmp_path):
+    calls = []
+
+    def later(x):
+        calls.append(len(x))
+        return torch.full((len(x),), len(calls) > 4)
+
+    with pytest.raises(ModelError, match="failed on a batch of .*this one is too much.*what was computed is kept"):
+        brinell.audit(Fragile(later), (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "run")
+    assert len(calls) < 20

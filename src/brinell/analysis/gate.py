@@ -67,7 +67,7 @@ def gate(result: ModelResult, checks: Sequence[Check], *, allow: Collection[str]
     if not checks:
         raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
     every = [*checks, _completeness(result), *_warnings(result, allow, need_all)]
-    return GateResult(run=result.run, passed=all(check.passed for check in every), checks=every)
+    return GateResult(run=result.run, passed=all(check.passed is not False for check in every), checks=every)
 
 
 def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold]) -> list[Check]:
@@ -171,14 +171,14 @@ def _warnings(result: ModelResult, allow: Collection[str], need_all: bool) -> li
     """The checks of the run, passed ones included, and its other warnings."""
     counts = {check.code for check in unmade(result.checks)}
     listed = [c for c in result.checks if c.passed is not None or c.code in counts]
-    found = [(c.code, not need_all if c.passed is None else c.passed, c.figure, c.limit, c.text) for c in listed]
+    found = [(c.code, False if need_all and c.passed is None else c.passed, c.figure, c.limit, c.text) for c in listed]
     known = {check.code for check in result.checks}
     found += [(w.code, False, None, None, w.text) for w in result.warnings if w.code not in known]
     return [
         _check(
             f"no warning {code}",
-            passed or code in allow,
-            text + (" (allowed)" if not passed and code in allow else ""),
+            True if passed is False and code in allow else passed,
+            text + (" (allowed)" if passed is False and code in allow else ""),
             limit,
             figure,
         )
@@ -187,7 +187,12 @@ def _warnings(result: ModelResult, allow: Collection[str], need_all: bool) -> li
 
 
 def _check(
-    name: str, passed: bool, why: str, required: float | None = None, observed: float | None = None, low: float | None = None
+    name: str,
+    passed: bool | None,
+    why: str,
+    required: float | None = None,
+    observed: float | None = None,
+    low: float | None = None,
 ) -> Check:
     return Check(name=name, passed=passed, observed=observed, low=low, required=required, why=why)
 

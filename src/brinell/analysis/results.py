@@ -328,8 +328,8 @@ class Check(Result):
 
     name: str
     """What is tested."""
-    passed: bool
-    """Whether it is met."""
+    passed: bool | None
+    """Whether it is met; null for a check of the run that could not be made, which `--need-all` makes a failure."""
     observed: float | None
     """The measured rate or difference; null where it is missing."""
     low: float | None
@@ -341,7 +341,7 @@ class Check(Result):
 
 
 class GateResult(Result):
-    """Outcome of a gate: it passes when every check does."""
+    """Outcome of a gate: it passes when no check fails."""
 
     run: str
     """The run folder."""

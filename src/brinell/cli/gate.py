@@ -68,5 +68,10 @@ def gate(
 
 def _show(verdict: Any) -> None:
     for check in verdict.checks:
-        show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
-    show("gate passed" if verdict.passed else "gate failed")
+        if check.passed is None:
+            show(f"not made  {check.name}: {check.why.removeprefix('not made: ')}")
+        else:
+            show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
+    missing = [check for check in verdict.checks if check.passed is None]
+    some = f"; {len(missing)} could not be made, which --need-all does not allow" if missing else ""
+    show(f"gate {'passed' if verdict.passed else 'failed'}{some}")

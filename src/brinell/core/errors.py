@@ -17,13 +17,17 @@ class RequestError(BrinellError):
 
 
 class ModelError(BrinellError):
-    """A model that answers with what no classifier may answer: NaN, a wrong shape, probabilities for logits (exit 2)."""
+    """A model that answers with what no classifier may answer: NaN, a wrong shape (exit 2)."""
 
 
 class StoppedError(BrinellError):
     """A run that stopped midway, with everything computed so far on disk (exit 3)."""
 
     exit_code = 3
+
+
+class BatchError(ModelError):
+    """A model that raises on a batch; whether one sample is to blame shows when the others are asked without it (exit 2)."""
 
 
 class ContractError(BrinellError):

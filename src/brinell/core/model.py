@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.domain import Domain
-from brinell.core.errors import BrinellError, ModelError, one_line
+from brinell.core.errors import BatchError, BrinellError, ModelError, one_line
 
 
 class Access(IntEnum):
@@ -106,15 +106,16 @@ def ask(model: Model, x: Tensor) -> Tensor:
     """The model's answer to a batch.
 
     Raises:
-        ModelError: the model failed; its own error is quoted in one line.
+        BatchError: the model failed; its own error is quoted in one line.
+        ModelError: it ran out of memory.
     """
     try:
         return model.predict(x)
     except BrinellError:
         raise
     except Exception as error:
-        reason = one_line(error)
-        raise ModelError(
-            f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {reason}): correct it, or try a "
-            "smaller --batch-size where memory is short; what was computed is kept"
+        short = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        raise (ModelError if short else BatchError)(
+            f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {one_line(error)}): correct it, "
+            "or try a smaller --batch-size where memory is short; what was computed is kept"
         ) from error

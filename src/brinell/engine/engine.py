@@ -19,7 +19,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
 from brinell.core.contracts import Remark
-from brinell.core.errors import SampleError
+from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Outcome, Records
@@ -167,7 +167,8 @@ class ModelAudit:
             size = self.plan.group_size
             for start in range(0, len(missing), size):
                 at = np.array(missing[start : start + size])
-                records = rows.concatenate(retry.divided(self._check, at, self._unchecked))
+                answers = partial(retry.answers_somewhere, self.model, self.plan.device)
+                records = rows.concatenate(retry.divided(self._check, at, self._unchecked, answers))
                 shards[self.run.save_shard(key, _shard_key(self.plan.ids[at]), records, {})] = records
                 self.progress.open(len(missing) - start - len(at), 0)
             self.run.save_part(key, _sorted(list(shards.values())), {})
@@ -214,7 +215,7 @@ class ModelAudit:
         drawn = self.plan.targeting.classes(logits, labels, Streams.of(self.plan.request.seed, ids))
         return np.asarray(drawn.cpu().numpy())
 
-    def _unchecked(self, at: int, error: SampleError) -> Records:
+    def _unchecked(self, at: int, error: ModelError) -> Records:
         self._fail(CLEAN, int(self.plan.ids[at]), str(error))
         return self._clean_rows(np.array([at]), clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
 

@@ -1,6 +1,7 @@
 """Samples that cannot be judged, and models on other machines: what an audit does about either."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.checks import Code, Finding
-from brinell.core.errors import SampleError
+from brinell.core.errors import BatchError, ModelError, SampleError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.engine.shard import Group, Result, Setting, joined, predict, rows_of, run_shard
@@ -24,29 +25,49 @@ CLOSE = 1e-3
 """How far two confidences may lie apart, and two logits as a share of the largest."""
 
 
-def divided(work: Callable[[Array], Work], at: Array, fail: Callable[[int, SampleError], Work]) -> list[Work]:
+def divided(
+    work: Callable[[Array], Work], at: Array, fail: Callable[[int, ModelError], Work], answers: Callable[[], bool]
+) -> list[Work]:
     """What `work` makes of the positions `at` (n,), in halves where the model fails on some, down to those it fails on alone.
 
     A sample's results do not depend on its company, so those of the others are what they would be without the failed ones.
+    A model that raises on a sample alone is asked about another input by `answers`: where it raises on that too, it is the model
+    that fails.
+
+    Raises:
+        BatchError: the model fails on every input.
     """
     try:
         return [work(at)]
-    except SampleError as error:
+    except (SampleError, BatchError) as error:
         if len(at) == 1:
+            if isinstance(error, BatchError) and not answers():
+                raise
             return [fail(int(at[0]), error)]
         half = len(at) // 2
-        return divided(work, at[:half], fail) + divided(work, at[half:], fail)
+        return divided(work, at[:half], fail, answers) + divided(work, at[half:], fail, answers)
+
+
+def answers_somewhere(model: Model, device: torch.device) -> bool:
+    """Whether the model answers an input of zeros, or of the bounds nearest to them, with finite numbers."""
+    x = model.domain.clamp(torch.zeros(1, *model.domain.shape, device=device))
+    try:
+        return bool(torch.isfinite(predict(model, x, 1)).all())
+    except ModelError:
+        return False
 
 
 def attack(setting: Setting, group: Group, note: Callable[[int, str], None]) -> Result:
     """`run_shard` on a group; a sample that the model fails on gets a row that says so, and `note(sample_id, why)` is called."""
 
-    def fail(row: int, error: SampleError) -> Result:
+    def fail(row: int, error: ModelError) -> Result:
         note(int(group.sample_id[row]), str(error))
         at = np.array([row])
         return Result(records=rows_of(setting, group, at, group.level[at], Outcome.FAILED), arrays={}, remarks=())
 
-    return joined(divided(lambda at: run_shard(setting, group.select(at)), np.arange(len(group.x)), fail))
+    at = np.arange(len(group.x))
+    answers = partial(answers_somewhere, setting.model, group.x.device)
+    return joined(divided(lambda part: run_shard(setting, group.select(part)), at, fail, answers))
 
 
 def failed_levels(shards: Mapping[str, Records], ids: Array, levels: Array) -> Array:
@@ -85,7 +106,7 @@ def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: flo
     """
     try:
         logits = predict(model, x, batch_size)
-    except SampleError as error:
+    except (SampleError, BatchError) as error:
         text = f"the model fails on a clean input that it answered at the beginning: {error}"
         return Finding(code=Code.DRIFT, passed=False, text=text)
     confidence, pred = logits.softmax(1).max(1)

@@ -9,13 +9,14 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def junit(result: GateResult) -> str:
-    """JUnit XML with one test case per check."""
-    failed = [check for check in result.checks if not check.passed]
+    """JUnit XML with one test case per check; one that could not be made is a skipped test."""
+    failed = [check for check in result.checks if check.passed is False]
+    unmade = [check for check in result.checks if check.passed is None]
     counts: dict[str, str] = {
         "tests": str(len(result.checks)),
         "failures": str(len(failed)),
         "errors": "0",
-        "skipped": "0",
+        "skipped": str(len(unmade)),
         "time": "0",
     }
     root = ElementTree.Element("testsuites", name="brinell gate", tests=counts["tests"], failures=counts["failures"])
@@ -25,6 +26,8 @@ def junit(result: GateResult) -> str:
         text = _legal(check.why)
         if check.passed:
             ElementTree.SubElement(case, "system-out").text = text
+        elif check.passed is None:
+            ElementTree.SubElement(case, "skipped", message=text)
         else:
             ElementTree.SubElement(case, "failure", message=text, type="gate").text = text
     ElementTree.indent(root)

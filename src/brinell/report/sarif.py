@@ -13,7 +13,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def sarif(result: GateResult) -> str:
     """SARIF JSON with one result per failed check, located at the run's `run.toml`."""
-    failed = [check for check in result.checks if not check.passed]
+    failed = [check for check in result.checks if check.passed is False]
     rules: dict[str, str] = {}
     for check in failed:
         rules.setdefault(_rule(check), check.name)
