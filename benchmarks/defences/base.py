@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,12 +33,14 @@ class Base:
     """So many training images with labels."""
     empty: Callable[[], nn.Module]
     """The architecture with weights that nothing has trained."""
+    keep: Path | None = None
+    """Folder in which networks are kept that a defence trains; none trains them anew."""
 
 
-def load(name: str = DEFAULT, samples: int = 100) -> Base:
+def load(name: str = DEFAULT, samples: int = 100, keep: Path | None = None) -> Base:
     """A network of the shared data with its first test images; `digits` is the network that ships with the package."""
     if name == "digits":
-        return _digits(samples)
+        return _digits(samples, keep)
     one = measure.subject(name)
     x, y = images(one.data, samples)
     folder = one.data.partition("/")[0]
@@ -49,6 +52,7 @@ def load(name: str = DEFAULT, samples: int = 100) -> Base:
         eps=EPS.get(name, one.eps_text),
         train=lambda n: images("mnist/mnist_train.npz" if folder == "mnist" else "cifar10/cifar10_train_a.npz", n),
         empty=lambda: _empty(one),
+        keep=keep,
     )
 
 
@@ -74,9 +78,10 @@ def _empty(one: measure.Subject) -> nn.Module:
     return made
 
 
-def _digits(samples: int) -> Base:
+def _digits(samples: int, keep: Path | None) -> Base:
     from sklearn.datasets import load_digits
 
+    from brinell.core.domain import Domain
     from brinell.core.splits import digits_split
     from brinell.models import digits_cnn
 
@@ -87,8 +92,6 @@ def _digits(samples: int) -> Base:
         return torch.from_numpy(x)[:n], torch.from_numpy(y)[:n]
 
     x, y = split("test", samples)
-    from brinell.core.domain import Domain
-
     model = digits_cnn.DigitsCnn()(Domain(kind="image", shape=(1, 8, 8), levels=17))
     net = model.module.requires_grad_(False)
-    return Base(name="digits", net=net, x=x, y=y, eps="0.1", train=lambda n: split("train", n), empty=digits_cnn.build)
+    return Base(name="digits", net=net, x=x, y=y, eps="0.1", train=lambda n: split("train", n), empty=digits_cnn.build, keep=keep)

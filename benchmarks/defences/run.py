@@ -2,6 +2,7 @@
 
     python -m benchmarks.defences [--names jpeg dropout ...] [--base NAME] [--samples 100] [--cascade fast] [--seed 0] [--out DIR]
     python -m benchmarks.defences --list
+    python -m benchmarks.defences.healthy          (networks with nothing broken: false alarms)
 
 Run from the root of the repository. Counts are samples. The truth is the adaptive attack of `truth.py`, and counts what the
 audit broke as broken, too; it and the networks that a defence trains are kept under `--out` and used again while these sources
@@ -56,16 +57,16 @@ class Answer:
     seconds: float = 0.0
 
 
-def audit(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, eps: str, cascade: str, seed: int, **settings) -> Answer:
-    """One audit in Linf through the Python API; settings that the installed version does not know are left out."""
-    known = {name: value for name, value in settings.items() if name in Request.model_fields}
+def audit(model: object, x: torch.Tensor, y: torch.Tensor, eps: str, attack: str | list[str], seed: int, **settings) -> Answer:
+    """One audit through the Python API, in Linf unless told otherwise; settings that this version does not know are left out."""
+    known = {"norm": "linf"} | {name: value for name, value in settings.items() if name in Request.model_fields}
+    module = model if isinstance(model, torch.nn.Module) else torch.nn.Identity()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
         try:
             result = brinell.audit(
-                module, (x, y), norm="linf", eps=eps, attack=cascade, samples=len(y), seed=seed, device="cpu",
-                out=Path(folder) / "run", **known,
-            )  # fmt: skip
+                model, (x, y), eps=eps, attack=attack, samples=len(y), seed=seed, device="cpu", out=Path(folder) / "run", **known
+            )
         except BrinellError as error:
             return Answer(refused=str(error), forwards=passes.forwards, seconds=time.perf_counter() - began)
         rows = Run.open(Path(folder) / "run").records()
@@ -78,7 +79,7 @@ def audit(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, eps: str, c
         robust=robust,
         failed=tuple(check.code for check in one.checks if check.passed is False),
         missing=tuple(check.code for check in one.checks if check.passed is None),
-        forwards=passes.forwards,
+        forwards=passes.forwards or int(rows.forwards.sum()),
         seconds=time.perf_counter() - began,
     )
 
@@ -148,7 +149,7 @@ def main() -> None:
 
 def line(table: measure.Table, entry: pair.Defence, options: argparse.Namespace) -> tuple[str, bool | None]:
     """One line; gives its verdict, and whether the headline is near the truth."""
-    one = base.load(options.base or entry.base, options.samples)
+    one = base.load(options.base or entry.base, options.samples, options.out)
     made, eps = entry.build(one), entry.eps or one.eps
     answer = audit(made.defended, one.x, one.y, eps, options.cascade, options.seed, **entry.audit)
     robust = adaptive(entry, made, one, eps, options.seed, options.out)

@@ -64,6 +64,20 @@ def test_the_gradient_is_broken(name, digits):
         assert float(broken.abs().max()) == 0
 
 
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_a_defence_that_is_a_training_learns_and_is_kept(name, tmp_path, monkeypatch):
+    base = load("digits", SAMPLES, keep=tmp_path)
+    pair = ZOO[name].build(base)
+    with torch.no_grad():
+        answers = pair.defended(base.x)
+        assert torch.equal(answers.argmax(1), pair.counterpart(base.x).argmax(1))
+    assert float((answers.argmax(1) == base.y).float().mean()) > 0.5
+    assert float(gradient(pair.counterpart, base).abs().max()) > 0
+    monkeypatch.setattr(torch.optim.AdamW, "step", lambda *_: pytest.fail("trained again"))
+    with torch.no_grad():
+        assert torch.equal(ZOO[name].build(base).defended(base.x), answers)
+
+
 def test_a_budget_is_read_as_the_command_line_reads_it():
     assert [truth.budget(text) for text in ("0.3", "8/255", "0.5/255")] == [0.3, 8 / 255, 0.5 / 255]
 

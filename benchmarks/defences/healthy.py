@@ -1,0 +1,257 @@
+"""Healthy networks, on which no gradient-masking check may fail: the rate of false alarms.
+
+    python -m benchmarks.defences.healthy [--names resnet20 timm ...] [--samples 64] [--cascade fast] [--seed 0]
+
+Pairs of a network and a budget: the networks of the shared data, those of timm and torchvision with random weights (whose batch
+norms have seen one batch, whose logits are brought to mean 0 and deviation 1 over the images, and whose answers are the labels),
+and networks in bf16. `--names` takes the beginnings of networks' names.
+
+A check that fails is no false alarm where it is right: where APGD-CE and APGD-T alone, 100 steps each, leave more than 1 of 100
+samples above the headline or above the truth of `truth.py` (Linf). MNIST lenet5_advtrained in L2 is such a case. What a refusal
+says is shown, and is counted as an alarm.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks import measure
+from benchmarks.defences import base, truth
+from benchmarks.defences.pair import Around, Pair
+from benchmarks.defences.run import ALLOWED, Answer, audit
+from brinell.core.domain import Domain
+from brinell.core.imports import import_file
+from brinell.core.intervals import wilson
+
+Loaded = tuple[object, Tensor, Tensor]
+"""A model, its inputs (n, *shape) and labels (n,)."""
+COLUMNS = "network,norm,eps,samples,clean,headline,failed checks,not made,forwards,seconds,verdict"
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """A network and the budgets on which it is audited."""
+
+    name: str
+    load: Callable[[int], Loaded]
+    """With so many samples."""
+    budgets: tuple[tuple[str, str], ...]
+    """(norm, eps) pairs."""
+    attack: str | None = None
+    """Where the network gives no gradients, an attack in place of the cascade."""
+
+
+class Half(nn.Module):
+    """A network whose weights and activations are bf16; its answers are float32."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net.bfloat16()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, *shape) to (n, classes)."""
+        return self.net(x.bfloat16()).float()
+
+
+def shared(name: str, change: Callable[[nn.Module], nn.Module] = lambda net: net) -> Callable[[int], Loaded]:
+    """A network of `measure` with its first test images."""
+
+    def load(n: int) -> Loaded:
+        one = base.load(name, n)
+        return change(one.net), one.x, one.y
+
+    return load
+
+
+def weights(factory: str, file: str) -> nn.Module:
+    """An example network with weights of the shared data."""
+    from safetensors.torch import load_file
+
+    where, _, name = factory.partition(":")
+    net: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / where), name)()
+    net.load_state_dict(load_file(measure.SHARED / file))
+    return net
+
+
+def cifar(make: Callable[[], nn.Module]) -> Callable[[int], Loaded]:
+    """A network on the first CIFAR-10 test images."""
+    return lambda n: (make().eval().requires_grad_(False), *base.images("cifar10/cifar10_test.npz", n))
+
+
+def photographs(name: str, side: int) -> Callable[[int], Loaded]:
+    """An ImageNet network on the first photographs, brought to its side."""
+
+    def load(n: int) -> Loaded:
+        from PIL import Image
+
+        folder = measure.SHARED / "imagenet_samples"
+        rows = [line.split(",") for line in (folder / "labels.csv").read_text().splitlines()[1:]][: min(n, 32)]
+        pictures = [Image.open(folder / "images" / row[0]).convert("RGB").resize((side, side)) for row in rows]
+        x = torch.from_numpy(np.stack([np.asarray(one) for one in pictures])).movedim(-1, 1).float().div(255).contiguous()
+        net = weights(f"imagenet.py:{name}", f"imagenet_weights/{name}.safetensors")
+        return net.eval().requires_grad_(False), x, torch.tensor([int(row[1]) for row in rows])
+
+    return load
+
+
+def untrained(make: Callable[[], nn.Module], x: Tensor, seed: int = 0) -> Loaded:
+    """A network with random weights whose answers, spread over the classes, are the labels."""
+    with torch.random.fork_rng():
+        torch.default_generator.manual_seed(seed)
+        net = make()
+        for layer in net.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                layer.momentum = None
+        with torch.no_grad():
+            net.train()(x)
+    net.eval().requires_grad_(False)
+    with torch.no_grad():
+        logits = net(x)
+        mean, spread = logits.mean(0), logits.std(0).clamp_min(1e-12)
+        return Around(net, after=lambda z: (z - mean) / spread), x, ((logits - mean) / spread).argmax(1)
+
+
+def library(package: str, name: str, **settings: object) -> Callable[[int], Loaded]:
+    """An architecture of timm or torchvision, ten classes, on CIFAR-10 images."""
+
+    def load(n: int) -> Loaded:
+        module = import_module(package)
+        make = (lambda: module.create_model(name, num_classes=10, **settings)) if package == "timm" else (
+            lambda: getattr(module.models, name)(num_classes=10, **settings)
+        )  # fmt: skip
+        return untrained(make, base.images("cifar10/cifar10_test.npz", n)[0])
+
+    return load
+
+
+def heartbeats(n: int) -> Loaded:
+    """The network of examples/models/ecg.py, random weights, on beats brought to [0, 1]."""
+    with np.load(measure.SHARED / "ecg_mitbih" / "mitbih_beats_test_ds2.npz") as arrays:
+        beats = torch.from_numpy(arrays["beats_uV"][:: len(arrays["labels"]) // n][:n]).float()[:, None]
+    return untrained(import_file(measure.ROOT / "examples" / "models" / "ecg.py").BeatNet, (beats / 8000 + 0.5).clamp(0, 1))
+
+
+def clips(n: int) -> Loaded:
+    """The network of examples/models/video.py, random weights, on gesture clips."""
+    with np.load(measure.SHARED / "video" / "asl_gesture_clips.npz") as arrays:
+        x = torch.from_numpy(arrays["clips"][:: 160 // min(n, 32)][: min(n, 32)]).permute(0, 4, 1, 2, 3).float().div(255)
+    network = import_file(measure.ROOT / "examples" / "models" / "video.py").R2Plus1D
+    return untrained(lambda: network(8), x.contiguous())
+
+
+def onnx(file: str, data: str, **settings: object) -> Callable[[int], Loaded]:
+    """A published ONNX file: scores only."""
+
+    def load(n: int) -> Loaded:
+        from brinell.models.onnx import Onnx
+
+        x, y = base.images(data, n)
+        domain = Domain(kind="image", shape=tuple(x.shape[1:]), levels=256)
+        return Onnx(path=str(measure.SHARED / "onnx" / file), **settings)(domain), x, y
+
+    return load
+
+
+def linf(*eps: str) -> tuple[tuple[str, str], ...]:
+    """Budgets in Linf."""
+    return tuple(("linf", one) for one in eps)
+
+
+CIFAR_NORM = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
+SMALL = {"img_size": 32, "patch_size": 4}
+
+
+def networks() -> Iterator[Healthy]:
+    """All of them."""
+    yield Healthy("digits-cnn", shared("digits"), (*linf("0.05", "0.1", "0.2"), ("l2", "0.5")))
+    for name in ("lenet5_clean", "lenet5_advtrained", "cnn4_pgd"):
+        yield Healthy(name, shared(name), (*linf("0.1", "0.2", "0.3"), ("l2", "1.5")))
+    for name in ("resnet20", "resnet32", "resnet44", "captum_cnn"):
+        file = f"cifar10_weights/{'captum_cnn_plain' if name == 'captum_cnn' else name}.safetensors"
+        loaded = cifar(lambda name=name, file=file: weights(f"cifar10.py:{name}", file))
+        yield Healthy(name, loaded, (*linf("0.5/255", "2/255"), ("l2", "0.25")))
+    for name in ("resnet4b", "resnet2b", "cnn_wide_kw"):
+        yield Healthy(name, shared(name), (*linf("2/255", "4/255", "8/255"), ("l2", "0.5")))
+    for name, side in (("mcunet_144", 144), ("squeezenet1_0", 224), ("mobilenet_v1", 224), ("mobilenet_v2", 224)):
+        yield Healthy(name, photographs(name, side), linf("0.5/255"))
+    yield Healthy("ecg beatnet", heartbeats, linf("0.002", "0.01"))
+    yield Healthy("video r2plus1d", clips, linf("0.5/255"))
+    for name in ("cnn4_pgd", "resnet4b", "resnet20"):
+        yield Healthy(f"bf16 {name}", shared(name, Half), linf({"cnn4_pgd": "0.2", "resnet4b": "4/255"}.get(name, "0.5/255")))
+    for name in ("test_vit", "test_vit3", "test_vit_relpos", "deit_tiny_patch16_224"):
+        yield Healthy(f"timm {name}", library("timm", name, **SMALL), linf("2/255"))
+    for name in (
+        "test_resnet",
+        "test_convnext2",
+        "test_efficientnet",
+        "test_byobnet",
+        "test_nfnet",
+        "test_mambaout",
+        "regnetx_002",
+    ):
+        yield Healthy(f"timm {name}", library("timm", name), linf("2/255"))
+    yield Healthy("timm test_coatnet", library("timm", "test_coatnet", img_size=32), linf("2/255"))
+    for name in ("squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small", "resnet18", "densenet121", "swin_t"):
+        yield Healthy(f"torchvision {name}", library("torchvision", name), linf("1/255"))
+    vit = "square?steps=200"
+    yield Healthy("onnx vit_pgd", onnx("vit_pgd_2_3_16.onnx", "cifar10/cifar10_test.npz", **CIFAR_NORM), linf("2/255"), vit)
+    yield Healthy("onnx vit_ibp", onnx("vit_ibp_3_3_8.onnx", "cifar10/cifar10_test.npz", **CIFAR_NORM), linf("2/255"), vit)
+    yield Healthy("onnx resnet_2b", onnx("resnet_2b.onnx", "cifar10/cifar10_test.npz", **CIFAR_NORM), linf("4/255"), vit)
+
+
+def right(model: object, x: Tensor, y: Tensor, norm: str, eps: str, answer: Answer, seed: int) -> bool:
+    """Whether a failed check is right: gradient attacks alone, or the headline, leave more than stronger attacks do."""
+    if answer.headline is None or not isinstance(model, nn.Module):
+        return False
+    gradients = audit(model, x, y, eps, ["apgd-ce", "apgd-t"], seed, norm=norm).headline
+    held = answer.headline
+    if norm == "linf":
+        one = base.Base(name="", net=model, x=x, y=y, eps=eps, train=lambda n: (x[:n], y[:n]), empty=lambda: model)
+        pair = Pair(defended=model, counterpart=model)
+        held = min(held, int(truth.robust(pair, one, truth.budget(eps), flaw="none", seed=seed).sum()))
+    return max(answer.headline, gradients or 0) - held > ALLOWED * len(y)
+
+
+def main() -> None:
+    """The table, and the rate of false alarms."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.defences.healthy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--names", nargs="+", default=[""], help="default: all", metavar="START")
+    parser.add_argument("--cascade", default="fast")
+    for name, default in (("samples", 64), ("seed", 0), ("threads", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    told = f"python -m benchmarks.defences.healthy --samples {options.samples} --cascade {options.cascade} --seed {options.seed}"
+    table, pairs, false = measure.Table("Healthy networks", told, COLUMNS.split(",")), 0, 0
+    for one in networks():
+        if not one.name.startswith(tuple(options.names)):
+            continue
+        try:
+            model, x, y = one.load(options.samples)
+        except ImportError as error:
+            print(f"\nLeft out: {one.name} needs {error.name}, which is not installed.\n", flush=True)
+            continue
+        for norm, eps in one.budgets:
+            answer = audit(model, x, y, eps, one.attack or options.cascade, options.seed, norm=norm)
+            said = "refused" if answer.headline is None else "ok"
+            if answer.failed:
+                said = "ok (alarm is right)" if right(model, x, y, norm, eps, answer, options.seed) else "false alarm"
+            pairs, false = pairs + 1, false + (said in ("refused", "false alarm"))
+            failed = " ".join(answer.failed) or answer.refused[:90]
+            seconds = f"{answer.seconds:.0f}"
+            cells = (answer.clean, answer.headline, failed, " ".join(answer.missing), answer.forwards, seconds, said)
+            table.add(one.name, norm, eps, len(y), *cells)
+    interval = wilson(false, pairs)
+    if interval:
+        print(f"\nfalse alarms: {false} of {pairs} pairs, 95 % interval {interval.low:.1%} to {interval.high:.1%}")
+
+
+if __name__ == "__main__":
+    main()
