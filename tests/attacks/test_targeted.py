@@ -14,9 +14,15 @@ from brinell.core.threat import Threat
 from brinell.testing.linear import linear_problem
 
 TARGETED = [name for name in plugins.names("attack") if plugins.load("attack", name).targeted and name != "rlab"]
-SETTINGS = {"square": {"steps": 400}, "apgd": {"restarts": 2}, "fab": {"steps": 40}}
+SETTINGS = {
+    "square": {"steps": 400},
+    "apgd": {"restarts": 2},
+    "fab": {"steps": 40},
+    "cw": {"steps": 60, "searches": 7, "step_size": 0.002, "init_c": 0.003},
+    "ead": {"steps": 60, "searches": 7},
+}
 """`nes`, `bandits`, `simba` and `sparse-rs` estimate what the others compute; here it is enough that they are led."""
-EXACT = ("apgd", "pgd", "fab", "fmn", "fgsm", "ddn")
+EXACT = ("apgd", "pgd", "fab", "fmn", "fgsm", "ddn", "cw")
 
 
 def led(name, problem, norm, eps, classes, **settings):
@@ -29,7 +35,7 @@ def led(name, problem, norm, eps, classes, **settings):
 
 
 def norm_of(name):
-    return "l2" if "l2" in plugins.load("attack", name).distances else "l0"
+    return next(norm for norm in ("l2", "l1", "l0") if norm in plugins.load("attack", name).distances)
 
 
 @pytest.mark.parametrize("name", EXACT)

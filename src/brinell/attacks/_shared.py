@@ -1,11 +1,16 @@
-"""What attacks share: what nearly all of them declare, who leaves, who is adversarial, and how step sizes fall."""
+"""What attacks share: what nearly all of them declare, who leaves, who is adversarial, and searches that two of them make."""
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Batch, Kind, Oracle, Threat
+
+FALLS = 0.9999
+"""An objective falls if it is at most this share of what it was a tenth of the steps earlier (authors' code of C&W and EAD)."""
 
 
 class EveryKind:
@@ -36,3 +41,16 @@ def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tens
 def cosine(first: float, last: float, share: float) -> float:
     """Cosine annealing (Loshchilov & Hutter 2017): from `first` at share 0 to `last` at 1."""
     return last + 0.5 * (first - last) * (1 + math.cos(math.pi * share))
+
+
+def search_c(run: Callable[[Tensor], Tensor], c: Tensor, searches: int) -> None:
+    """Try a weight c (n,) per sample `searches` times: tenfold until `run(c)` (n,) bool is a success, then bisected.
+
+    Carlini & Wagner 2017, Towards evaluating the robustness of neural networks, section VI.A: the smallest c that succeeds leads
+    to the closest adversarial inputs.
+    """
+    lower, upper = torch.zeros_like(c), torch.full_like(c, torch.inf)
+    for _ in range(searches):
+        found = run(c)
+        lower, upper = torch.where(found, lower, c), torch.where(found, c, upper)
+        c = torch.where(upper.isinf(), 10 * c, (lower + upper) / 2)

@@ -1,0 +1,315 @@
+"""Attacks that look for the nearest adversarial input beside their peers: how far it is, and for how many passes.
+
+    python benchmarks/minimal.py --adversarial-library CHECKOUT --foolbox CHECKOUT --art CHECKOUT [--attacks ...] [--seeds 0 1]
+
+Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness Toolbox); it is imported from
+there and is no dependency of ours. Leave out what is not at hand. Every side gets the same model, the same images, the same
+number of steps, and as many values of c where there are some; forwards and backwards are counted by a hook on the module, for
+all alike, and all results are judged alike: as an input that the module gets wrong, and by its distance from the clean one.
+
+A seed takes images of its own: number 1 those that follow the images of number 0, among those that the model gets right.
+`apgd-l1` has a budget, `--eps-l1`, in place of a distance: there, what is compared is how many samples are left.
+"""
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import measure
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.core.contracts import Batch, Streams, Threat
+from brinell.core.ledger import Ledger
+from brinell.core.threat import extent
+from brinell.models._torch_model import TorchModel
+
+RESAMPLES = 2000
+"""Of the samples, with replacement, for the interval of a ratio of medians."""
+
+Run = Callable[[nn.Module, Tensor, Tensor, float], Tensor]
+"""(module, x, y, eps) to adversarial inputs; what is not adversarial is judged as a failure. A minimal attack ignores eps."""
+
+
+class Contest(NamedTuple):
+    """One attack: in which norm, and how each side is called."""
+
+    norm: str
+    ours: str
+    """Name of our attack, with the settings that `steps` and `searches` become."""
+    settings: dict[str, Any]
+    peers: dict[str, Run]
+
+
+# --- the peers -------------------------------------------------------------------------------------------------------
+
+
+def adversarial_library(name: str, **settings: Any) -> Run:
+    """A function of Adversarial Library, called as its README does."""
+
+    def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+        from adv_lib import attacks
+
+        budget = {"eps": eps} if name == "apgd" else {}
+        found: Tensor = getattr(attacks, name)(module, x, y, **budget, **settings)
+        return found
+
+    return run
+
+
+def foolbox(name: str, **settings: Any) -> Run:
+    """A minimization attack of Foolbox, run without a budget."""
+
+    def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+        import foolbox as fb
+
+        model = fb.PyTorchModel(module, bounds=(0, 1), device="cpu")
+        found: Tensor = getattr(fb.attacks, name)(**settings).run(model, x, fb.criteria.Misclassification(y))
+        return found
+
+    return run
+
+
+def art(name: str, **settings: Any) -> Run:
+    """An evasion attack of ART, in one batch."""
+
+    def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+        from art.attacks import evasion
+        from art.estimators.classification import PyTorchClassifier
+
+        with torch.no_grad():
+            classes = module(x[:1]).shape[1]
+        estimator = PyTorchClassifier(
+            module, nn.CrossEntropyLoss(), tuple(x.shape[1:]), classes, clip_values=(0, 1), device_type="cpu"
+        )
+        attack = getattr(evasion, name)(estimator, batch_size=len(x), verbose=False, **settings)
+        return torch.from_numpy(attack.generate(x.numpy(), y.numpy()))
+
+    return run
+
+
+def contests(steps: int, searches: int, at_hand: set[str]) -> dict[str, Contest]:
+    """All of them, with the peers that are at hand.
+
+    ART's C&W searches along each step, which costs some seven passes in place of two; it gets as many fewer steps.
+    """
+    once, over_c = {"steps": steps}, {"steps": steps, "searches": searches}
+    of_foolbox = {"steps": steps, "binary_search_steps": searches}
+    of_art = {"binary_search_steps": searches}
+    all_of_them = {
+        "cw": Contest(
+            "l2",
+            "cw",
+            over_c,
+            {
+                "adversarial-library": adversarial_library(
+                    "carlini_wagner_l2", max_iterations=steps, binary_search_steps=searches
+                ),
+                "foolbox": foolbox("L2CarliniWagnerAttack", **of_foolbox),
+                "art": art("CarliniL2Method", max_iter=max(1, steps // 4), **of_art),
+            },
+        ),
+        "ddn": Contest(
+            "l2",
+            "ddn",
+            once,
+            {
+                "adversarial-library": adversarial_library("ddn", steps=steps, levels=None),
+                "foolbox": foolbox("DDNAttack", **once),
+            },
+        ),
+        "deepfool": Contest(
+            "l2",
+            "deepfool",
+            {},
+            {
+                "adversarial-library": adversarial_library("df", steps=50),
+                "foolbox": foolbox("L2DeepFoolAttack", steps=50),
+                "art": art("DeepFool", max_iter=50),
+            },
+        ),
+        "deepfool-linf": Contest(
+            "linf",
+            "deepfool",
+            {},
+            {
+                "adversarial-library": adversarial_library("df", steps=50, norm=float("inf")),
+                "foolbox": foolbox("LinfDeepFoolAttack", steps=50),
+            },
+        ),
+        "ead": Contest(
+            "l1",
+            "ead",
+            over_c,
+            {
+                "foolbox": foolbox("EADAttack", decision_rule="L1", regularization=0.001, **of_foolbox),
+                "art": art("ElasticNet", max_iter=steps, decision_rule="L1", **of_art),
+            },
+        ),
+        "apgd-l1": Contest(
+            "l1",
+            "apgd",
+            once,
+            {
+                "adversarial-library": adversarial_library("apgd", norm=1, loss_function="ce", n_iter=steps),
+                "adversarial-library, from 3 eps": adversarial_library(
+                    "apgd", norm=1, loss_function="ce", n_iter=steps, use_large_reps=True
+                ),
+            },
+        ),
+    }
+    return {
+        name: one._replace(peers={who: run for who, run in one.peers.items() if who.partition(",")[0] in at_hand})
+        for name, one in all_of_them.items()
+    }
+
+
+# --- one side on one network -----------------------------------------------------------------------------------------
+
+
+def ours(one: Contest, seed: int) -> Run:
+    """Our attack behind a ledger; the closest adversarial inputs that it remembers."""
+    attack = plugins.build("attack", one.ours, one.settings)
+    distance = plugins.build("distance", one.norm, {})
+
+    def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
+        model = TorchModel(module, DOMAINS[tuple(x.shape[1:])], name="module")
+        batch = Batch(ids=torch.arange(len(x)), x=x, y=y)
+        minimal = attack.family == "minimal"
+        budget = torch.full((len(x),), extent(distance, model.domain) if minimal else eps)
+        threat = Threat(distance=distance, eps=budget, domain=model.domain)
+        ledger = Ledger(model, batch, threat, access=attack.access, minimal=minimal, batch_size=len(x))
+        attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
+        return ledger.closest
+
+    return run
+
+
+DOMAINS = {one.shape: one.domain for one in map(measure.subject, (*measure.SUBJECTS, *measure.MORE))}
+
+
+class Outcome(NamedTuple):
+    """What one side found."""
+
+    sizes: np.ndarray
+    """(n,) distances, infinite where nothing was found."""
+    forwards: float
+    """For each sample."""
+    backwards: float
+
+
+def outcome(run: Run, module: nn.Module, x: Tensor, y: Tensor, norm: str, eps: float, seed: int) -> Outcome:
+    """Run one side, count its passes and judge what it found."""
+    torch.manual_seed(seed)  # noqa: TID251  -- peers draw from the global generator
+    with measure.counting(module) as passes, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = run(module, x.clone(), y.clone(), eps).detach()
+    with torch.no_grad():
+        wrong = (module(found).argmax(1) != y) & (found - found.clamp(0, 1)).flatten(1).abs().amax(1).le(1e-6)
+        wrong &= found.flatten(1).any(1)  # where it found nothing, Foolbox returns zeros
+    sizes = torch.where(wrong, plugins.build("distance", norm, {}).size(found - x), torch.inf)
+    return Outcome(sizes.numpy(), passes.forwards / len(x), passes.backwards / len(x))
+
+
+def interval(statistic: Callable[[np.ndarray, np.ndarray], float], here: np.ndarray, there: np.ndarray) -> tuple[float, float]:
+    """95 % bootstrap interval of a statistic of paired samples."""
+    rng = np.random.default_rng(0)
+    draws = (rng.integers(len(here), size=len(here)) for _ in range(RESAMPLES))
+    with np.errstate(invalid="ignore"):
+        values = [statistic(here[draw], there[draw]) for draw in draws]
+    low, high = np.nanquantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def ratio(here: np.ndarray, there: np.ndarray) -> float:
+    """Median over median."""
+    return float(np.median(here) / np.median(there))
+
+
+def lead(here: np.ndarray, there: np.ndarray) -> float:
+    """How many more samples are left of the first."""
+    return float(np.isinf(here).sum() - np.isinf(there).sum())
+
+
+def compare(name: str, one: Contest, subject: str, options: argparse.Namespace, table: measure.Table) -> None:
+    """One attack on one network: all sides on the images of all seeds."""
+    network = measure.subject(subject)
+    module, n = network.module(), options.samples
+    x, y = network.samples(n * (max(options.seeds) + 1), module)
+    budgeted = name == "apgd-l1"
+    sides: dict[str, list[Outcome]] = {}
+    for seed in options.seeds:
+        part = slice(n * seed, n * (seed + 1))
+        for who, run in {"ours": ours(one, seed), **one.peers}.items():
+            found = outcome(run, module, x[part], y[part], one.norm, options.eps_l1, seed)
+            if budgeted:
+                found = found._replace(sizes=np.where(found.sizes <= options.eps_l1 * (1 + 1e-5), found.sizes, np.inf))
+            sides.setdefault(who, []).append(found)
+    mine = np.concatenate([one.sizes for one in sides["ours"]])
+    for who, found in sides.items():
+        sizes = np.concatenate([one.sizes for one in found])
+        both = np.isfinite(sizes) & np.isfinite(mine)
+        statistic = lead if budgeted else ratio
+        low, high = interval(statistic, mine, sizes)
+        against = f"{statistic(mine, sizes):.3g} ({low:.3g} to {high:.3g})" if who != "ours" else ""
+        each = " ".join(f"{statistic(a.sizes, b.sizes):.3g}" for a, b in zip(sides["ours"], found, strict=True))
+        table.add(
+            network.name,
+            name,
+            who,
+            f"{np.isfinite(sizes).mean():.1%}",
+            "" if budgeted else f"{np.median(sizes):.4f}",
+            "" if budgeted else f"{sizes[both].mean():.4f}",
+            against,
+            each if who != "ours" else "",
+            f"{np.mean([one.forwards for one in found]):.1f}",
+            f"{np.mean([one.backwards for one in found]):.1f}",
+        )
+
+
+def main() -> None:
+    """Every attack on every network."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("adversarial-library", "foolbox", "art"):
+        parser.add_argument(f"--{name}", type=Path, default=None, metavar="CHECKOUT", help="working tree of this peer")
+    parser.add_argument("--subjects", nargs="+", default=["lenet5_clean", "cnn4_pgd", "resnet20", "resnet4b"])
+    parser.add_argument("--attacks", nargs="+", default=["cw", "ddn", "deepfool", "deepfool-linf", "ead", "apgd-l1"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
+    parser.add_argument("--eps-l1", type=float, default=12.0, help="budget of apgd-l1")
+    for name, default in (("samples", 50), ("steps", 100), ("searches", 9), ("threads", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    at_hand = set()
+    for name in ("adversarial-library", "foolbox", "art"):
+        checkout = getattr(options, name.replace("-", "_"))
+        if checkout is not None:
+            sys.path.insert(0, str(checkout))
+            at_hand.add(name)
+    # Adversarial Library draws curves with visdom where it is asked to, and imports it in any case.
+    sys.modules.setdefault("visdom", ModuleType("visdom"))
+    told = " ".join(
+        ["python benchmarks/minimal.py", *(f"--{name} CHECKOUT" for name in sorted(at_hand)), "--subjects", *options.subjects]
+        + ["--attacks", *options.attacks, f"--samples {options.samples} --steps {options.steps} --searches {options.searches}"]
+        + ["--seeds", *map(str, options.seeds), f"--eps-l1 {options.eps_l1:g}"]
+    )
+    columns = "network,attack,by,success,median distance,mean distance,ours against it,by seed,forwards,backwards".split(",")
+    note = (
+        "Means are over the samples that both fooled. Ours against it: the ratio of our median distance and its own, or by how "
+        "many samples more are left of ours, with a 95 % interval over samples."
+    )
+    table = measure.Table("Minimal attacks beside their peers", told, columns, note)
+    chosen = contests(options.steps, options.searches, at_hand)
+    for subject in options.subjects:
+        for name in options.attacks:
+            compare(name, chosen[name], subject, options, table)
+
+
+if __name__ == "__main__":
+    main()
