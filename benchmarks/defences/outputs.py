@@ -70,26 +70,26 @@ def half_precision(base: Base) -> Pair:
     return _after(base, lambda z: (8 * z).softmax(1).half().float().clamp_min(1e-7).log())
 
 
-@defence("reject-class", "answers", audit={"reject_class": 10})
+@defence("reject-class", "answers", audit={"reject_class": "10"})
 def reject_class(base: Base) -> Pair:
-    """An eleventh class rejects inputs on which the largest probability is below 0.4 (in the manner of Bendale & Boult 2016).
+    """An eleventh class rejects inputs on which the largest probability is below 0.6 (in the manner of Bendale & Boult 2016).
 
     Rejected adversarial inputs are no successes. The gradient is intact: what can go wrong is the criterion.
     """
 
     def rejecting(z: Tensor) -> Tensor:
-        return torch.cat([z, (z.logsumexp(1) + torch.tensor(0.4).log())[:, None]], 1)
+        return torch.cat([z, (z.logsumexp(1) + torch.tensor(0.6).log())[:, None]], 1)
 
     defended = Around(base.net, after=rejecting)
     return Pair(defended=defended, counterpart=defended, reject=base_classes(base))
 
 
-@defence("reject-hard", "answers", audit={"reject_class": 10})
+@defence("reject-hard", "answers", audit={"reject_class": "10"})
 def reject_hard(base: Base) -> Pair:
     """The same rule without a slope: the eleventh logit is 1000 or -1000; the counterpart has the smooth one's gradient."""
 
     def rule(z: Tensor) -> Tensor:
-        return z.logsumexp(1) + torch.tensor(0.4).log()
+        return z.logsumexp(1) + torch.tensor(0.6).log()
 
     def hard(z: Tensor) -> Tensor:
         return torch.cat([z, torch.where(rule(z) > z.amax(1), 1e3, -1e3)[:, None]], 1)

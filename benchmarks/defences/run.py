@@ -9,7 +9,8 @@ audit broke as broken, too; it and the networks that a defence trains are kept u
 stay as they are. Verdicts:
 
 - `ok`: the headline is at most 1 of 100 above the truth, or a failed check or a refusal names a cause.
-- `clean bill on a wrong figure`: every check that was made passed, and the headline is more than 1 of 100 above the truth.
+- `clean bill on a wrong figure`: no check failed, and the headline is more than 1 of 100 above the truth.
+- `wrong, and said to be unsure`: the same, where the result says that checks which count were not made.
 - `false alarm`: a check failed on a defence in which nothing is broken, and the headline is right.
 """
 
@@ -51,6 +52,8 @@ class Answer:
     """Codes of checks that failed."""
     missing: tuple[str, ...] = ()
     """Codes of checks that were not made."""
+    caveat: bool = False
+    """Whether the result itself warns that its headline may be too high."""
     refused: str = ""
     """Why there is no headline."""
     forwards: int = 0
@@ -79,6 +82,7 @@ def audit(model: object, x: torch.Tensor, y: torch.Tensor, eps: str, attack: str
         robust=robust,
         failed=tuple(check.code for check in one.checks if check.passed is False),
         missing=tuple(check.code for check in one.checks if check.passed is None),
+        caveat=one.caveat is not None,
         forwards=passes.forwards or int(rows.forwards.sum()),
         seconds=time.perf_counter() - began,
     )
@@ -90,7 +94,7 @@ def verdict(answer: Answer, held: int, samples: int, flaw: str) -> str:
         return "ok (refused)"
     wrong = answer.headline - held > ALLOWED * samples
     if wrong and not answer.failed:
-        return "clean bill on a wrong figure"
+        return "wrong, and said to be unsure" if answer.caveat else "clean bill on a wrong figure"
     if answer.failed and not wrong and flaw == "none":
         return "false alarm"
     return "ok (named)" if wrong else "ok"
@@ -153,7 +157,8 @@ def line(table: measure.Table, entry: pair.Defence, options: argparse.Namespace)
     made, eps = entry.build(one), entry.eps or one.eps
     answer = audit(made.defended, one.x, one.y, eps, options.cascade, options.seed, **entry.audit)
     robust = adaptive(entry, made, one, eps, options.seed, options.out)
-    if answer.robust is not None and entry.flaw not in ("random", "company") and made.reject is None:
+    judged = made.reject is None or "reject_class" in Request.model_fields
+    if answer.robust is not None and judged and entry.flaw not in ("random", "company"):
         robust &= answer.robust
     held = int(robust.sum())
     said = verdict(answer, held, len(one.y), entry.flaw)

@@ -124,3 +124,7 @@ def test_the_truth_sees_through_what_blinds_an_attack(digits):
 )
 def test_verdicts_of_a_hundred_samples_with_14_robust(headline, failed, flaw, said):
     assert verdict(Answer(headline=headline, failed=failed, robust=np.ones(100, bool)), 14, 100, flaw) == said
+
+
+def test_a_headline_that_says_it_is_unsure_is_no_clean_bill():
+    assert verdict(Answer(headline=21, caveat=True), 14, 100, "partial gradient") == "wrong, and said to be unsure"
