@@ -199,7 +199,9 @@ def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     """
     mine = (records.model == cells.model) & (records.outcome == Outcome.FOOLED.value)
     seen, aimed = np.ma.getdata(records.quantised_pred), ~np.ma.getmaskarray(records.target)
-    meets = np.where(aimed, seen == np.ma.getdata(records.target), seen != records.label)
+    reject = next((one.get("reject_class") for one in manifest["models"] if one["name"] == cells.model), None)
+    wrong = seen != records.label if reject is None else (seen != records.label) & (seen != reject)
+    meets = np.where(aimed, seen == np.ma.getdata(records.target), wrong)
     rows = np.flatnonzero(mine & ~np.ma.getmaskarray(records.quantised_pred) & meets)
     within = np.ma.filled(records.quantised_within[rows], False)
     # An adversarial example that rounding pushed out of its own eps is for certain within one that is larger by the rounding.

@@ -31,7 +31,7 @@ class Criterion(Protocol):
     """Which inputs are adversarial. Values are frozen; `select` gives the rows of a part of a batch."""
 
     name: str
-    """misclassified, targeted, probability or undetected."""
+    """misclassified, misclassified and not rejected, targeted, probability or undetected."""
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): positive where the input is adversarial; differentiable in logits and inputs.
@@ -51,6 +51,9 @@ class Criterion(Protocol):
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): a loss of `core.losses` turned so that raising it leads to adversarial inputs."""
 
+    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
+        """(n, classes): the logits as attacks are shown them, in which y leads exactly where the input is not adversarial."""
+
     def select(self, keep: slice | Tensor) -> "Criterion":
         """The criterion of the chosen rows: a slice, (n,) bool or int64."""
 
@@ -67,6 +70,10 @@ class Criterion(Protocol):
 
 def _beyond_rounding(self: object, margin: Tensor, largest: Tensor) -> Tensor:
     return margin > ROUNDING * largest
+
+
+def _as_they_are(self: object, logits: Tensor, y: Tensor) -> Tensor:
+    return logits
 
 
 def _same(self: Own, keep: slice | Tensor) -> Own:
@@ -86,6 +93,7 @@ class Misclassified:
     """Any class but the true one leads: the untargeted attack."""
 
     name = "misclassified"
+    shown = _as_they_are
     about = _name_alone
     met = _beyond_rounding
     select = _same
@@ -101,12 +109,59 @@ class Misclassified:
 
 
 @dataclass(frozen=True)
+class NotRejected:
+    """Neither the true class leads nor the one by which the model rejects an input: a rejected input does no harm.
+
+    Attacks are shown logits in which the true class has the larger of its own logit and that of the reject class, and the reject
+    class trails all others, so that none aims at it. With those the criterion is the usual one.
+    """
+
+    reject: int
+    """The class by which the model rejects."""
+    name = "misclassified and not rejected"
+    met = _beyond_rounding
+    select = _same
+
+    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
+        """(n, classes): the reject class taken together with the true one."""
+        at = y[:, None]
+        own = torch.maximum(logits.gather(1, at), logits[:, self.reject, None])
+        others = torch.cat([logits[:, : self.reject], logits[:, self.reject + 1 :]], 1).detach()
+        last = others.amin(1, keepdim=True) - others.abs().mean(1, keepdim=True) - TINY
+        return logits.scatter(1, at, own).index_copy(1, at.new_tensor([self.reject]), last)
+
+    def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        """(n,): the best logit of the other classes minus the larger one of the true and the reject class."""
+        return losses.margin(self.shown(logits, y), y)
+
+    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """(n,): the loss of the true class, where a rejection counts as that class; it rises."""
+        return loss(self.shown(logits, y), y)
+
+    def check(self, classes: int) -> None:
+        """Refuse a reject class that the model does not have, or beside which it has no two others.
+
+        Raises:
+            RequestError: there is no such class, or nothing to tell apart without it.
+        """
+        if not 0 <= self.reject < classes or classes < 3:
+            raise RequestError(
+                f"the reject class is {self.reject}, and the model has classes 0 to {classes - 1}: name one beside at least two"
+            )
+
+    def about(self) -> dict[str, Any]:
+        """Its name and the class."""
+        return {"name": self.name, "reject_class": self.reject}
+
+
+@dataclass(frozen=True)
 class Targeted:
     """The target class leads: the targeted attack, with a target class for each sample."""
 
     classes: Tensor
     """(n,) int64 target classes, aligned with the batch."""
     name = "targeted"
+    shown = _as_they_are
     about = _name_alone  # the target class of each sample is in the records
     met = _beyond_rounding
 
@@ -149,6 +204,7 @@ class Probability:
     wrong_above: float | None = None
     """Probability that it is to exceed."""
     name = "probability"
+    shown = _as_they_are
     met = _beyond_rounding
     select = _same
 
@@ -205,6 +261,7 @@ class Undetected:
     threshold: float
     """Scores above it are alarms."""
     name = "undetected"
+    shown = _as_they_are
     select = _same
     check = _every_model
 

@@ -172,7 +172,7 @@ class Ledger:
             for part in _parts(len(ids), self._batch_size):
                 logits = self._looks.mean(x[part])
                 self._settle(view, part, x[part], logits, backwards=0)
-                answers.append(logits)
+                answers.append(view.criterion.select(part).shown(logits, view.y[part]))
         return _join(answers)
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None) -> Tensor:
@@ -189,7 +189,7 @@ class Ledger:
             if loss is None:
                 value = criterion.margin(logits, y, leaf)
             elif extra:
-                value = loss(logits, y, *(e[rows] for e in extra))
+                value = loss(criterion.shown(logits, y), y, *(e[rows] for e in extra))
             else:
                 value = criterion.loss(loss, logits, y)
             return value.detach(), _gradient_or_zero(value, leaf)
@@ -200,6 +200,7 @@ class Ledger:
         k = classes.shape[1]
 
         def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+            logits = self._look_up(ids).criterion.select(rows).shown(logits, y)
             lead = logits.gather(1, classes[rows]) - logits.gather(1, y[:, None])
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
             return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
@@ -221,7 +222,8 @@ class Ledger:
             again = None if eot is self._looks else self._repeat(view, part, x[part], answer, differentiate)
             known = answer[1] if margins and eot.count == 1 else None
             self._settle(view, part, x[part], answer[0], backwards=backwards, again=again, margin=known)
-            answers.append([*answer[:2], self.movable(answer[2])])
+            shown = view.criterion.select(part).shown(answer[0], view.y[part])
+            answers.append([shown, answer[1], self.movable(answer[2])])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
     def _mean(self, view: _View, rows: Rows, x: Tensor, differentiate: Differentiate, eot: EOT) -> list[Tensor]:

@@ -29,6 +29,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
         samples=len(plan.ids),
         domain=list(domain.to_json().values()),
         targeted=plan.request.targeted,
+        **({} if source.reject is None else {"reject": source.reject}),
         **more,
     )
 

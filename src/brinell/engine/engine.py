@@ -24,7 +24,7 @@ from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Outcome, Records
 from brinell.core.streams import Streams
-from brinell.engine import consistency, parallel, retry
+from brinell.engine import consistency, extras, parallel, retry
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import cell, clean_cell, stage_cell
 from brinell.engine.checks import MASKING, SAMPLES, Checked, check_answers, make_checks
@@ -60,6 +60,7 @@ class ModelAudit:
         digest = self.model.digest()
         try:
             state = self._clean()
+            self._note(CLEAN, extras.rejected(state.clean_pred, self.source.reject))
             found = self._failed_checks(state)
             for why, names in self._left_out().items():
                 self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
@@ -68,7 +69,7 @@ class ModelAudit:
                 if len(self.plan.levels):
                     found |= self._stage(stage, state)
             self._gallery()
-            return found | self._afterwards(digest) | retry.warning(self._failed(), len(self.plan.ids))
+            return found | self._afterwards(digest) | self._beyond_labels() | retry.warning(self._failed(), len(self.plan.ids))
         finally:
             self._keep_remarks()
 
@@ -119,6 +120,16 @@ class ModelAudit:
         limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
         self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
         return retry.drifted(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size, limit)
+
+    def _beyond_labels(self) -> dict[str, str]:
+        """The warning that attacks end in a class that no sample has, which may be one by which the model rejects."""
+        known = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
+        if self.source.reject is not None or known >= self.model.classes:
+            return {}
+        found = extras.beyond_labels(self.run.records(), self.source.name, known)
+        for text in found.values():
+            self.progress.message(f"warning: {self.source.name}: {text}")
+        return found
 
     def _keep_remarks(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
@@ -193,7 +204,7 @@ class ModelAudit:
         self.progress.passes(len(at) * self.plan.eot, 0)
         confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
         targets = self._targets(at, logits)
-        margin = criterion_of(targets, logits.device).margin(
+        margin = criterion_of(targets, logits.device, self.source.reject).margin(
             logits, torch.as_tensor(self.plan.labels[at], device=logits.device), logits
         )
         return self._clean_rows(
@@ -378,6 +389,7 @@ class ModelAudit:
             batch_size=self.plan.request.batch_size,
             queries=self.plan.request.queries,
             precision=self.plan.request.precision,
+            reject=self.source.reject,
             on_pass=self.progress.passes,
         )
 

@@ -1,7 +1,7 @@
 """From a request to a plan: everything that will run, everything that cannot, and what it costs at most. No attack runs here."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from brinell.engine.answers import settled
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.request import Request
-from brinell.engine.targeting import Targeting, others, targeting
+from brinell.engine.targeting import Targeting, others, reject_class, targeting
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
@@ -39,6 +39,8 @@ class ModelSource:
     """For the manifest: digest, architecture, parameters, classes, access."""
     skipped: dict[str, str]
     """Stage name to the reason why it cannot run on this model."""
+    reject: int | None = None
+    """The class by which it rejects inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +129,7 @@ def make_plan(
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
+    sources = tuple(_rejecting(source, request, tuple(dataset.classes)) for source in sources)
     check_names([source.name for source in sources])
     if towards is not None:
         for source in sources:
@@ -264,6 +267,12 @@ def _describe(
     if len(skipped) == len(stages):
         raise RequestError(_nothing_runs(stages, skipped, model))
     return ModelSource(name=model.name, spec=spec, open=opener, facts=facts, skipped=skipped)
+
+
+def _rejecting(source: ModelSource, request: Request, names: tuple[str, ...]) -> ModelSource:
+    """The source with its reject class, which the manifest keeps with the facts."""
+    reject = reject_class(request.reject_class, names, source.facts["classes"], request.targeted is not None)
+    return source if reject is None else replace(source, reject=reject, facts=source.facts | {"reject_class": reject})
 
 
 def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> None:

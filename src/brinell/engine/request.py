@@ -49,6 +49,9 @@ class Request(BaseRequest):
     targeted: str | None = None
     """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
     Default: untargeted, any wrong class counts."""
+    reject_class: str | None = None
+    """The class by which the model rejects inputs, by name or number, or last. An input that is rejected is no adversarial
+    example; a clean one that is rejected is not correct. Default: none, every class beside the true one counts."""
     samples: int | None = Field(default=None, ge=1)
     """The number of samples, counted from the first. Default: 1000, or all where there are fewer."""
     seed: Seed = 0

@@ -14,7 +14,7 @@ from torch import Tensor
 from brinell.core import norms
 from brinell.core.batch import Batch
 from brinell.core.contracts import Extras, Remark
-from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted
+from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT, Precision
 from brinell.core.errors import ContractError
@@ -45,6 +45,8 @@ class Setting:
     batch_size: int
     queries: int | None
     precision: Precision = "float32"
+    reject: int | None = None
+    """The class by which the model rejects inputs."""
     on_pass: Callable[[int, int], None] | None = None
 
 
@@ -68,11 +70,6 @@ class Group:
     def radius(self, levels: Array, at: Array, level: Array) -> Array:
         """(len(at),) float64: the budget of some samples in the units of the data."""
         return np.asarray(levels[level] * self.unit[at])
-
-    @property
-    def criterion(self) -> Criterion:
-        """What counts as adversarial, aligned with the samples."""
-        return criterion_of(self.target, self.x.device)
 
     def select(self, at: Array) -> "Group":
         """The samples at some positions."""
@@ -117,7 +114,7 @@ def run_shard(setting: Setting, group: Group) -> Result:
         distance=setting.distance,
         eps=_at(levels, torch.as_tensor(group.level, device=device)),
         domain=setting.domain,
-        criterion=group.criterion,
+        criterion=criterion_of(group.target, device, setting.reject),
     )
     minimal = setting.stage.attack.family == "minimal"
     ledger = Ledger(
@@ -208,7 +205,9 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     columns = {
         "adv_pred": pred,
         "adv_confidence": confidence,
-        "adv_margin": group.criterion.select(at).margin(logits, y, x) if len(y) else confidence,
+        "adv_margin": criterion_of(group.target, x.device, setting.reject).select(at).margin(logits, y, x)
+        if len(y)
+        else confidence,
         "linf": norms.linf(x - x0) if len(y) else confidence,
         "l2": norms.l2(x - x0),
         "l1": norms.l1(x - x0),
@@ -225,9 +224,11 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     }
 
 
-def criterion_of(target: Array | None, device: torch.device) -> Criterion:
-    """The criterion of samples with these target classes (n,), or without any."""
-    return MISCLASSIFIED if target is None else Targeted(torch.as_tensor(target, device=device).long())
+def criterion_of(target: Array | None, device: torch.device, reject: int | None = None) -> Criterion:
+    """The criterion of samples with these target classes (n,), or without any, of a model that may have a reject class."""
+    if target is not None:
+        return Targeted(torch.as_tensor(target, device=device).long())
+    return MISCLASSIFIED if reject is None else NotRejected(reject)
 
 
 def null_or(column: Array | None, at: Array) -> Array:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.core.criterion import NotRejected
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
 
-LEAST_LIKELY, RANDOM = "least-likely", "random"
+LEAST_LIKELY, RANDOM, LAST = "least-likely", "random", "last"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,32 @@ def targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | None:
         return Targeting(text, int(text))
     near = plugins.nearest(text, (*classes, LEAST_LIKELY, RANDOM))
     raise RequestError(f"there is no target class {text!r}{near}: name a class, give its number, or write least-likely or random")
+
+
+def reject_class(text: str | None, names: tuple[str, ...], classes: int, targeted: bool) -> int | None:
+    """The class by which a model rejects inputs; None where there is none.
+
+    Args:
+        text: a class by name or number, or last.
+        names: names of the classes of the data.
+        classes: how many the model distinguishes.
+        targeted: whether attacks aim at one class.
+
+    Raises:
+        RequestError: there is no such class, or attacks aim at a class, for which it makes no difference.
+    """
+    if text is None:
+        return None
+    if targeted:
+        raise RequestError(
+            "of a targeted audit the target class alone is a success, so a reject class changes nothing: leave it out"
+        )
+    if text != LAST and text not in names and not text.isdecimal():
+        near = plugins.nearest(text, (*names, LAST))
+        raise RequestError(f"there is no reject class {text!r}{near}: name a class, give its number, or write last")
+    chosen = classes - 1 if text == LAST else names.index(text) if text in names else int(text)
+    NotRejected(chosen).check(classes)
+    return chosen
 
 
 def others(labels: np.ndarray[Any, Any], towards: Targeting | None) -> np.ndarray[Any, Any]:

@@ -113,7 +113,7 @@ class Verification:
             records = self._part(stage_cell(self.plan, source, stage), where)
             if records is not None:
                 self._complete(where, records)
-                self._adversarial(source.name, stage, model, records)
+                self._adversarial(source, stage, model, records)
 
     def _part(self, key: str, where: str) -> Records | None:
         if not self.run.has_part(key):
@@ -181,15 +181,15 @@ class Verification:
         chance = CHANCE * each.std(0) / eot**0.5 if eot > 1 else torch.zeros_like(lead)
         return lead, ROUNDING * mean.abs().amax(1), chance
 
-    def _adversarial(self, name: str, stage: Stage, model: Model, records: Records) -> None:
-        where = f"{name} {stage.name}"
+    def _adversarial(self, source: ModelSource, stage: Stage, model: Model, records: Records) -> None:
+        where = f"{source.name} {stage.name}"
         found = np.flatnonzero(records.outcome == Outcome.FOOLED)
         order = found[np.lexsort((records.eps[found], records.sample_id[found]))]
         first = np.unique(records.sample_id[order], return_index=True)[1]
         for rows in _chunks(order[first]):
             ids = records.sample_id[rows]
             try:
-                stored = self.run.adversarial(name, stage.name, ids.tolist())
+                stored = self.run.adversarial(source.name, stage.name, ids.tolist())
             except RequestError as error:
                 self._note(where, str(error))
                 return
@@ -197,15 +197,22 @@ class Verification:
             self._note(where, "the adversarial input is not stored", missing)
             rows = rows[np.isin(ids, list(stored))]
             if len(rows):
-                self._judge(where, model, records, rows, stored, stage.eot)
+                x = self._judge(where, model, records, rows, stored, stage.eot)
+                if source.reject is not None and x is not None:
+                    lead, _, chance = self._lead(model, x, np.full(len(rows), source.reject), stage.eot)
+                    wrong = records.sample_id[rows][(lead <= -chance).cpu().numpy()].tolist()
+                    self._note(where, "the model rejects the stored input", wrong)
 
-    def _judge(self, where: str, model: Model, records: Records, rows: Array, stored: dict[int, Array], eot: int) -> None:
+    def _judge(
+        self, where: str, model: Model, records: Records, rows: Array, stored: dict[int, Array], eot: int
+    ) -> Tensor | None:
+        """Judge the stored inputs of some rows anew; returns them (n, *shape), or nothing where they have another shape."""
         ids, domain = records.sample_id[rows], self.plan.dataset.domain
         arrays = [stored[sample] for sample in ids.tolist()]
         misshapen = [sample for sample, array in zip(ids.tolist(), arrays, strict=True) if array.shape != tuple(domain.shape)]
         if misshapen:
             self._note(where, f"the stored input is not of shape {domain.shape}", misshapen)
-            return
+            return None
         x = torch.as_tensor(np.stack(arrays), device=self.plan.device)
         x0 = self._inputs(ids)
         self.successes += len(rows)
@@ -231,6 +238,7 @@ class Verification:
             claim(lead <= rounding + chance, "the model does not see the target class in the stored input")
         lead, rounding, chance = self._lead(model, domain.round(x), records.quantised_pred[rows], eot)
         claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
+        return x
 
     def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:
         if samples is None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from brinell.core.criterion import MISCLASSIFIED
+from brinell.core.criterion import MISCLASSIFIED, NotRejected
 from brinell.core.record import CLEAN
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.engine import ModelAudit
@@ -68,6 +68,13 @@ def _cells(manifest: Mapping[str, Any]) -> list[Any]:
     return [[one["name"], one["cells"]] for key in ("models", "stages") for one in manifest[key]]
 
 
+def _criterion(plan: Plan) -> dict[str, Any]:
+    """What counts as adversarial; the reject class of each model stands with its facts."""
+    if plan.targeting is not None:
+        return plan.targeting.about()
+    return MISCLASSIFIED.about() if plan.request.reject_class is None else {"name": NotRejected.name}
+
+
 def _about(plan: Plan) -> dict[str, Any]:
     stages = [
         {
@@ -90,7 +97,7 @@ def _about(plan: Plan) -> dict[str, Any]:
             {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
             for model in plan.models
         ],
-        "criterion": MISCLASSIFIED.about() if plan.targeting is None else plan.targeting.about(),
+        "criterion": _criterion(plan),
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),
         "eps_text": list(plan.budgets.texts),

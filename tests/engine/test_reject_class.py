@@ -1,0 +1,116 @@
+"""A class by which a model rejects inputs: judged by a criterion of its own, and asked about where nobody declared it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from _helpers import batch_of, distance, workspace
+from brinell.cli import run as cli
+from brinell.core import losses
+from brinell.core.criterion import NotRejected
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.threat import Threat
+from brinell.models._torch_model import TorchModel
+
+TWO = Domain(kind="vector", shape=(2,))
+LINE = np.stack([np.linspace(0.05, 0.45, 30), np.full(30, 0.5)], 1).astype(np.float32)
+CLASS = np.zeros(30, dtype=np.int64)
+
+
+class Guarded(nn.Module):
+    """Class 0 below 0.5 of the first value, the reject class from there to `until`, and class 1 beyond."""
+
+    def __init__(self, until=0.7):
+        super().__init__()
+        self.until = until
+
+    def forward(self, x):
+        at = x[:, 0]
+        return 20 * torch.stack([0.5 - at, at - self.until, torch.minimum(at - 0.5, self.until - at)], 1)
+
+
+CRITERION = NotRejected(2)
+
+
+def test_margins_by_hand():
+    logits = torch.tensor([[3.0, 1.0, 2.0], [1.0, 0.0, 5.0], [1.0, 4.0, 2.0], [0.0, 4.0, 6.0]])
+    y = torch.zeros(4, dtype=torch.long)
+    assert CRITERION.margin(logits, y, logits).tolist() == [-2.0, -5.0, 2.0, -2.0]
+    seen = CRITERION.shown(logits, y)
+    assert seen[:, :2].tolist() == [[3.0, 1.0], [5.0, 0.0], [2.0, 4.0], [6.0, 4.0]]
+    assert (seen[:, 2] < seen[:, :2].amin(1)).all(), "the reject class leads nowhere"
+    torch.testing.assert_close(CRITERION.margin(seen, y, seen), CRITERION.margin(logits, y, logits))
+
+
+def test_the_gradient_goes_through_the_class_that_holds():
+    logits = torch.tensor([[1.0, 0.0, 5.0]], requires_grad=True)
+    y = torch.zeros(1, dtype=torch.long)
+    (grad,) = torch.autograd.grad(CRITERION.loss(losses.margin, logits, y).sum(), logits)
+    assert grad.tolist() == [[0.0, 1.0, -1.0]]
+
+
+@pytest.mark.parametrize(("reject", "classes"), [(3, 3), (-1, 3), (1, 2)])
+def test_a_class_that_is_not_there_is_refused(reject, classes):
+    with pytest.raises(RequestError, match="name one beside at least two"):
+        NotRejected(reject).check(classes)
+
+
+def test_the_ledger_shows_and_judges_by_it():
+    batch = batch_of(LINE[:1], [0])
+    threat = Threat(distance=distance("linf"), eps=torch.ones(1), domain=TWO, criterion=CRITERION)
+    ledger = Ledger(TorchModel(Guarded(), TWO), batch, threat)
+    oracle, rejected, fooled = ledger.oracle(), torch.tensor([[0.6, 0.5]]), torch.tensor([[0.9, 0.5]])
+    assert oracle.labels(batch.ids, rejected).tolist() == [0] and not ledger.fooled.any()
+    assert oracle.gradient(batch.ids, rejected).logits.argmax(1).tolist() == [0]
+    assert oracle.differences(batch.ids, rejected, torch.tensor([[1]])).logits.tolist()[0][0] < 0
+    assert oracle.scores(batch.ids, fooled).argmax(1).tolist() == [1] and ledger.fooled.all()
+    assert ledger.answer.argmax(1).tolist() == [1]
+
+
+def audit(out, until=0.7, y=CLASS, **more):
+    given = {"eps": "0.2,0.5", "attack": ("apgd-ce?steps=20", "fab?steps=20", "square?steps=200"), "queries": 200}
+    return brinell.audit(Guarded(until), (LINE, y), out=out, **(given | more)).models[0]
+
+
+@pytest.mark.parametrize("named", ["last", "2"])
+def test_rejected_inputs_are_no_success(tmp_path, named):
+    """At 0.2 class 1 begins out of reach of 0.45; at 0.5 it is within reach of 0.2 and more."""
+    result = audit(tmp_path / "run", reject_class=named)
+    reach = int((LINE[:, 0] + 0.5 < 0.7).sum())
+    assert [rate.k for rate in result.robust_accuracy] == [30, reach] and result.clean_accuracy.k == 30
+    assert result.criterion == "misclassified and not rejected"
+    assert any("0 of 30 clean inputs (0.0 %) are rejected" in one.text for one in result.remarks)
+    assert brinell.verify(result.run, Guarded(), (LINE, CLASS)).passed
+    assert not [one for one in result.warnings if one.code == "extra-class"]
+
+
+def test_undeclared_it_counts_and_is_told(tmp_path):
+    result = audit(tmp_path / "run")
+    assert result.robust_accuracy[0].k < 20
+    (told,) = [one.text for one in result.warnings if one.code == "extra-class"]
+    assert "are taken for class 2, which the data has not" in told and "--reject-class 2" in told
+
+
+def test_clean_inputs_that_are_rejected_are_not_correct(tmp_path):
+    result = audit(tmp_path / "run", y=np.where(np.arange(30) < 10, 0, 1), reject_class="last", until=0.99)
+    assert result.clean_accuracy.k == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--reject-class", "7"], "name one beside"),
+        (["--reject-class", "lost"], "did you mean 'last'"),
+        (["--targeted", "1"], ""),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path, capsys, words, line):
+    work = workspace(tmp_path)
+    command = ["audit", "--data", f"npz:{work / 'data.npz'}", "--eps", "0.1", "--attack", "fgsm", "--out", str(tmp_path / "run")]
+    more = words if line else [*words, "--reject-class", "2"]
+    assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *more]) == 2
+    assert (line or "leave it out") in capsys.readouterr().err
