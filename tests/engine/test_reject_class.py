@@ -66,7 +66,7 @@ def test_the_ledger_shows_and_judges_by_it():
     oracle, rejected, fooled = ledger.oracle(), torch.tensor([[0.6, 0.5]]), torch.tensor([[0.9, 0.5]])
     assert oracle.labels(batch.ids, rejected).tolist() == [0] and not ledger.fooled.any()
     assert oracle.gradient(batch.ids, rejected).logits.argmax(1).tolist() == [0]
-    assert oracle.differences(batch.ids, rejected, torch.tensor([[1]])).logits.tolist()[0][0] < 0
+    assert oracle.differences(batch.ids, rejected, torch.tensor([[1]])).lead.tolist()[0][0] < 0
     assert oracle.scores(batch.ids, fooled).argmax(1).tolist() == [1] and ledger.fooled.all()
     assert ledger.answer.argmax(1).tolist() == [1]
 
