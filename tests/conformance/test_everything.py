@@ -28,7 +28,7 @@ SHORTER = {
 }
 VARIANTS = [
     ("apgd", {"steps": 12, "loss": "dlr"}),
-    ("apgd", {"steps": 6, "loss": "margin", "restarts": 2}),
+    ("apgd", {"steps": 12, "loss": "margin", "restarts": 2}),
     ("apgd", {"steps": 12, "random_start": False}),
     ("pgd", {"steps": 8, "random_start": False}),
     ("pgd", {"steps": 4, "restarts": 3, "loss": "margin"}),

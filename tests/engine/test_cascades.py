@@ -136,7 +136,7 @@ def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_pat
 def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path, access, norm, runs):
     model = Recorder(threshold(0.5))
     model.access = Access(access)
-    attacks = ("apgd-ce?steps=2", "square?steps=2", "square?steps=5&when=masked")
+    attacks = ("pgd?steps=2", "square?steps=2", "square?steps=5&when=masked")
     run = audited(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
     records = run.records()
     assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs

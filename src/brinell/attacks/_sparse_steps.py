@@ -1,0 +1,104 @@
+"""What APGD does in L1: steps that change few values, and the projection onto the ball and into the bounds at once.
+
+Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers, sections 2 and 3.
+"""
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Threat
+from brinell.core.norms import l0
+
+FIRST_SHARE = 0.2
+"""Share of the values that the first steps change."""
+SHARPEN = 1.5
+"""A step changes as many values as the best point so far differs in, divided by this; and a step size shrinks by as much."""
+SMALLEST = 0.1
+"""The shortest step, as a fraction of eps."""
+FEWER = 0.95
+"""The best point has become sparser where it differs in less than this share of the values as at the checkpoint before."""
+EXACT = 1e-6
+"""Of eps, by how much a projection may miss it."""
+ROUNDS = 64
+"""Bisections at most; Newton's steps between them end the search after some ten."""
+
+
+def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(n, *shape): the perturbation nearest to `delta` whose absolute values add up to at most eps, within its bounds.
+
+    Each value of the answer is `delta` shrunk by one threshold per sample and cut at its bound. What is left then falls as the
+    threshold rises, piecewise linearly but neither convex nor concave; so Newton's method runs inside a bracket, where the paper
+    sorts all 2 d breakpoints.
+
+    Args:
+        delta: (n, *shape).
+        eps: (n,).
+        low: (n, *shape), at most 0: the smallest change of each value.
+        high: (n, *shape), at least 0: the largest one.
+    """
+    size, room = delta.abs().flatten(1), torch.where(delta > 0, high, -low).flatten(1)
+    lower, upper = torch.zeros_like(eps), size.amax(1)
+    threshold, open_ = lower, torch.minimum(size, room).sum(1) > eps
+    for _ in range(ROUNDS):
+        if not open_.any():
+            break
+        shrunk = size - threshold[:, None]
+        left = torch.minimum(shrunk, room).clamp_min_(0).sum(1) - eps
+        open_ = open_ & (left.abs() > EXACT * eps)
+        lower, upper = torch.where(left > 0, threshold, lower), torch.where(left > 0, upper, threshold)
+        slope = ((shrunk > 0) & (shrunk < room)).sum(1)
+        newton = threshold + left / slope
+        inside = (slope > 0) & (newton > lower) & (newton < upper)
+        threshold = torch.where(open_, torch.where(inside, newton, (lower + upper) / 2), threshold)
+    kept = torch.minimum(size - threshold[:, None], room)
+    # What rounding leaves of a value that the threshold takes away would count as a value that was changed.
+    kept = torch.where(kept > EXACT * eps[:, None], kept, 0)
+    kept *= (eps / kept.sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
+    return kept.reshape(delta.shape).copysign_(delta)
+
+
+def projected(x: Tensor, x0: Tensor, threat: Threat) -> Tensor:
+    """(n, *shape): the nearest inputs to `x` within eps of `x0` and inside the bounds."""
+    low, high = threat.domain.bounds(x0)
+    return threat.domain.clamp(into_ball_and_bounds(x - x0, threat.eps, low - x0, high - x0).add_(x0))
+
+
+class SparseState:
+    """Where each sample of a run is, as `apgd._State` for the other distances: Algorithm 1 of the paper."""
+
+    def __init__(self, x0: Tensor, x: Tensor, loss: Tensor, grad: Tensor, eps: Tensor) -> None:
+        self.x0, self.eps = x0, eps
+        self.x, self.loss, self.grad = x, loss, grad
+        self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
+        self.step_size = eps.clone()
+        self.count = torch.full_like(loss, FIRST_SHARE * x[0].numel())
+        self.changed_before = torch.full_like(loss, x[0].numel())
+
+    def select(self, keep: Tensor) -> None:
+        for name, value in vars(self).items():
+            setattr(self, name, value[keep])
+
+    def move(self, x0: Tensor, threat: Threat, momentum: float) -> Tensor:
+        """A step along the signs of the steepest values, all of one length, and the projection; no momentum."""
+        steep = self.grad.abs().flatten(1)
+        ranks = self.count.long().clamp(1, steep.shape[1])
+        least = steep.sort(dim=1, descending=True).values.gather(1, ranks[:, None] - 1)
+        sign = torch.where(steep >= least, self.grad.flatten(1).sign(), 0)
+        step = sign.mul_((self.step_size / sign.abs().sum(1).clamp_min(1))[:, None]).reshape(self.x.shape)
+        return projected(step.add_(self.x), x0, threat)
+
+    def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
+        """Note the new point, and keep it where it is the best so far."""
+        better = loss > self.loss_max
+        self.x, self.loss, self.grad = x, loss, grad
+        rows = better.nonzero()[:, 0]
+        self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
+
+    def review(self, steps: int) -> None:
+        """At a checkpoint: where the best point became sparser, full steps from there again; elsewhere shorter ones."""
+        changed = l0(self.x_max - self.x0)
+        sparser = changed < FEWER * self.changed_before
+        self.step_size = torch.where(sparser, self.eps, torch.maximum(self.step_size / SHARPEN, SMALLEST * self.eps))
+        self.count, self.changed_before = changed / SHARPEN, changed
+        rows = sparser.nonzero()[:, 0]
+        self.x[rows], self.grad[rows], self.loss[rows] = self.x_max[rows], self.grad_max[rows], self.loss_max[rows]

@@ -1,0 +1,137 @@
+"""APGD in L1: the projection onto ball and bounds against an exact solver, and the algorithm of the paper on what is known."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq, minimize
+
+from _helpers import Recorder, distance, fight, mlp
+from brinell.attacks._sparse_steps import SparseState, into_ball_and_bounds
+from brinell.attacks.apgd import APGD, _sparse_checkpoints
+from brinell.core.domain import KINDS, Domain
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.testing import linear_problem
+
+TEN = Domain(kind="vector", shape=(10,))
+
+
+def clipped(delta, eps, x0):
+    """`into_ball_and_bounds` in the unit cube around `x0`, of one row."""
+    x0, delta = (torch.tensor(row, dtype=torch.float32)[None] for row in (x0, delta))
+    return into_ball_and_bounds(delta, torch.tensor([eps]), -x0, 1 - x0)[0].numpy()
+
+
+@pytest.mark.parametrize(
+    ("delta", "x0", "eps", "expected"),
+    [
+        # The first value has a room of 0.1 only; the rest of eps goes to the others: a threshold of 0.5.
+        ([2.0, 0.9, -0.7], [0.9, 0.5, 0.5], 0.7, [0.1, 0.4, -0.2]),
+        ([2.0, 0.9, -0.7], [0.9, 0.5, 0.5], 0.1, [0.1, 0.0, 0.0]),
+        ([0.05, -0.1, 0.0], [0.5, 0.5, 0.5], 1.0, [0.05, -0.1, 0.0]),
+        # All cut at the bounds, and still within eps.
+        ([3.0, -3.0, 3.0], [0.9, 0.1, 1.0], 1.0, [0.1, -0.1, 0.0]),
+        ([1.0, -1.0, 1.0], [0.5, 0.5, 0.5], 0.0, [0.0, 0.0, 0.0]),
+    ],
+)
+def test_projection_by_hand(delta, x0, eps, expected):
+    np.testing.assert_allclose(clipped(delta, eps, x0), expected, atol=1e-6)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.floats(0.05, 6), st.floats(0.02, 3))
+def test_projection_is_the_root_of_its_condition(seed, eps, spread):
+    """Each value is shrunk by one threshold and cut at its bound; the threshold is found here by bracketing, in float64."""
+    rng = np.random.default_rng(seed)
+    x0, delta = rng.random((5, 40)).astype(np.float32), (spread * rng.normal(size=(5, 40))).astype(np.float32)
+    x0[:, :8] = rng.integers(0, 2, (5, 8))  # many values of a picture lie on a bound
+    room = np.where(delta > 0, 1 - x0.astype(np.float64), x0.astype(np.float64))
+
+    def kept(row, threshold):
+        return np.clip(np.abs(delta[row].astype(np.float64)) - threshold, 0, room[row])
+
+    expected = []
+    for row in range(5):
+        inside = kept(row, 0).sum() <= eps
+        top = float(np.abs(delta[row]).max())
+        root = 0.0 if inside else brentq(lambda t, row=row: kept(row, t).sum() - eps, 0, top, xtol=1e-13)
+        expected.append(np.sign(delta[row]) * kept(row, root))
+    x0_, delta_ = torch.from_numpy(x0), torch.from_numpy(delta)
+    found = into_ball_and_bounds(delta_, torch.full((5,), eps), -x0_, 1 - x0_).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert (np.abs(found).sum(1) <= eps * (1 + 1e-6)).all() and (x0 + found >= -1e-6).all() and (x0 + found <= 1 + 1e-6).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_projection_is_what_a_quadratic_programme_finds(seed):
+    """With delta = up - down, both at least 0, ball and bounds are linear."""
+    rng = np.random.default_rng(seed)
+    x0, delta = rng.random(6), rng.normal(size=6)
+    bounds = [*((0, 1 - one) for one in x0), *((0, one) for one in x0)]
+    solved = minimize(
+        lambda v: ((v[:6] - v[6:] - delta) ** 2).sum(),
+        np.full(12, 0.01),
+        bounds=bounds,
+        constraints=[{"type": "ineq", "fun": lambda v: 0.8 - v.sum()}],
+        tol=1e-12,
+    )
+    np.testing.assert_allclose(clipped(delta, 0.8, x0), solved.x[:6] - solved.x[6:], atol=2e-4)
+
+
+def test_a_row_is_projected_alike_in_any_company():
+    x0, delta = torch.rand(7, 50, generator=torch.Generator().manual_seed(0)), torch.randn(7, 50)
+    eps = torch.linspace(0.1, 5, 7)
+    together = into_ball_and_bounds(delta, eps, -x0, 1 - x0)
+    alone = [into_ball_and_bounds(delta[i : i + 1], eps[i : i + 1], -x0[i : i + 1], 1 - x0[i : i + 1]) for i in range(7)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("attack", [APGD(steps=15), APGD(steps=15, loss="dlr"), APGD(steps=15, random_start=False)], ids=str)
+@settings(max_examples=8)
+@given(st.sampled_from(KINDS), st.integers(0, 10**6), st.integers(2, 6))
+def test_wins_above_the_exact_margin_and_never_below(attack, kind, seed, classes):
+    problem = linear_problem(kind, "l1", seed=seed, classes=classes, n=8)
+    for factor, wins in ((0.95, False), (1.05, True)):
+        threat = Threat(distance=distance("l1"), eps=factor * problem.margin, domain=problem.model.domain)
+        ledger = Ledger(problem.model, problem.batch, threat)
+        attack(ledger.oracle(), problem.batch, threat, Streams.of(0, problem.batch.ids))
+        assert (ledger.fooled == wins).all()
+
+
+def test_the_first_step_changes_a_fifth_of_the_values_by_one_amount():
+    """Section 3: from the clean input eps goes in equal parts into the steepest values."""
+    weight = torch.arange(1.0, 11.0) * torch.tensor([1.0, -1.0]).repeat(5)
+    model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight], 1), TEN)
+    fight(APGD(steps=2, random_start=False, loss="margin"), model, torch.full((1, 10), 0.5), [0], 0.4, "l1")
+    expected = torch.full((10,), 0.5)
+    expected[8], expected[9] = 0.7, 0.3
+    torch.testing.assert_close(model.calls[1][0], expected)
+
+
+def test_steps_follow_the_sparsity_of_the_best_point():
+    """A best point that became sparser is gone back to with full steps; otherwise steps shrink, to a tenth at least."""
+    x0, zero = torch.zeros(3, 12), torch.zeros(3)
+    state = SparseState(x0, x0, zero, torch.zeros(3, 12), torch.full((3,), 0.6))
+    state.step_size = torch.tensor([0.3, 0.3, 0.07])
+    state.x_max = torch.zeros(3, 12)
+    state.x_max[0, :6] = state.x_max[1] = state.x_max[2] = 0.1
+    state.x = torch.ones(3, 12)
+    state.review(4)
+    assert state.step_size.tolist() == pytest.approx([0.6, 0.2, 0.06]) and state.count.tolist() == pytest.approx([4, 8, 8])
+    assert torch.equal(state.x[0], state.x_max[0]) and (state.x[1:] == 1).all()
+
+
+def test_checkpoints_are_every_twenty_fifth_of_the_steps():
+    assert _sparse_checkpoints(100) == list(range(4, 101, 4)) and _sparse_checkpoints(10) == list(range(1, 11))
+
+
+@pytest.mark.parametrize("settings", [{}, {"targets": 2, "loss": "dlr"}, {"restarts": 2, "steps": 4}])
+def test_costs_what_it_says(settings):
+    module = mlp(10, 4)
+    model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), TEN, classes=4)
+    attack = APGD(**{"steps": 8} | settings)
+    ledger = fight(attack, model, torch.full((2, 10), 0.5), [0, 0], 0.5, "l1")
+    assert {*zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True)} == {attack.cost(4)}
