@@ -1,5 +1,7 @@
 """Models whose answers depend on company, place, mode or time are named as such; healthy ones, and noise, are not."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import nn
@@ -11,7 +13,7 @@ from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.core.threat import Threat
 from brinell.engine import consistency
 from brinell.models._torch_model import TorchModel
@@ -236,6 +238,32 @@ def test_a_model_that_is_no_module_has_no_mode():
     early = [oracle.scores(batch.ids, batch.x) for _ in range(2)]
     found = {one.code: one for one in consistency.probe(oracle, batch, model, early, batch_size=4)}
     assert found[Code.MODE].passed is None and found[Code.COMPANY].passed
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_model_that_answers_otherwise_on_another_device_is_named(stays):
+    """A model moves by its session; what stays behind answers otherwise. The device of the audit is one in name only here."""
+    model = Recorder(lambda x: torch.stack([x[:, 0], -x[:, 0]], 1), VECTOR)
+
+    @contextmanager
+    def session(device):
+        before = model.function
+        model.function = (lambda x: torch.stack([-x[:, 0], x[:, 0]], 1)) if stays else before
+        yield
+        model.function = before
+
+    class Device:
+        type = "other"
+
+    class Here(torch.Tensor):
+        def to(self, device):
+            return self.as_subclass(torch.Tensor)
+
+    model.info = ModelInfo(session=session)
+    x = torch.rand(4, 2).as_subclass(Here)
+    found = consistency.elsewhere(model, x, Device(), torch.device("cpu"))
+    assert found.passed is not stays and ("4 classes changed" in found.text) == stays
+    assert consistency.elsewhere(model, x, torch.device("cpu"), torch.device("cpu")).passed is None
 
 
 # In a run

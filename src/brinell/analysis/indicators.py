@@ -21,9 +21,9 @@ ENOUGH = 0.1
 steps come further than one says nothing of the twenty."""
 UNFINISHED = 0.4
 """Share of the robust samples on which the last gradient attack may make a notable gain (design/0006-checks.md)."""
-NEEDED = frozenset(Code) - {Code.ANSWERS, Code.ONE_HOT, Code.MODE, Code.AHEAD, Code.SILENT, Code.TRANSFER}
+NEEDED = frozenset(Code) - {Code.ANSWERS, Code.ONE_HOT, Code.MODE, Code.DEVICE, Code.AHEAD, Code.SILENT, Code.TRANSFER}
 """Checks that must be made and passed before a robust accuracy counts as checked. Of the others, one is about what else fails
-as well, two need different inputs or a torch module, one is half of another, and two need no measurement."""
+as well, three need different inputs, a torch module or an accelerator, one is half of another, and two need no measurement."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:

@@ -47,6 +47,8 @@ class Code(StrEnum):
     """The last gradient attack still came notably nearer to the boundary than the ones before it (Pintor et al. 2022)."""
     WEIGHTS = "changed-weights"
     """The weights or buffers at the end of the audit are not those at its beginning: the model changed while it was asked."""
+    DEVICE = "answers-by-device"
+    """The model answers otherwise on the processor than on the accelerator that the audit runs on. Not made on the processor."""
     SILENT = "silent-success"
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"

@@ -20,6 +20,7 @@ from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model
+from brinell.core.model import ask as ask_model
 from brinell.core.oracle import Oracle
 
 ALONE = 8
@@ -222,6 +223,34 @@ def _mode(model: Model, by_gradients: bool) -> Finding:
             "is judged; let it answer alike, whether or not gradients are on"
         )
     return Finding(code=Code.MODE, passed=not parts and not by_gradients, text=text)
+
+
+def elsewhere(model: Model, x: Tensor, device: torch.device, processor: torch.device) -> Finding:
+    """Whether the model answers inputs on the processor as on the device of the audit; half precision's rounding is allowed.
+
+    Args:
+        model: the model, in a session on `device`.
+        x: (n, *shape) clean inputs on the processor.
+        device: that of the audit.
+        processor: where the answers are compared.
+    """
+    if device.type == processor.type:
+        return Finding(code=Code.DEVICE, passed=None, text="not made: the audit runs on the processor")
+    with torch.no_grad(), Watch() as watch:
+        here = ask_model(model, x.to(device)).cpu()
+        try:
+            with model.info.session(processor):
+                there = ask_model(model, x.to(processor)).cpu()
+        except ModelError as error:
+            return Finding(code=Code.DEVICE, passed=None, text=f"not made: {error}")
+    figure, limit = _apart(here, there), ROUNDED[watch.half or torch.float16]
+    text = f"{len(x)} clean inputs are answered alike on {device.type} and on {processor.type}"
+    if figure > limit:
+        text = (
+            f"clean inputs are answered otherwise on {device.type} than on {processor.type} ({_changed(here, there)}): one "
+            "of the two computes otherwise, so the figures hold for this device alone; look for what stays behind as it moves"
+        )
+    return Finding(code=Code.DEVICE, passed=figure <= limit, text=text, figure=figure, limit=limit)
 
 
 def weights(before: str, after: str) -> Finding:

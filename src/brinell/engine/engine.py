@@ -100,14 +100,24 @@ class ModelAudit:
         kept = self.run.manifest["checks"][self.source.name]
         if not kept or any(one["code"] == Code.WEIGHTS for one in kept):
             return {}  # no sample is right, so that nothing was attacked; or the run has come to its end before
-        ended = [consistency.weights(digest, self.model.digest()), self._drifted({str(one["code"]): one for one in kept})]
+        checks = {str(one["code"]): one for one in kept}
+        ended = [consistency.weights(digest, self.model.digest()), self._elsewhere(), self._drifted(checks)]
         made = [one for one in ended if one is not None]
         kept[:] = [one for one in kept if one["code"] not in {one.code for one in made}] + [asdict(one) for one in made]
         self.run.save_manifest()
-        found = {str(one.code): one.text for one in made if not one.passed}
+        found = {str(one.code): one.text for one in made if one.passed is False}
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
         return found
+
+    def _elsewhere(self) -> Finding:
+        """The check of whether the model answers a few clean inputs on the processor as on the device of the audit."""
+        clean = self.run.part(clean_cell(self.plan, self.source))
+        judged = clean.sample_id[clean.outcome != Outcome.FAILED]
+        ids = judged[retry.evenly(len(judged), consistency.ALONE)]
+        if self.plan.device.type != "cpu":
+            self.run.manifest["probes"][self.source.name]["forwards"] += 2 * len(ids)
+        return consistency.elsewhere(self.model, self.plan.dataset.load(ids.tolist()), self.plan.device, torch.device("cpu"))
 
     def _drifted(self, checks: Mapping[str, Mapping[str, Any]]) -> Finding | None:
         """The failed check of a model that answers otherwise than at the beginning; None where it does not, or never did."""
@@ -122,9 +132,12 @@ class ModelAudit:
         return retry.drifted(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size, limit)
 
     def _beyond_labels(self) -> dict[str, str]:
-        """The warning that attacks end in a class that no sample has, which may be one by which the model rejects."""
+        """The warning that attacks end in the one class that the data has not, which may be one by which the model rejects.
+
+        A network that knows several classes more was made for more than this data, and errs towards them as towards any.
+        """
         known = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
-        if self.source.reject is not None or known >= self.model.classes:
+        if self.source.reject is not None or known < 2 or self.model.classes != known + 1:
             return {}
         found = extras.beyond_labels(self.run.records(), self.source.name, known)
         for text in found.values():
