@@ -36,6 +36,9 @@ class Code(StrEnum):
     MISLEADING = "misleading-gradients"
     """A small step along the gradient does not raise the loss as the gradient promises (unstable predictions in Pintor et al.
     2022; shattered gradients in Athalye et al. 2018)."""
+    MISMATCH = "gradient-mismatch"
+    """The gradient is not that of the answers: finite differences change the margin otherwise than it foretells, everywhere or
+    in some block of values (Athalye et al. 2018 on shattered gradients; a gradient check by central differences)."""
     UNCONSTRAINED = "unconstrained-failure"
     """A gradient attack fails although its only budget is the bounds of the data (Pintor et al. 2022; Carlini et al. 2019)."""
     BLACK_BOX = "black-box-better"

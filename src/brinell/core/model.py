@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import BatchError, BrinellError, ModelError, one_line
@@ -56,6 +56,8 @@ class ModelInfo:
     """How many numbers were learnt."""
     bf16: bool = False
     """Whether gradients may be computed in bf16 (`--precision bf16`)."""
+    module: nn.Module | None = None
+    """The torch module inside, whose children a check may watch, and an adaptive attack make differentiable."""
     features: Callable[[Tensor], Tensor] | None = None
     """(n, *shape) inputs to (n, d) features of the penultimate layer."""
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()

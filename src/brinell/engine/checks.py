@@ -23,13 +23,25 @@ from brinell.core.model import Access, Model
 from brinell.core.oracle import Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
-from brinell.engine import consistency, probes
+from brinell.engine import consistency, gradient_check, probes
 from brinell.engine.answers import kind_of_answers
+from brinell.engine.gradient_check import GradientCheck
+from brinell.engine.repair import culprits
 
 SAMPLES = 64
 """On how many samples the checks are made."""
 MASKING: frozenset[str] = frozenset(
-    {Code.RANDOM, Code.ANSWERS, Code.ONE_HOT, Code.INSIDE, Code.ZERO, Code.SATURATED, Code.MISLEADING, Code.UNCONSTRAINED}
+    {
+        Code.RANDOM,
+        Code.ANSWERS,
+        Code.ONE_HOT,
+        Code.INSIDE,
+        Code.ZERO,
+        Code.SATURATED,
+        Code.MISLEADING,
+        Code.MISMATCH,
+        Code.UNCONSTRAINED,
+    }
 )
 """Failed checks that mean: gradients are masked or answers are random, so an attack that stops early may stop too early."""
 
@@ -119,6 +131,8 @@ def make_checks(
         found = [_random(answers), kind_of_answers(first, model), _one_hot(first, batch), _inside(inside)]
         found += _slopes(ce.grad, margin.grad)
         found.append(_attempt(Code.MISLEADING, lambda: _misleading(oracle, batch, margin, distance, eps, rng, domain)))
+        check = GradientCheck(oracle, batch, margin.grad, distance=distance, eps=eps, domain=domain, rng=rng.fold("differences"))
+        found.append(_attempt(Code.MISMATCH, lambda: _mismatch(check, model, ledgers[0].whole(batch.ids, batch.x), margin)))
         found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
     found += consistency.probe(oracle, batch, model, answers, batch_size=batch_size, gradients=gradients)
     made = {finding.code for finding in found}
@@ -211,6 +225,28 @@ def _misleading(
         "raise the loss as it promises",
         REMEDY,
     )
+
+
+def _mismatch(check: GradientCheck, model: Model, x: Tensor, margin: Gradient) -> Finding:
+    code, limit = Code.MISMATCH, gradient_check.WRONG
+    if not bool(probes.steep(margin.grad).any()):
+        return Finding(code=code, passed=None, text=f"not made: there is no gradient to check{_blame(model, x)}")
+    if not check.doubtful():
+        text = "the margin changes as the gradient foretells, by finite differences"
+        return Finding(code=code, passed=True, limit=limit, text=text)
+    seen = check.look()
+    text = f"finite differences disagree with the gradient by {seen.disagreement:.2f}, where 0 is perfect and 1 is chance"
+    if seen.wrong:
+        text = f"{'; '.join((text, *seen.causes))}{_blame(model, x)}: {REMEDY}"
+    elif seen.coarse_only:
+        text += "; it foretells long steps and not short ones, as one that is passed straight through a rounding does"
+    return Finding(code=code, passed=not seen.wrong, text=text, figure=seen.disagreement, limit=limit)
+
+
+def _blame(model: Model, x: Tensor) -> str:
+    """Which modules break the gradient, as a clause."""
+    found = culprits(model, x)
+    return "".join(f"; {one}" for one in found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
 
 
 def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domain) -> Finding:

@@ -78,6 +78,7 @@ class TorchModel:
             architecture=self._architecture,
             parameters=sum(p.numel() for p in self.module.parameters()),
             bf16=True,
+            module=self.module,
             features=self.features,
             session=self.session,
             training=lambda: tuple(name or "the model" for name, part in self.module.named_modules() if part.training),

@@ -1,0 +1,350 @@
+"""A way around a gradient that is missing or wrong: the same answers, and another gradient.
+
+Backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, Obfuscated gradients give a false sense of security,
+section 4.1): what cannot be differentiated keeps its forward pass and gets the backward pass of something similar. Here the tool
+finds the place and the stand-in itself, in the modules of a torch model:
+
+- at the input of a child module that takes inputs of the model's own shape, the identity stands in for everything before it;
+- at a child module whose own gradient is not the gradient of what it computes, the identity stands in for it where it keeps the
+  shape, else a small network that was fitted to what it does.
+
+Which of them is used is decided by the finite differences of `engine.gradient_check`, not by their names.
+
+With a surrogate the gradient is that of another model (Papernot et al. 2017, Practical black-box attacks against machine
+learning), and the answers are the model's own.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core.model import Access, Model, ModelInfo
+from brinell.engine.gradient_check import Agreement, agreement
+
+FEW = 8
+"""Inputs on which modules are checked one by one."""
+SMALL, LARGE = 0.01, 0.25
+"""Steps at a module's input, in standard deviations of its values."""
+FIT_STEPS, FIT_WIDTH, FIT_RATE = 300, 64, 0.01
+"""Of the small network that stands in for a module that changes the shape."""
+SUSPECT = 0.3
+"""Disagreement above which a module's own gradient is wrong."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A module whose gradient is not that of what it computes."""
+
+    name: str
+    """As the module names it, such as `layer1.0.act`."""
+    kind: str
+    """Name of its class."""
+    fault: str
+    """returns none, returns zeros, or returns a wrong one."""
+
+    def __str__(self) -> str:
+        return f"module {self.name} ({self.kind}) {self.fault}"
+
+
+class Repaired:
+    """A model with the answers of `model`, whose modules have hooks while it is asked.
+
+    Args:
+        model: the model.
+        root: its torch module (`info.module`).
+        stand_ins: for each patched module how its input or output is made differentiable.
+    """
+
+    access = Access.GRADIENTS
+
+    def __init__(self, model: Model, root: nn.Module, stand_ins: "tuple[_StandIn, ...]") -> None:
+        self._model, self._root, self._stand_ins = model, root, stand_ins
+        self.name, self.domain, self.classes = model.name, model.domain, model.classes
+
+    @property
+    def info(self) -> ModelInfo:
+        """That of the model itself, without gradients in bf16."""
+        return replace(self._model.info, bf16=False)
+
+    def digest(self) -> str:
+        """That of the model itself: its answers are the same."""
+        return self._model.digest()
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The model's answers, with a gradient through the stand-ins."""
+        if not x.requires_grad:
+            return self._model.predict(x)
+        with ExitStack() as hooks:
+            for one in self._stand_ins:
+                hooks.enter_context(one.hooked(self._root))
+            return self._model.predict(x)
+
+
+class Surrogate:
+    """The answers of one model with the gradients of another.
+
+    Args:
+        model: the model under attack.
+        other: a model over the same domain with as many classes, with access to its gradients.
+    """
+
+    access = Access.GRADIENTS
+
+    def __init__(self, model: Model, other: Model) -> None:
+        self._model, self._other = model, other
+        self.name, self.domain, self.classes = model.name, model.domain, model.classes
+
+    @property
+    def info(self) -> ModelInfo:
+        """That of the model itself, without gradients in bf16."""
+        return replace(self._model.info, bf16=False)
+
+    def digest(self) -> str:
+        """That of the model itself: its answers are the same."""
+        return self._model.digest()
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The model's answers. Where a gradient is asked for, the other model is asked as well."""
+        if not x.requires_grad:
+            return self._model.predict(x)
+        with torch.no_grad():
+            answers = self._model.predict(x.detach())
+        other = self._other.predict(x)
+        return answers + (other - other.detach())
+
+
+def culprits(model: Model, x: Tensor) -> list[Culprit]:
+    """The innermost modules whose own gradient is not that of what they compute, in the order in which they are called.
+
+    Args:
+        model: the model; without a torch module there is nothing to look into.
+        x: (n, *shape) inputs; the first eight are used.
+    """
+    root = model.info.module
+    if root is None:
+        return []
+    with torch.no_grad(), _watched(root) as seen:
+        model.predict(x[:FEW])
+    return list(_wrong_within(root, "", seen))
+
+
+def candidates(model: Model, x: Tensor, faults: list[Culprit]) -> Iterator[tuple[str, Model]]:
+    """Ways around a gradient, each in a phrase, with the model that goes it.
+
+    Args:
+        model: the model; without a torch module there is no way.
+        x: (n, *shape) inputs to which stand-ins are fitted.
+        faults: modules whose gradient is wrong.
+    """
+    root = model.info.module
+    if root is None:
+        return
+    with torch.no_grad(), _watched(root) as seen:
+        model.predict(x)
+    given = seen.get("")
+    if given is None:
+        return
+    modules = dict(root.named_modules())
+    for name, (inputs, _) in seen.items():
+        if name and inputs.shape == given[0].shape:
+            yield f"the identity for all that lies before module {name}", Repaired(model, root, (_Before(name),))
+            break
+    if faults and all(fault.name in seen for fault in faults):
+        parts = [_fitted(fault.name, modules[fault.name], *seen[fault.name]) for fault in faults]
+        told = ", ".join(f"{one.told} for module {one.name}" for one in parts)
+        yield told, Repaired(model, root, tuple(parts))
+
+
+# What the modules of a model were given, and which of them are to blame
+
+Seen = dict[str, tuple[Tensor, Tensor]]
+
+
+@contextmanager
+def _watched(root: nn.Module) -> Iterator[Seen]:
+    """Notes the first input and output of each module that takes one tensor and gives one, in the order of the calls."""
+    seen: Seen = {}
+    order: list[str] = []
+
+    def before(name: str) -> Callable[..., None]:
+        return lambda module, args: order.append(name) if name not in order else None
+
+    def after(name: str) -> Callable[..., None]:
+        def note(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+            tensors = [one for one in args if isinstance(one, Tensor)]
+            plain = len(args) == 1 == len(tensors) and isinstance(out, Tensor)
+            if plain and name not in seen and tensors[0].is_floating_point() and len(out) == len(tensors[0]):
+                seen[name] = (tensors[0].detach(), out.detach())
+
+        return note
+
+    hooks = []
+    for name, module in root.named_modules():
+        hooks.append(module.register_forward_pre_hook(before(name)))
+        hooks.append(module.register_forward_hook(after(name)))
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+        kept = {name: seen[name] for name in order if name in seen}
+        seen.clear()
+        seen.update(kept)
+
+
+def _wrong_within(root: nn.Module, path: str, seen: Seen) -> Iterator[Culprit]:
+    """Culprits below a module: a wrong one whose own children are all right is to blame itself."""
+    for name, child in root.named_children():
+        inner = f"{path}.{name}" if path else name
+        if inner not in seen:
+            yield from _wrong_within(child, inner, seen)
+            continue
+        fault = _fault(child, seen[inner][0])
+        if fault is None:
+            continue
+        deeper = list(_wrong_within(child, inner, seen))
+        yield from deeper or [Culprit(inner, type(child).__name__, fault)]
+
+
+def _fault(module: nn.Module, given: Tensor) -> str | None:
+    """What is wrong with a module's gradient at its inputs, None where it foretells short or long steps."""
+    generator = torch.Generator().manual_seed(0)
+    spread = float(given.std().clamp_min(1e-6))
+    draw = torch.randn(given.shape, generator=generator).to(given)
+    x = given + SMALL * spread * draw
+    try:
+        with torch.enable_grad():
+            leaf = x.clone().requires_grad_()
+            out = module(leaf)
+            signs = torch.rand(out.shape, generator=generator).sub_(0.5).sign_().to(out)
+            grad = torch.autograd.grad((signs * out).sum(), leaf, allow_unused=True)[0] if out.requires_grad else None
+        found = [_differences(module, x, signs, grad, step * spread, generator) for step in (SMALL, LARGE)]
+    except RuntimeError:  # a module that cannot be called alone is left to the modules within it
+        return None
+    moved = [one for one in found if one.samples]
+    if not moved or min(one.disagreement for one in moved) <= SUSPECT:
+        return None
+    return "returns none" if grad is None else "returns zeros" if not bool(grad.any()) else "returns a wrong one"
+
+
+def _differences(
+    module: nn.Module, x: Tensor, signs: Tensor, grad: Tensor | None, step: float, generator: torch.Generator
+) -> Agreement:
+    way = torch.rand(x.shape, generator=generator).sub_(0.5).sign_().to(x) * step
+    with torch.no_grad():
+        up, down = ((signs * module(side)).flatten(1).double() for side in (x + way, x - way))
+    foretold = torch.zeros(len(x)).to(x) if grad is None else 2 * (grad * way).flatten(1).sum(1)
+    floor = 1e-6 * (up.abs().sum(1) + down.abs().sum(1)).float()
+    return agreement((up - down).sum(1).float(), foretold.float(), floor)
+
+
+# What stands in
+
+
+class _StandIn(Protocol):
+    """How one module is made differentiable."""
+
+    def hooked(self, root: nn.Module) -> AbstractContextManager[None]:
+        """The hooks, until the context ends."""
+
+
+@dataclass(frozen=True)
+class _Before:
+    """The identity, but for a scale of each channel, from the model's input to that of a module within it."""
+
+    name: str
+
+    @contextmanager
+    def hooked(self, root: nn.Module) -> Iterator[None]:
+        given: list[Tensor] = []
+
+        def note(module: nn.Module, args: tuple[Any, ...]) -> None:
+            given[:] = [args[0]]
+
+        def replace_input(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            if not isinstance(args[0], Tensor) or args[0].shape != given[0].shape:
+                return None
+            return _straight(given[0], args[0]), *args[1:]
+
+        hooks = [
+            root.register_forward_pre_hook(note, prepend=True),
+            root.get_submodule(self.name).register_forward_pre_hook(replace_input),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+@dataclass(frozen=True)
+class _Through:
+    """A network in the place of a module, or the identity where that is None."""
+
+    name: str
+    network: nn.Module | None
+    told: str
+
+    @contextmanager
+    def hooked(self, root: nn.Module) -> Iterator[None]:
+        def replace_output(module: nn.Module, args: tuple[Any, ...], out: Any) -> Tensor:
+            x: Tensor = args[0]
+            if self.network is None:
+                return _straight(x, out)
+            stand_in = _through(self.network, x)
+            return out.detach() + (stand_in - stand_in.detach()).reshape(out.shape)
+
+        hook = root.get_submodule(self.name).register_forward_hook(replace_output)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+def _straight(x: Tensor, out: Tensor) -> Tensor:
+    """`out` with the gradient of `x`, scaled in each channel as the values of `out` rise with those of `x`."""
+    with torch.no_grad():
+        axes = [axis for axis in range(x.ndim) if axis != 1] if x.ndim > 2 else list(range(x.ndim))
+        a, b = (values - values.mean(axes, keepdim=True) for values in (x.detach(), out.detach()))
+        slope = (a * b).sum(axes, keepdim=True) / a.square().sum(axes, keepdim=True).clamp_min(1e-12)
+        slope = torch.where(slope.abs() > 0.05, slope, 1.0)
+    return out.detach() + slope * (x - x.detach())
+
+
+def _fitted(name: str, module: nn.Module, x: Tensor, out: Tensor) -> _Through:
+    """The identity where shapes agree, else a small network, per place where the grid is kept and over all values otherwise."""
+    if x.shape == out.shape:
+        return _Through(name, None, "the identity")
+    places = x.ndim == out.ndim > 2 and x.shape[2:] == out.shape[2:]
+    columns_in, columns_out = (_columns(values, places) for values in (x, out))
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Linear(columns_in.shape[1], FIT_WIDTH), nn.Tanh(), nn.Linear(FIT_WIDTH, columns_out.shape[1])
+        ).to(x)
+        optimiser = torch.optim.Adam(network.parameters(), FIT_RATE)
+        for _ in range(FIT_STEPS):
+            rows = torch.randint(len(columns_in), (min(1024, len(columns_in)),))
+            loss = (network(columns_in[rows]) - columns_out[rows]).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return _Through(name, network.requires_grad_(False), "a fitted network")
+
+
+def _columns(values: Tensor, places: bool) -> Tensor:
+    return values.movedim(1, -1).reshape(-1, values.shape[1]) if places else values.flatten(1)
+
+
+def _through(network: nn.Module, x: Tensor) -> Tensor:
+    """What the stand-in answers, channels first as the module has them."""
+    first = network[0]
+    if x.ndim > 2 and first.in_features == x.shape[1]:
+        out: Tensor = network(x.movedim(1, -1)).movedim(-1, 1)
+        return out
+    flat: Tensor = network(x.flatten(1))
+    return flat
