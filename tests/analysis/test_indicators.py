@@ -181,7 +181,7 @@ def test_a_run_that_is_older_than_the_checks_opens(synthetic):
     states = {one.code: one.passed for one in result.checks}
     assert states[Code.ZERO] is False and states[Code.MISLEADING] is None and states[Code.INCOMPLETE]
     assert [warning.code for warning in result.warnings] == ["zero-gradients", "odd"], "a warning is told once"
-    assert "1 check failed (zero-gradients), 10 could not be made" in str(result.caveat)
+    assert "1 check failed (zero-gradients), 11 could not be made" in str(result.caveat)
     manifest["warnings"], manifest["state"] = [], "running"
     assert summarise_model(manifest, rows, "r", "m").caveat == "no checks were made"
 

@@ -1,5 +1,7 @@
 """Stages by name, and stages that are kept to the samples near the boundary."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -69,7 +71,7 @@ DRAW = np.array([0.05, 0.2, 0.6, 0.95])
 
 
 @pytest.mark.parametrize(
-    ("turn", "masked", "attacked"),
+    ("turn", "waits", "attacked"),
     [
         (Turn(), False, [True, True, True, True]),
         (Turn(within=0.1), False, [True, False, False, True]),
@@ -78,12 +80,12 @@ DRAW = np.array([0.05, 0.2, 0.6, 0.95])
         (Turn(last=0.5), False, [True, False, True, True]),
         (Turn(share=0.5), False, [True, True, False, False]),
         (Turn(within=0.1, share=0.5), False, [True, False, False, False]),
-        (Turn(masked=True), False, [False] * 4),
-        (Turn(masked=True), True, [True] * 4),
+        (Turn(when="masked"), True, [False] * 4),
+        (Turn(when="masked"), False, [True] * 4),
     ],
 )
-def test_who_gets_a_turn_by_hand(turn, masked, attacked):
-    assert (~turn.spared(CLEAN, NEAREST, LAST, draw=DRAW, masked=masked)).tolist() == attacked
+def test_who_gets_a_turn_by_hand(turn, waits, attacked):
+    assert (~turn.spared(CLEAN, NEAREST, LAST, draw=DRAW, waits=waits)).tolist() == attacked
 
 
 def test_a_stage_follows_the_one_just_before_it(tmp_path):
@@ -102,9 +104,10 @@ def test_shares_lie_between_0_and_1(spec, why):
         build_stages((spec,))
 
 
-def test_when_knows_masked_only():
-    with pytest.raises(RequestError, match="it can only be masked"):
-        build_stages(("fgsm?when=sunny",))
+@pytest.mark.parametrize("spec", ["fgsm?when=sunny", "fgsm?gradient=bent"])
+def test_conditions_and_gradients_are_those_that_there_are(spec):
+    with pytest.raises(RequestError, match=f"in '{re.escape(spec)}': it is one of "):
+        build_stages((spec,))
 
 
 def rippled(ripple):
@@ -125,7 +128,7 @@ def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_pat
     model = Recorder(rippled(ripple), Domain(kind="image", shape=(1, 8, 8)))
     run = audited(tmp_path / "run", model, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",))
     records = run.records()
-    full = [stage["name"] for stage in run.manifest["stages"] if stage["turn"]["masked"]]
+    full = [stage["name"] for stage in run.manifest["stages"] if stage["turn"]["when"] == "masked"]
     assert len(full) == 4
     assert bool((records.forwards[np.isin(records.attack, full)] > 0).any()) == (ripple > 0)
     warnings = {warning["code"] for warning in run.manifest["warnings"]}
@@ -147,7 +150,7 @@ def test_stages_have_names_for_people():
     assert titles == [
         "APGD-T, 9 targets, 30 steps",
         "Square, 5000 steps, if the stage before left ≤ 60 %",
-        "APGD-CE, 100 steps, if gradients are masked, EOT over 20 answers",
+        "APGD-CE, 100 steps, EOT over 20 answers, if gradients are masked",
     ]
     same = [stage.title for stage in build_stages(("apgd-ce", "apgd-ce?steps=100"))]
     assert same == ["APGD-CE, 100 steps (apgd-ce)", "APGD-CE, 100 steps (apgd-ce?steps=100)"], "never two alike"

@@ -129,7 +129,17 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     k = len(np.setdiff1d(records.sample_id[broken & np.isin(records.attack, after)], by_gradient))
     seen = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
     bad = ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
-    return _judged(Code.BLACK_BOX, k, n, NOTABLE, seen, bad)
+    judged = _judged(Code.BLACK_BOX, k, n, NOTABLE, seen, bad)
+    if judged.passed is False or k <= NOTABLE * n:
+        return judged
+    # One find among few samples is no rate: what a harder look at all that are left found settles it.
+    harder = [stage["name"] for stage in stages if stage["turn"].get("when") == "suspected"]
+    looked = np.isin(records.attack, harder) & mine & np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)])
+    if not looked.any():
+        return judged.model_copy(update={"passed": None, "text": f"cannot tell with {n} samples: {seen}"})
+    more = len(np.unique(records.sample_id[broken & np.isin(records.attack, harder)]))
+    text = f"{seen}; a harder look at all that were left broke {more} more"
+    return judged.model_copy(update={"passed": not more, "text": text + bad * bool(more)})
 
 
 def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:

@@ -8,6 +8,7 @@ import numpy as np
 from brinell import plugins
 from brinell.core.contracts import Attack
 from brinell.core.errors import RequestError
+from brinell.engine.adaptive import SOURCES, WHEN
 
 Array = np.ndarray[Any, Any]
 
@@ -23,11 +24,20 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 SPELLED = {
     "bandits": "Bandits",
     "hop-skip-jump": "HopSkipJump",
+    "pgd-estimated": "PGD with estimates",
     "simba": "SimBA",
     "sparse-rs": "Sparse-RS",
     "square": "Square",
 }
 """Attacks whose names are not written in capitals."""
+FOLLOWED = {"repaired": "around what breaks the gradient (BPDA)", "surrogate": "along the surrogate's gradient"}
+AWAITED = {
+    "masked": "if gradients are masked",
+    "blind": "if the gradient is missing or wrong",
+    "random": "if answers are random",
+    "suspected": "if an attack without gradients found more",
+}
+"""What a title says of the gradient, and of the condition that a stage waits for."""
 COUNTED = {"targets": 1, "steps": 1, "restarts": 2}
 """Settings that a title counts, from which number on."""
 
@@ -45,6 +55,15 @@ CASCADES: dict[str, tuple[str, ...]] = {
         "square?steps=100",
         "square?steps=300&last=0.6",
         "square?steps=3000&within=0.3&last=0.35",
+        "apgd-t?loss=margin&targets=3&steps=50&when=suspected",
+        "square?steps=500&when=suspected",
+        "apgd-t?loss=margin&targets=3&steps=30&gradient=surrogate",
+        "apgd-t?loss=margin&targets=3&steps=30&gradient=repaired",
+        "apgd-ce?gradient=repaired",
+        "apgd-t?gradient=repaired",
+        "pgd-estimated?when=blind",
+        "apgd-ce?eot=20&when=random",
+        "apgd-dlr?eot=20&when=random",
         "fab-t?stop_at_eps=true&when=masked",
         "square?rescale_schedule=false&when=masked",
         "apgd-ce?when=masked",
@@ -70,7 +89,7 @@ CASCADES: dict[str, tuple[str, ...]] = {
 class Turn:
     """Which of the samples that are still robust a stage attacks.
 
-    But for `masked`, a sample's turn depends on that sample alone, never on its company. Shares are of the clean margin, the lead
+    But for `when`, a sample's turn depends on that sample alone, never on its company. Shares are of the clean margin, the lead
     of the true class on the clean input: 0 is the boundary.
     """
 
@@ -82,10 +101,10 @@ class Turn:
     """Only this share of the samples, drawn by their ids: a look at how an attack would do on all."""
     alone: bool = False
     """Every sample, as if no stage had run before (`alone=true`): to compare attacks and not to save time."""
-    masked: bool = False
-    """Only where a check says that the gradients of the model mislead, or attacks that need them cannot run (`when=masked`)."""
+    when: str | None = None
+    """Only under one of the conditions of `engine.adaptive.When`, such as `when=masked`: gradients that mislead."""
 
-    def spared(self, clean: Array, nearest: Array, last: Array, *, draw: Array, masked: bool) -> Array:
+    def spared(self, clean: Array, nearest: Array, last: Array, *, draw: Array, waits: bool) -> Array:
         """(n,) bool: the samples that are not attacked.
 
         Args:
@@ -93,9 +112,9 @@ class Turn:
             clean: (n,) lead of the true class on the clean input, in logits.
             nearest: (n,) largest lead of a wrong class that any earlier stage came to.
             last: (n,) the same of the stage just before; minus infinity where it did not attack.
-            masked: whether attacks that follow gradients cannot be trusted on the model.
+            waits: whether the stage waits for a condition that does not hold.
         """
-        far = (draw >= self.share) | (self.masked and not masked)
+        far = (draw >= self.share) | waits
         for share, lead in ((self.within, nearest), (self.last, last)):
             if share is not None:
                 far |= lead < -share * clean
@@ -113,8 +132,16 @@ class Stage:
     eot: int = 1
     """Answers to each input that are averaged, and their gradients with them, because the model draws random numbers (EOT)."""
 
+    gradient: str = "own"
+    """Whose gradient the attack follows, one of `engine.adaptive.Source`."""
+
     title: str = ""
     """A short name for people, such as "APGD-T, 9 targets, 30 steps"; no two stages of a run share one."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it runs only where a check gives reason to."""
+        return self.turn.when is not None or self.gradient != "own"
 
     def settings(self) -> dict[str, Any]:
         """All settings of the attack, defaults included, and what the files hold that they name."""
@@ -149,8 +176,9 @@ def _build(spec: str) -> Stage:
         last=_share(spec, "last", options),
         share=1.0 if (share := _share(spec, "share", options)) is None else share,
         alone=_flag(spec, "alone", options),
-        masked=_when(spec, options.pop("when", None)),
+        when=_one_of(spec, "when", options, WHEN),
     )
+    gradient = _one_of(spec, "gradient", options, SOURCES) or "own"
     eot = _eot(spec, options.pop("eot", "1"))
     plugin, preset = PRESETS.get(name, (name, {}))
     known = plugins.names("attack")
@@ -158,10 +186,10 @@ def _build(spec: str) -> Stage:
         near = plugins.nearest(name, [*known, *PRESETS])
         raise RequestError(f"there is no attack {name!r}{near}; `brinell plugins` lists them")
     attack = plugins.build("attack", plugin, preset | options)
-    return Stage(spec, plugin, attack, turn, eot, _title(name, attack, options, turn, eot))
+    return Stage(spec, plugin, attack, turn, eot, gradient, _title(name, attack, options, turn, eot, gradient))
 
 
-def _title(name: str, attack: Attack, options: dict[str, str], turn: Turn, eot: int) -> str:
+def _title(name: str, attack: Attack, options: dict[str, str], turn: Turn, eot: int, gradient: str) -> str:
     """What people call the attack, how often it does what, settings that were chosen, and the samples it is kept to."""
     short = name in PRESETS or (len(name) <= 4 and name.isalpha())
     parts = [SPELLED.get(name) or (name.upper() if short else name.rpartition(":")[2])]
@@ -180,8 +208,9 @@ def _title(name: str, attack: Attack, options: dict[str, str], turn: Turn, eot: 
         parts.append(f"if the stage before left ≤ {100 * turn.last:g} %")
     if turn.share < 1:
         parts.append(f"on {100 * turn.share:g} % of the samples")
-    told = {"on every sample": turn.alone, "if gradients are masked": turn.masked, f"EOT over {eot} answers": eot > 1}
-    return ", ".join(parts + [text for text, said in told.items() if said])
+    told = {"on every sample": turn.alone, f"EOT over {eot} answers": eot > 1}
+    parts += [text for text, said in told.items() if said]
+    return ", ".join([*parts, *filter(None, (FOLLOWED.get(gradient), AWAITED.get(turn.when or "")))])
 
 
 def _share(spec: str, name: str, options: dict[str, str]) -> float | None:
@@ -205,10 +234,11 @@ def _flag(spec: str, name: str, options: dict[str, str]) -> bool:
     return text == "true"
 
 
-def _when(spec: str, text: str | None) -> bool:
-    if text not in (None, "masked"):
-        raise RequestError(f"when is {text!r} in {spec!r}: it can only be masked, for gradients that mislead")
-    return text is not None
+def _one_of(spec: str, key: str, options: dict[str, str], known: frozenset[str]) -> str | None:
+    text = options.pop(key, None)
+    if text is not None and text not in known:
+        raise RequestError(f"{key} is {text!r} in {spec!r}: it is one of {', '.join(sorted(known))}")
+    return text
 
 
 def _eot(spec: str, text: str) -> int:

@@ -45,11 +45,12 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
     return _cell(
         plan,
         source,
-        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot] for one in before],
+        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot, one.gradient] for one in before],
         distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
         eps=plan.levels.tolist(),
         units=None if plan.recommended is None else plan.units.tolist(),
         seed=plan.request.seed,
         queries=plan.request.queries,
         precision=plan.request.precision,
+        surrogate=plan.surrogate.facts["digest"] if plan.surrogate and stage.gradient == "surrogate" else None,
     )

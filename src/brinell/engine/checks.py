@@ -49,6 +49,8 @@ SAME = 1e-4
 """Two answers to one input may differ by this share of the largest logit: kernels differ by some 1e-6."""
 LIMITS = {Code.ZERO: 0.05, Code.SATURATED: 0.05, Code.MISLEADING: 0.25, Code.UNCONSTRAINED: 0.05}
 """The share of samples that a check allows: it fails where the lower end of the interval of the share is above."""
+FEWEST = 12
+"""With fewer samples no check passes: half of them could be bad and it would not fail."""
 REMEDY = (
     "what gradient attacks fail to break there is not shown to be robust; add one that asks for scores only: --attack black-box"
 )
@@ -232,6 +234,8 @@ def _mismatch(check: GradientCheck, model: Model, x: Tensor, margin: Gradient) -
     if not bool(probes.steep(margin.grad).any()):
         return Finding(code=code, passed=None, text=f"not made: there is no gradient to check{_blame(model, x)}")
     if not check.doubtful():
+        if len(x) < FEWEST:
+            return Finding(code=code, passed=None, text=f"cannot tell with {len(x)} sample{'s' * (len(x) != 1)}", limit=limit)
         text = "the margin changes as the gradient foretells, by finite differences"
         return Finding(code=code, passed=True, limit=limit, text=text)
     seen = check.look()
@@ -264,5 +268,10 @@ def _share(code: Code, bad: Tensor, what: str, remedy: str) -> Finding:
     k, n, limit = int(bad.sum()), len(bad), LIMITS[code]
     interval = wilson(k, n)
     failed = interval is not None and interval.low > limit
+    passed = None if not failed and n < FEWEST else not failed
     text = f"{k} of {n} {what}"
-    return Finding(code=code, passed=not failed, text=f"{text}: {remedy}" if failed else text, figure=k / n, limit=limit)
+    if failed:
+        text += f": {remedy}"
+    elif passed is None:
+        text = f"cannot tell with {n} sample{'s' * (n != 1)}: {text}"
+    return Finding(code=code, passed=passed, text=text, figure=k / n, limit=limit)

@@ -24,12 +24,15 @@ from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Outcome, Records
 from brinell.core.streams import Streams
-from brinell.engine import consistency, extras, parallel, retry
+from brinell.engine import consistency, extras, gallery, parallel, retry
+from brinell.engine.adaptive import BROKEN, conditions, find_repair
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import cell, clean_cell, stage_cell
 from brinell.engine.checks import MASKING, SAMPLES, Checked, check_answers, make_checks
+from brinell.engine.implied import implied
 from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
 from brinell.engine.progress import Progress
+from brinell.engine.repair import Surrogate
 from brinell.engine.shard import Group, Setting, criterion_of, null_or, predict
 from brinell.engine.state import State
 from brinell.store import rows
@@ -38,8 +41,6 @@ from brinell.store.run import Run, closest_shards, telling_shards
 Array = np.ndarray[Any, Any]
 ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
 """After these an attack has nothing more to try on a sample at smaller budgets."""
-GALLERY_BYTES = 16 * 2**20
-GALLERY_SAMPLES = 24
 AHEAD = 0.1
 """An attack is ahead of others on a sample when it left this share of the clean margin less than they did."""
 ALARM = 0.05
@@ -52,8 +53,10 @@ class ModelAudit:
 
     def __init__(self, plan: Plan, source: ModelSource, model: Model, run: Run, progress: Progress) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
-        self.masked = False
-        """Whether attacks that follow gradients cannot be trusted here: a check says that they mislead, or some cannot run."""
+        self.conditions: set[str] = set()
+        """What stages that wait are waiting for, as far as it holds (`engine.adaptive.When`)."""
+        self.followed: dict[str, Model] = {"own": model}
+        """The model to ask, by whose gradient a stage follows (`engine.adaptive.Source`)."""
 
     def __call__(self) -> dict[str, str]:
         """Everything that the plan asks of this model. Returns the failed checks, by name, each with a line."""
@@ -64,17 +67,40 @@ class ModelAudit:
             found = self._failed_checks(state)
             for why, names in self._left_out().items():
                 self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
-            self.masked = bool(self.source.skipped or found.keys() & MASKING)
+            self._adapt(found, state)
             for stage in self.plan.stages:
                 if len(self.plan.levels):
                     found |= self._stage(stage, state)
-            self._gallery()
+            gallery.keep(self.plan, self.source, self.run)
             return found | self._afterwards(digest) | self._beyond_labels() | retry.warning(self._failed(), len(self.plan.ids))
         finally:
             self._keep_remarks()
 
+    def _adapt(self, failed: dict[str, str], state: State) -> None:
+        """Decide which stages that wait will run, and with whose gradients."""
+        repaired = None
+        waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
+        if failed.keys() & BROKEN and any(stage.gradient == "repaired" for stage in waiting):
+            batch, streams = self._checked(state)
+            self.progress.stage(self.source.name, "repair", len(batch), 120 * len(batch))
+            repaired, forwards, backwards = find_repair(
+                self.model, batch, self.plan.distance, self._eps(state), streams, batch_size=self.plan.request.batch_size
+            )
+            if repaired is not None:
+                self.followed["repaired"] = repaired.model
+                self._note("checks", [Remark("gradient-repaired", repaired.text)])
+            self.run.manifest.setdefault("repairs", {})[self.source.name] = {"forwards": forwards, "backwards": backwards}
+            self.run.save_manifest()
+        if self.plan.surrogate is not None:
+            self.followed["surrogate"] = Surrogate(self.model, self.plan.surrogate.open())
+        plain = {stage.name for stage in self.plan.stages if not stage.waits}
+        self.conditions = conditions(
+            failed, incomplete=bool(plain & self.source.skipped.keys()), masking=MASKING, repaired=repaired
+        )
+
     def _left_out(self) -> dict[str, list[str]]:
-        skipped = self.source.skipped
+        waits = {stage.name for stage in self.plan.stages if stage.waits}
+        skipped = {name: why for name, why in self.source.skipped.items() if name not in waits}
         return {why: [name for name in skipped if skipped[name] == why] for why in skipped.values()}
 
     # The first check
@@ -84,11 +110,8 @@ class ModelAudit:
         name, manifest = self.source.name, self.run.manifest
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
-            right = np.flatnonzero(state.correct)
-            # Spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
-            most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
-            at = right[retry.evenly(len(right), most)]
-            checks[name], spent[name] = self._probe(at).manifest() if len(at) else ([], {"forwards": 0, "backwards": 0})
+            right = bool(state.correct.any())
+            checks[name], spent[name] = self._probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
             self.run.save_manifest()
         found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
         for text in found.values():
@@ -166,20 +189,40 @@ class ModelAudit:
         self.run.save_manifest()
         self.progress.message(f"warning: {self.source.name}, {stage}: sample {sample} cannot be judged: {why}")
 
-    def _probe(self, at: Array) -> Checked:
-        plan, ids = self.plan, self.plan.ids[at]
-        self.progress.stage(self.source.name, "checks", len(at), 29 * len(at))
-        x = self._load(ids)
-        y = torch.as_tensor(plan.labels[at], device=x.device).long()
+    def _probe(self, state: State) -> Checked:
+        batch, streams = self._checked(state)
+        self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
         return make_checks(
             self.model,
-            Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y),
-            plan.distance,
-            float(plan.levels[-1] * np.median(plan.units[at])) if len(plan.levels) else math.inf,
-            Streams.of(plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks"),
-            batch_size=plan.request.batch_size,
+            batch,
+            self.plan.distance,
+            self._eps(state),
+            streams,
+            batch_size=self.plan.request.batch_size,
             on_pass=self.progress.passes,
         )
+
+    def _checked_at(self, state: State) -> Array:
+        """Positions of the samples that the checks look at.
+
+        They are spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
+        """
+        right = np.flatnonzero(state.correct)
+        most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
+        return np.asarray(right[retry.evenly(len(right), most)])
+
+    def _checked(self, state: State) -> tuple[Batch, Streams]:
+        at = self._checked_at(state)
+        ids = self.plan.ids[at]
+        x = self._load(ids)
+        y = torch.as_tensor(self.plan.labels[at], device=x.device).long()
+        streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks")
+        return Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y), streams
+
+    def _eps(self, state: State) -> float:
+        """The largest budget of the samples that the checks look at; infinite where there is none."""
+        plan = self.plan
+        return float(plan.levels[-1] * np.median(plan.units[self._checked_at(state)])) if len(plan.levels) else math.inf
 
     def _clean(self) -> State:
         key = clean_cell(self.plan, self.source)
@@ -269,7 +312,7 @@ class ModelAudit:
             unbroken = np.full_like(state.broken, len(self.plan.levels))
             seen = replace(state, broken=unbroken) if stage.turn.alone else state
             if stage.name in self.source.skipped:
-                self.run.save_part(key, self._implied(stage, seen, seen.broken, None), {})
+                self.run.save_part(key, implied(self.plan, self.source, stage, seen, seen.broken, None), {})
             else:
                 self._descend(key, stage, seen)
         self.run.drop_shards(key)
@@ -287,6 +330,8 @@ class ModelAudit:
         state.nearest[found] = np.where(np.isinf(state.last[found]), before[found], state.last[found])
         if not self._is_probe(stage):
             return {}
+        if len(found) and stage.attack.access < Access.GRADIENTS:
+            self.conditions.add("suspected")
         ahead = state.last > before + AHEAD * state.clean_margin
         ahead[found] = True
         looked = open_ & (self._draw(stage) < stage.turn.share)
@@ -307,9 +352,9 @@ class ModelAudit:
             f"{stage.name}, which does not climb the loss, broke {ahead} of {looked} samples or came nearer to it than the "
             "attacks before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
         )
-        if not self.masked:
+        if "masked" not in self.conditions:
             self.progress.message(f"warning: {self.source.name}: {text}")
-        self.masked = True
+        self.conditions.add("masked")
         return {Code.AHEAD: text}
 
     def _draw(self, stage: Stage) -> Array:
@@ -350,7 +395,7 @@ class ModelAudit:
             queue.extend(at[[not closed for _, closed in answers]].tolist())
             self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
         failed = retry.failed_levels(shards, plan.ids, plan.levels)
-        done = [*shards.values(), self._implied(stage, state, broken, spared, failed)]
+        done = [*shards.values(), implied(self.plan, self.source, stage, state, broken, spared, failed)]
         holders = telling_shards if self.run.legend(self.source.name, stage.name) else closest_shards
         self.run.save_part(key, _sorted(done), holders(shards))
 
@@ -384,7 +429,8 @@ class ModelAudit:
 
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
-        far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), masked=self.masked)
+        waits = stage.gradient not in self.followed or (stage.turn.when is not None and stage.turn.when not in self.conditions)
+        far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), waits=waits)
         return np.asarray(far | (self.plan.units == 0))
 
     def _worst_case(self, stage: Stage, samples: int) -> int:
@@ -393,7 +439,7 @@ class ModelAudit:
     def _setting(self, stage: Stage) -> Setting:
         return Setting(
             name=self.source.name,
-            model=self.model,
+            model=self.followed.get(stage.gradient, self.model),
             stage=stage,
             distance=self.plan.distance,
             domain=self.plan.dataset.domain,
@@ -417,61 +463,6 @@ class ModelAudit:
             x=self._load(self.plan.ids[at]),
             unit=self.plan.units[at],
         )
-
-    def _implied(self, stage: Stage, state: State, broken: Array, spared: Array | None, failed: Array | None = None) -> Records:
-        """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run."""
-        plan, count = self.plan, len(self.plan.levels)
-        level = np.tile(np.arange(count), len(plan.ids))
-        at = np.repeat(np.arange(len(plan.ids)), count)
-        outcome = np.full(len(at), "", dtype=object)
-        if spared is None:
-            outcome[:] = str(Outcome.SKIPPED)
-        else:
-            outcome[level < broken[at] - 1] = str(Outcome.SURVIVED_ABOVE)
-            if failed is not None:
-                outcome[level < failed[at]] = str(Outcome.FAILED)
-            outcome[spared[at]] = str(Outcome.SPARED)
-            outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
-        outcome[~state.correct[at]] = str(Outcome.MISCLASSIFIED)
-        outcome[state.failed[at]] = str(Outcome.FAILED)
-        chosen = outcome != ""
-        at, level, outcome = at[chosen], level[chosen], outcome[chosen]
-        return rows.build(
-            Records,
-            len(at),
-            model=self.source.name,
-            sample_id=plan.ids[at],
-            label=plan.labels[at],
-            target=null_or(state.target, at),
-            clean_pred=state.clean_pred[at],
-            clean_confidence=state.clean_confidence[at],
-            attack=stage.name,
-            distance=plan.distance.name,
-            eps=plan.levels[level],
-            radius=plan.levels[level] * plan.units[at],
-            outcome=outcome,
-        )
-
-    # What the gallery shows
-
-    def _gallery(self) -> None:
-        """Keep the clean inputs of some fooled samples, class by class in turn, the closest finds first."""
-        key = clean_cell(self.plan, self.source)
-        records = self.run.records()
-        fooled = np.flatnonzero((records.outcome == Outcome.FOOLED) & (records.model == self.source.name))
-        order = fooled[np.lexsort((records.sample_id[fooled], records.eps[fooled]))]
-        turns: dict[int, int] = {}
-        ranked: dict[int, tuple[int, int]] = {}
-        for row in order.tolist():
-            sample, label = int(records.sample_id[row]), int(records.label[row])
-            if sample not in ranked:
-                ranked[sample] = (turns.get(label, 0), label)
-                turns[label] = turns.get(label, 0) + 1
-        size = 4 * int(np.prod(self.plan.dataset.domain.shape))
-        kept = sorted(ranked, key=lambda sample: ranked[sample])[: max(1, min(GALLERY_SAMPLES, GALLERY_BYTES // size))]
-        if kept:
-            inputs = self.plan.dataset.load(kept).numpy()
-            self.run.save_clean(key, dict(zip(kept, inputs, strict=True)))
 
 
 def _shard_key(*columns: Array) -> str:

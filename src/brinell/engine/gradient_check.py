@@ -16,7 +16,6 @@ from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.domain import Domain
-from brinell.core.norms import per_sample
 from brinell.core.oracle import Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance
@@ -195,17 +194,14 @@ class GradientCheck:
             return
         if 2 <= shape[0] <= 12:
             yield {f"channel {at}": zeros.index_fill(0, torch.tensor([at], device=zeros.device), 1.0) for at in range(shape[0])}
-        halves = [(slice(side // 2), slice(side // 2, None)) for side in shape[-2:]]
+        half = shape[-1] // 2
         if len(shape) == 2:
-            names, spans = ("the first half", "the second half"), [(part,) for part in halves[-1]]
-        else:
-            names = ("the upper left", "the upper right", "the lower left", "the lower right")
-            spans = [(row, column) for row in halves[0] for column in halves[1]]
-        quarters = {}
-        for name, span in zip(names, spans, strict=True):
-            quarters[name] = zeros.clone()
-            quarters[name][(..., *span)] = 1
-        yield quarters
+            yield {"the first half": _ones(zeros, slice(half)), "the second half": _ones(zeros, slice(half, None))}
+            return
+        middle = shape[-2] // 2
+        rows = {"upper": slice(middle), "lower": slice(middle, None)}
+        columns = {"left": slice(half), "right": slice(half, None)}
+        yield {f"the {row} {column}": _ones(zeros, rows[row], columns[column]) for row in rows for column in columns}
 
     def _blind(self, rows: Tensor, fine: Agreement) -> Tensor | None:
         """(*shape) bool: values without any gradient, if moving them changes what it should not."""
@@ -266,6 +262,13 @@ class GradientCheck:
         weak = torch.zeros_like(mean).flatten()
         weak[order.flatten().argsort()[: max(1, mean.numel() // 2)]] = 1
         return weak.reshape(mean.shape)
+
+
+def _ones(zeros: Tensor, *span: slice) -> Tensor:
+    """A mask of ones where the last axes lie within the span."""
+    mask = zeros.clone()
+    mask[(..., *span)] = 1
+    return mask
 
 
 def _doubt(one: Agreement) -> float:

@@ -64,6 +64,8 @@ class Plan:
     distance: Distance
     stages: tuple[Stage, ...]
     models: tuple[ModelSource, ...]
+    surrogate: ModelSource | None = None
+    """The model whose gradients some stages follow."""
     device: torch.device
 
     @property
@@ -80,7 +82,7 @@ class Plan:
     @property
     def eot(self) -> int:
         """Evaluations by whose mean the first check judges an input: as many as the stage that takes most."""
-        return max(stage.eot for stage in self.stages)
+        return max((stage.eot for stage in self.stages if not stage.waits), default=1)
 
     def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
         """The most forwards and backwards that a stage can cost: every budget fought to the end on every sample."""
@@ -109,7 +111,7 @@ def make_plan(
     Raises:
         RequestError: any part that cannot be carried out.
     """
-    stages = build_stages(request.attack)
+    stages = _following(build_stages(request.attack), request)
     for stage in stages:
         _check_queries(stage, request)
     distance = open_distance(request.norm)
@@ -126,6 +128,7 @@ def make_plan(
     ids = others(np.asarray(labels[:n]), towards)
     gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
     budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(n), None)
+    surrogate = None if request.surrogate is None else _surrogate(request.surrogate, dataset)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
@@ -147,8 +150,30 @@ def make_plan(
         distance=distance,
         stages=stages,
         models=sources,
+        surrogate=surrogate,
         device=device,
     )
+
+
+def _following(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]:
+    """The stages without those of a cascade that follow a surrogate, where there is none."""
+    named = [stage.name for stage in stages if stage.gradient == "surrogate"]
+    asked = [name for name in named if name in request.attack]
+    if asked and request.surrogate is None:
+        raise RequestError(f"attack {asked[0]} follows a surrogate, and none is named: add --surrogate MODEL")
+    if request.surrogate is not None and not named:
+        raise RequestError(
+            "--surrogate is named, and no attack follows it: ask for --attack fast, or write ?gradient=surrogate behind an attack"
+        )
+    return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate is not None)
+
+
+def _surrogate(spec: str, dataset: Dataset) -> ModelSource:
+    opener = opener_of(spec, dataset)
+    model: Model = complete(Model, opener())
+    if model.access < Access.GRADIENTS:
+        raise RequestError(f"the surrogate {model.name} gives {model.access.name.lower()} only: name one that gives gradients")
+    return ModelSource(name=model.name, spec=spec, open=opener, facts=facts_of(model), skipped={})
 
 
 def sample_count(request: Request, dataset: Dataset) -> int:
@@ -332,7 +357,11 @@ def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Mod
 
 def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
     attack = stage.attack
-    if attack.access > model.access:
+    if stage.gradient == "repaired" and model.info.module is None:
+        return "the model shows no modules in which a gradient could be repaired"
+    if stage.gradient == "surrogate" and model.access < Access.SCORES:
+        return "it follows a surrogate, and needs the model's scores besides"
+    if stage.gradient != "surrogate" and attack.access > model.access:
         return f"it needs {attack.access.name.lower()}, and the model gives {model.access.name.lower()} only"
     if targeted and not attack.targeted:
         return "it cannot be led to a target class"

@@ -281,12 +281,34 @@ class _Before:
                 hook.remove()
 
 
+class StandIn(nn.Module):
+    """Two layers that are fitted to what a module does.
+
+    Args:
+        values_in: of a column of inputs.
+        values_out: of a column of outputs.
+        generator: of the first weights.
+    """
+
+    def __init__(self, values_in: int, values_out: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.values_in = values_in
+        sizes = [(FIT_WIDTH, values_in), (FIT_WIDTH,), (values_out, FIT_WIDTH), (values_out,)]
+        parts = [torch.randn(size, generator=generator) / size[-1] ** 0.5 for size in sizes]
+        self.first, self.first_bias, self.last, self.last_bias = (nn.Parameter(part) for part in parts)
+
+    def forward(self, columns: Tensor) -> Tensor:
+        """(..., values_in) to (..., values_out)."""
+        hidden = nn.functional.linear(columns, self.first, self.first_bias).tanh()
+        return nn.functional.linear(hidden, self.last, self.last_bias)
+
+
 @dataclass(frozen=True)
 class _Through:
     """A network in the place of a module, or the identity where that is None."""
 
     name: str
-    network: nn.Module | None
+    network: StandIn | None
     told: str
 
     @contextmanager
@@ -295,8 +317,9 @@ class _Through:
             x: Tensor = args[0]
             if self.network is None:
                 return _straight(x, out)
-            stand_in = _through(self.network, x)
-            return out.detach() + (stand_in - stand_in.detach()).reshape(out.shape)
+            stand_in = _through(self.network, x).reshape(out.shape)
+            answer: Tensor = out.detach() + (stand_in - stand_in.detach())
+            return answer
 
         hook = root.get_submodule(self.name).register_forward_hook(replace_output)
         try:
@@ -321,14 +344,12 @@ def _fitted(name: str, module: nn.Module, x: Tensor, out: Tensor) -> _Through:
         return _Through(name, None, "the identity")
     places = x.ndim == out.ndim > 2 and x.shape[2:] == out.shape[2:]
     columns_in, columns_out = (_columns(values, places) for values in (x, out))
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        torch.manual_seed(0)
-        network = nn.Sequential(
-            nn.Linear(columns_in.shape[1], FIT_WIDTH), nn.Tanh(), nn.Linear(FIT_WIDTH, columns_out.shape[1])
-        ).to(x)
-        optimiser = torch.optim.Adam(network.parameters(), FIT_RATE)
+    generator = torch.Generator().manual_seed(0)
+    network = StandIn(columns_in.shape[1], columns_out.shape[1], generator).to(x)
+    optimiser = torch.optim.Adam(network.parameters(), FIT_RATE)
+    with torch.enable_grad():
         for _ in range(FIT_STEPS):
-            rows = torch.randint(len(columns_in), (min(1024, len(columns_in)),))
+            rows = torch.randint(len(columns_in), (min(1024, len(columns_in)),), generator=generator).to(x.device)
             loss = (network(columns_in[rows]) - columns_out[rows]).square().mean()
             optimiser.zero_grad()
             loss.backward()
@@ -340,11 +361,8 @@ def _columns(values: Tensor, places: bool) -> Tensor:
     return values.movedim(1, -1).reshape(-1, values.shape[1]) if places else values.flatten(1)
 
 
-def _through(network: nn.Module, x: Tensor) -> Tensor:
+def _through(network: StandIn, x: Tensor) -> Tensor:
     """What the stand-in answers, channels first as the module has them."""
-    first = network[0]
-    if x.ndim > 2 and first.in_features == x.shape[1]:
-        out: Tensor = network(x.movedim(1, -1)).movedim(-1, 1)
-        return out
-    flat: Tensor = network(x.flatten(1))
-    return flat
+    if x.ndim > 2 and network.values_in == x.shape[1]:
+        return network.forward(x.movedim(1, -1)).movedim(-1, 1)
+    return network.forward(x.flatten(1))

@@ -38,6 +38,9 @@ class Request(BaseRequest):
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, bench:DIR; options follow as ?option=value."""
     model: tuple[str, ...] = ("digits-cnn",)
     """A model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
+    surrogate: str | None = None
+    """A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say.
+    It has the same classes."""
     norm: str = "linf"
     """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
     eps: str | None = None

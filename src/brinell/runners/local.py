@@ -84,6 +84,7 @@ def _about(plan: Plan) -> dict[str, Any]:
             "settings": stage.settings(),
             "turn": asdict(stage.turn),
             "eot": stage.eot,
+            "gradient": stage.gradient,
             "family": stage.attack.family,
             "access": stage.attack.access.name.lower(),
             "cells": {model.name: stage_cell(plan, model, stage) for model in plan.models},

@@ -1,0 +1,98 @@
+"""PGD whose gradient is completed by estimates from scores, where the model has none of its own.
+
+For models that break a part of their gradient, with no module in which it could be repaired. The estimate is that of natural
+evolution strategies with antithetic pairs (Ilyas, Engstrom, Athalye & Lin 2018, Black-box adversarial attacks with limited
+queries and information, section 3.1), restricted to the values whose gradient is zero in every sample; attacks that add scores
+to a gradient that is only partly right are due to Cheng et al. 2019, Improving black-box adversarial attacks with a
+transfer-based prior.
+
+Deviations:
+- The pairs differ by random signs and not by normal numbers, so that a pair moves every value as far, and the estimates of
+  successive steps are averaged with momentum.
+- Where every value has a gradient in some sample, no part of it can be trusted more than another: all values are estimated.
+- Steps shrink linearly to a tenth, since an estimate never becomes exact.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.attacks._shared import EveryKind, still_active
+from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.norms import per_sample
+from brinell.core.settings import at_least
+
+__all__ = ["PGDEstimated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PGDEstimated(EveryKind):
+    """Projected gradient ascent on the margin, with scores where there is no gradient."""
+
+    steps: int = 60
+    """Gradient steps."""
+    pairs: int = 16
+    """Pairs of inputs on both sides of the current one, from which a step's estimate is made."""
+    step_size: float = 0.1
+    """Length of the first step as a share of eps; the last is a tenth of it."""
+    sigma: float = 0.05
+    """How far the inputs of a pair are from the current one, as a share of eps."""
+    momentum: float = 0.8
+    """Weight of the estimates before."""
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    family: ClassVar[Family] = "budgeted"
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, pairs=1)
+        if not self.step_size > 0 or not self.sigma > 0:
+            raise ValueError(f"step_size is {self.step_size} and sigma {self.sigma}; both must be above 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum is {self.momentum}; it must be at least 0 and below 1")
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """A gradient and the pairs of each step, and a forward for the last input."""
+        return self.steps * (2 * self.pairs + 1) + 1, self.steps
+
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Climb with every sample until it is fooled or the steps are spent."""
+        x, estimate = batch.x, torch.zeros_like(batch.x)
+        missing: Tensor | None = None
+        for step in range(self.steps):
+            grad = oracle.gradient(batch.ids, x).grad
+            if missing is None:
+                missing = (grad == 0).all(0)
+                missing = missing if missing.any() else torch.ones_like(missing)
+            batch, threat, rng, x, estimate, grad = still_active(oracle, batch, threat, rng, x, estimate, grad)
+            if len(batch):
+                found = self._estimate(oracle, batch, threat, rng.fold(step), x, missing)
+                estimate = self.momentum * estimate + (1 - self.momentum) * found
+                batch, threat, rng, x, estimate, grad = still_active(oracle, batch, threat, rng, x, estimate, grad)
+            if not len(batch):
+                return
+            way = threat.distance.ascent(torch.where(missing, estimate, grad))
+            share = self.step_size * (1 - 0.9 * step / max(1, self.steps - 1))
+            x = threat.project(x + way * per_sample(share * threat.eps, x), batch.x)
+        oracle.scores(batch.ids, x)
+
+    def _estimate(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, x: Tensor, where: Tensor) -> Tensor:
+        """(n, *shape): the mean over the pairs of the slope between their margins times their signs."""
+        shape = tuple(x.shape[1:])
+        size = threat.distance.size(where.to(x.dtype)[None])  # of a change of every value by 1
+        length = self.sigma * threat.eps / size
+        total = torch.zeros_like(x)
+        for pair in range(self.pairs):
+            signs = rng.fold(pair).uniform(*shape).sub_(0.5).sign_() * where
+            step = signs * per_sample(length, x)
+            sides = [threat.project(side, batch.x) for side in (x + step, x - step)]
+            open_ = oracle.affordable(torch.cat([batch.ids, batch.ids])).reshape(2, -1).all(0)
+            ids = batch.ids[open_]
+            if not len(ids):
+                break
+            up, down = (oracle.loss(ids, side[open_]) for side in sides)
+            moved = (sides[0] - sides[1])[open_] / 2
+            total[open_] += per_sample((up - down) / (2 * length[open_]), moved) * moved / per_sample(length[open_], moved)
+        return total / self.pairs

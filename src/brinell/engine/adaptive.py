@@ -1,0 +1,138 @@
+"""What an alarm changes: which of the stages that wait for one run, and whose gradients they follow.
+
+A stage may wait for a condition (`when=`), and may follow another gradient than the model's own (`gradient=`). Both are decided
+by the checks and by what earlier stages found, so that a run that goes on decides alike.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+
+from brinell.core.batch import Batch
+from brinell.core.checks import Code
+from brinell.core.errors import ModelError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Model
+from brinell.core.norms import per_sample
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance, Threat, extent
+from brinell.engine import repair
+from brinell.engine.gradient_check import GradientCheck
+
+When = Literal["masked", "blind", "random", "suspected"]
+"""masked: a check says that gradients mislead, or attacks that need them cannot run. blind: the gradient is missing or wrong, and
+no repair was found that finite differences agree with. random: the model answers the same input differently each time. suspected:
+an attack without gradients broke a sample that those with them did not."""
+WHEN: frozenset[str] = frozenset(get_args(When))
+
+Source = Literal["own", "repaired", "surrogate"]
+"""Whose gradient a stage follows: the model's own, the same with the identity or a fitted network in the place of what breaks it
+(BPDA), or that of the model that `--surrogate` names."""
+SOURCES: frozenset[str] = frozenset(get_args(Source))
+
+BROKEN: frozenset[str] = frozenset({Code.ZERO, Code.MISMATCH, Code.MISLEADING, Code.UNCONSTRAINED})
+"""Failed checks after which a way around the gradient is looked for."""
+GOOD = 0.2
+"""A repair that finite differences disagree with by no more leads an attack."""
+CLIMB = 8
+"""Steps by which repairs are compared."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A model that answers as another does, with a gradient that leads where its own does not."""
+
+    model: Model
+    text: str
+    """What was done and what it gained, in one line."""
+    disagreement: float
+    """What finite differences say of the new gradient: 0 is perfect, 1 is chance."""
+
+
+def find_repair(
+    model: Model, batch: Batch, distance: Distance, eps: float, rng: Streams, *, batch_size: int
+) -> tuple[Repair | None, int, int]:
+    """The best way around a gradient that is missing or wrong; None where the model shows no modules.
+
+    Of several the one is taken along which a few steps within the budget raise the margin most. Finite differences then tell
+    whether it is the gradient of the answers, which one straight through a rounding never is, however well it leads.
+
+    Args:
+        model: the model.
+        batch: inputs that it classifies correctly, with ids 0 to n-1.
+        distance: norm of `eps`.
+        eps: the largest budget, above 0; infinite where there is none.
+        rng: one stream per sample.
+        batch_size: the most inputs shown to the model at once.
+
+    Returns:
+        The repair, and the forwards and backwards that the search cost.
+    """
+    faults = repair.culprits(model, batch.x)
+    tried = dict(repair.candidates(model, batch.x, faults))
+    if not tried:
+        return None, 0, 0
+    budget = torch.full((len(batch),), min(eps, extent(distance, model.domain)), device=batch.x.device)
+    threat = Threat(distance=distance, eps=budget, domain=model.domain)
+    whole = replace(threat, eps=torch.full_like(budget, extent(distance, model.domain)))
+    forwards = backwards = 0
+    climbed, agreed = {}, {}
+    for text, other in {"": model, **tried}.items():
+        climb, check = (Ledger(other, batch, one, batch_size=batch_size, minimal=True) for one in (threat, whole))
+        climbed[text], agreed[text] = _climb(climb), _disagreement(check, distance, eps, rng)
+        for ledger in (climb, check):
+            forwards, backwards = forwards + int(ledger.forwards.sum()), backwards + int(ledger.backwards.sum())
+    best = max(tried, key=lambda text: climbed[text])
+    told = (
+        f"attacked with {best} (BPDA): {CLIMB} steps raise the margin by {climbed[best]:.3g} in the mean, by {climbed['']:.3g} "
+        f"along the model's own gradient; finite differences disagree by {agreed[best]:.2f}, {agreed['']:.2f} before"
+    )
+    return Repair(tried[best], told, agreed[best]), forwards, backwards
+
+
+def _climb(ledger: Ledger) -> float:
+    """The mean rise of the margin after a few steps along the gradient within the budget; minus infinity where there is none."""
+    oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
+    x = batch.x
+    try:
+        first = oracle.loss(batch.ids, x)
+        for _ in range(CLIMB):
+            grad = oracle.gradient(batch.ids, x).grad
+            step = threat.distance.ascent(grad) * per_sample(2.5 / CLIMB * threat.eps, x)
+            x = threat.project(x + step, batch.x)
+        return float((oracle.loss(batch.ids, x) - first).mean())
+    except (ModelError, RuntimeError):  # a stand-in that does not fit what the model is given next
+        return -torch.inf
+
+
+def _disagreement(ledger: Ledger, distance: Distance, eps: float, rng: Streams) -> float:
+    """That of the closer look; infinite where a gradient cannot be had."""
+    oracle, batch, domain = ledger.oracle(), ledger.batch, ledger.threat.domain
+    try:
+        grad = oracle.gradient(batch.ids, batch.x).grad
+        check = GradientCheck(oracle, batch, grad, distance=distance, eps=eps, domain=domain, rng=rng.fold("differences"))
+        return check.look().disagreement if bool((grad != 0).any()) else 1.0
+    except (ModelError, RuntimeError):
+        return torch.inf
+
+
+def conditions(failed: Mapping[str, str], *, incomplete: bool, masking: frozenset[str], repaired: Repair | None) -> set[str]:
+    """Which of `When` hold after the checks.
+
+    Args:
+        failed: the failed checks, by code.
+        incomplete: whether stages that wait for nothing cannot run on the model.
+        masking: codes that mean that gradients mislead.
+        repaired: what was found to go around the gradient.
+    """
+    found = set()
+    mended = repaired is not None and repaired.disagreement <= GOOD
+    if incomplete or failed.keys() & (masking - BROKEN if mended else masking):
+        found.add("masked")
+    if failed.keys() & {Code.ZERO, Code.MISMATCH} and not mended:
+        found.add("blind")
+    if Code.RANDOM in failed:
+        found.add("random")
+    return found

@@ -1,0 +1,51 @@
+"""The rows of a stage that follow from others: what it did not attack, and why."""
+
+from typing import Any
+
+import numpy as np
+
+from brinell.core.record import Outcome, Records
+from brinell.engine.cascade import Stage
+from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.shard import null_or
+from brinell.engine.state import State
+from brinell.store import rows
+
+Array = np.ndarray[Any, Any]
+
+
+def implied(
+    plan: Plan, source: ModelSource, stage: Stage, state: State, broken: Array, spared: Array | None, failed: Array | None = None
+) -> Records:
+    """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run."""
+    count = len(plan.levels)
+    level = np.tile(np.arange(count), len(plan.ids))
+    at = np.repeat(np.arange(len(plan.ids)), count)
+    outcome = np.full(len(at), "", dtype=object)
+    if spared is None:
+        outcome[:] = str(Outcome.SKIPPED)
+    else:
+        outcome[level < broken[at] - 1] = str(Outcome.SURVIVED_ABOVE)
+        if failed is not None:
+            outcome[level < failed[at]] = str(Outcome.FAILED)
+        outcome[spared[at]] = str(Outcome.SPARED)
+        outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
+    outcome[~state.correct[at]] = str(Outcome.MISCLASSIFIED)
+    outcome[state.failed[at]] = str(Outcome.FAILED)
+    chosen = outcome != ""
+    at, level, outcome = at[chosen], level[chosen], outcome[chosen]
+    return rows.build(
+        Records,
+        len(at),
+        model=source.name,
+        sample_id=plan.ids[at],
+        label=plan.labels[at],
+        target=null_or(state.target, at),
+        clean_pred=state.clean_pred[at],
+        clean_confidence=state.clean_confidence[at],
+        attack=stage.name,
+        distance=plan.distance.name,
+        eps=plan.levels[level],
+        radius=plan.levels[level] * plan.units[at],
+        outcome=outcome,
+    )
