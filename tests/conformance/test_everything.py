@@ -22,6 +22,7 @@ SHORTER = {
     "square": {"steps": 80},
     "simba": {"steps": 60},
     "bandits": {"steps": 30},
+    "pgd-estimated": {"steps": 12, "pairs": 2},
     "nes": {"steps": 5, "samples": 10},
     "sparse-rs": {"steps": 60},
     "hop-skip-jump": {"steps": 2, "samples": 10, "starts": 10, "gamma": 20.0},

@@ -1,16 +1,16 @@
-"""PGD whose gradient is completed by estimates from scores, where the model has none of its own.
+"""PGD whose gradient is corrected by estimates from scores, for models that break a part of it.
 
-For models that break a part of their gradient, with no module in which it could be repaired. The estimate is that of natural
-evolution strategies with antithetic pairs (Ilyas, Engstrom, Athalye & Lin 2018, Black-box adversarial attacks with limited
-queries and information, section 3.1), restricted to the values whose gradient is zero in every sample; attacks that add scores
-to a gradient that is only partly right are due to Cheng et al. 2019, Improving black-box adversarial attacks with a
-transfer-based prior.
+The correction is that of natural evolution strategies with antithetic pairs (Ilyas, Engstrom, Athalye & Lin 2018, Black-box
+adversarial attacks with limited queries and information, section 3.1). It is made of what the gradient leaves unexplained: the
+change of the margin between the inputs of a pair, less what the gradient foretells of it. So a gradient that is right needs no
+correction, and the noise of the correction is that of its faults alone. Attacks that add scores to a gradient that is only partly
+right are due to Cheng et al. 2019, Improving black-box adversarial attacks with a transfer-based prior.
 
 Deviations:
-- The pairs differ by random signs and not by normal numbers, so that a pair moves every value as far, and the estimates of
+- The pairs differ by random signs and not by normal numbers, so that a pair moves every value as far, and the corrections of
   successive steps are averaged with momentum.
-- Where every value has a gradient in some sample, no part of it can be trusted more than another: all values are estimated.
-- Steps shrink linearly to a tenth, since an estimate never becomes exact.
+- Where a sample has no gradient at some values, only those are moved.
+- Steps shrink linearly to a tenth, since a correction never becomes exact.
 """
 
 from dataclasses import dataclass
@@ -29,18 +29,18 @@ __all__ = ["PGDEstimated"]
 
 @dataclass(frozen=True, kw_only=True)
 class PGDEstimated(EveryKind):
-    """Projected gradient ascent on the margin, with scores where there is no gradient."""
+    """Projected gradient ascent on the margin, with scores for what the gradient leaves unexplained."""
 
     steps: int = 60
     """Gradient steps."""
     pairs: int = 16
-    """Pairs of inputs on both sides of the current one, from which a step's estimate is made."""
+    """Pairs of inputs on both sides of the current one, from which a step's correction is estimated."""
     step_size: float = 0.1
     """Length of the first step as a share of eps; the last is a tenth of it."""
     sigma: float = 0.05
     """How far the inputs of a pair are from the current one, as a share of eps."""
     momentum: float = 0.8
-    """Weight of the estimates before."""
+    """Weight of the corrections before."""
 
     access: ClassVar[Access] = Access.GRADIENTS
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
@@ -59,30 +59,36 @@ class PGDEstimated(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Climb with every sample until it is fooled or the steps are spent."""
-        x, estimate = batch.x, torch.zeros_like(batch.x)
-        missing: Tensor | None = None
+        x, correction = batch.x, torch.zeros_like(batch.x)
+        missing = torch.zeros_like(x, dtype=torch.bool)
         for step in range(self.steps):
             grad = oracle.gradient(batch.ids, x).grad
-            if missing is None:
-                missing = (grad == 0).all(0)
-                missing = missing if missing.any() else torch.ones_like(missing)
-            batch, threat, rng, x, estimate, grad = still_active(oracle, batch, threat, rng, x, estimate, grad)
+            if not step:
+                missing = (grad == 0) | per_sample((grad != 0).flatten(1).all(1), grad)
+            batch, threat, rng, x, correction, grad, missing = still_active(
+                oracle, batch, threat, rng, x, correction, grad, missing
+            )
             if len(batch):
-                found = self._estimate(oracle, batch, threat, rng.fold(step), x, missing)
-                estimate = self.momentum * estimate + (1 - self.momentum) * found
-                batch, threat, rng, x, estimate, grad = still_active(oracle, batch, threat, rng, x, estimate, grad)
+                found = self._correction(oracle, batch, threat, rng.fold(step), x, grad, missing)
+                correction = self.momentum * correction + (1 - self.momentum) * found
+                batch, threat, rng, x, correction, grad, missing = still_active(
+                    oracle, batch, threat, rng, x, correction, grad, missing
+                )
             if not len(batch):
                 return
-            way = threat.distance.ascent(torch.where(missing, estimate, grad))
+            way = threat.distance.ascent(grad + correction)
             share = self.step_size * (1 - 0.9 * step / max(1, self.steps - 1))
             x = threat.project(x + way * per_sample(share * threat.eps, x), batch.x)
         oracle.scores(batch.ids, x)
 
-    def _estimate(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, x: Tensor, where: Tensor) -> Tensor:
-        """(n, *shape): the mean over the pairs of the slope between their margins times their signs."""
+    def _correction(
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, x: Tensor, grad: Tensor, where: Tensor
+    ) -> Tensor:
+        """(n, *shape): the mean over the pairs of the slope that the gradient does not explain, times their signs."""
         shape = tuple(x.shape[1:])
-        size = threat.distance.size(where.to(x.dtype)[None])  # of a change of every value by 1
-        length = self.sigma * threat.eps / size
+        # Of a change of every such value by 1; where there is none, or no budget, nothing is to be estimated.
+        size = threat.distance.size(where.to(x.dtype)).clamp_min(1e-12)
+        length = (self.sigma * threat.eps / size).clamp_min(1e-12)
         total = torch.zeros_like(x)
         for pair in range(self.pairs):
             signs = rng.fold(pair).uniform(*shape).sub_(0.5).sign_() * where
@@ -93,6 +99,7 @@ class PGDEstimated(EveryKind):
             if not len(ids):
                 break
             up, down = (oracle.loss(ids, side[open_]) for side in sides)
-            moved = (sides[0] - sides[1])[open_] / 2
-            total[open_] += per_sample((up - down) / (2 * length[open_]), moved) * moved / per_sample(length[open_], moved)
+            moved = (sides[0] - sides[1])[open_]
+            unexplained = (up - down) - (moved * grad[open_]).flatten(1).sum(1)
+            total[open_] += per_sample(unexplained / length[open_].square(), moved) * moved / 4
         return total / self.pairs

@@ -10,6 +10,7 @@ Every question goes through a ledger's oracle, which counts it.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -267,7 +268,8 @@ class GradientCheck:
 def _ones(zeros: Tensor, *span: slice) -> Tensor:
     """A mask of ones where the last axes lie within the span."""
     mask = zeros.clone()
-    mask[(..., *span)] = 1
+    at: tuple[Any, ...] = (..., *span)
+    mask[at] = 1
     return mask
 
 

@@ -4,7 +4,8 @@ Backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, Obfu
 section 4.1): what cannot be differentiated keeps its forward pass and gets the backward pass of something similar. Here the tool
 finds the place and the stand-in itself, in the modules of a torch model:
 
-- at the input of a child module that takes inputs of the model's own shape, the identity stands in for everything before it;
+- at the input of a child module that takes inputs of the model's own shape, the first one or the last, the identity stands in for
+  everything before it;
 - at a child module whose own gradient is not the gradient of what it computes, the identity stands in for it where it keeps the
   shape, else a small network that was fitted to what it does.
 
@@ -149,10 +150,9 @@ def candidates(model: Model, x: Tensor, faults: list[Culprit]) -> Iterator[tuple
     if given is None:
         return
     modules = dict(root.named_modules())
-    for name, (inputs, _) in seen.items():
-        if name and inputs.shape == given[0].shape:
-            yield f"the identity for all that lies before module {name}", Repaired(model, root, (_Before(name),))
-            break
+    alike = [name for name, (inputs, _) in seen.items() if name and inputs.shape == given[0].shape]
+    for name in dict.fromkeys((*alike[:1], *alike[-1:])):
+        yield f"the identity for all that lies before module {name}", Repaired(model, root, (_Before(name),))
     if faults and all(fault.name in seen for fault in faults):
         parts = [_fitted(fault.name, modules[fault.name], *seen[fault.name]) for fault in faults]
         told = ", ".join(f"{one.told} for module {one.name}" for one in parts)

@@ -1,0 +1,290 @@
+"""Finite differences tell a gradient from what only looks like one, name what is wrong, and find a way around it."""
+
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from _helpers import batch_of, distance
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.datasets.digits import Digits
+from brinell.engine.adaptive import conditions, find_repair
+from brinell.engine.checks import MASKING
+from brinell.engine.gradient_check import GradientCheck, agreement
+from brinell.engine.repair import Surrogate, candidates, culprits
+from brinell.models._torch_model import TorchModel
+from brinell.models.digits_cnn import DigitsCnn
+
+IMAGES = Domain(kind="image", shape=(3, 8, 8))
+
+
+class Before(nn.Module):
+    """A network behind something that is done to its inputs."""
+
+    def __init__(self, net, change):
+        super().__init__()
+        self.net, self.change = net, change
+
+    def forward(self, x):
+        return self.net(self.change(x))
+
+
+def masked(mask):
+    """The identity, with a gradient where the mask is 1."""
+    return lambda x: x * mask + (x * (1 - mask)).detach()
+
+
+class Blur(nn.Module):
+    """Passes noise in the place of its gradient."""
+
+    def forward(self, x):
+        return x + (torch.rand_like(x) * (x.sum() - x.sum().detach()) * 30).sub(0)
+
+
+def only(*at):
+    """1 but at the chosen entries of the first axis."""
+    mask = torch.ones(3, 1, 1)
+    mask[list(at)] = 0
+    return mask
+
+
+@pytest.fixture(scope="module")
+def net():
+    """A smooth network on pictures of 8x8 in three channels, with random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Flatten(), nn.Linear(512, 4)).requires_grad_(False)
+
+
+def inputs(net, n=64):
+    x = torch.rand(n, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    return x, net(x).argmax(1)
+
+
+def check_of(model, x, y, eps=8 / 255, norm="linf"):
+    batch = batch_of(x, y)
+    threat = Threat(distance=distance(norm), eps=torch.full((len(x),), 1e3), domain=model.domain)
+    ledger = Ledger(model, batch, threat)
+    grad = ledger.oracle().gradient(batch.ids, batch.x).grad
+    check = GradientCheck(
+        ledger.oracle(), batch, grad, distance=distance(norm), eps=eps, domain=model.domain, rng=Streams.of(0, batch.ids)
+    )
+    return check, ledger
+
+
+def seen(net, change, **more):
+    x, y = inputs(net)
+    check, _ = check_of(TorchModel(Before(net, change), IMAGES), x, y, **more)
+    return check.doubtful(), check.look()
+
+
+# Known answers
+
+
+@pytest.mark.parametrize(
+    ("real", "foretold", "expected"),
+    [
+        ([1.0, -2.0, 0.5], [1.0, -2.0, 0.5], 0.0),
+        ([1.0, -2.0, 0.5], [0.0, 0.0, 0.0], 1.0),
+        ([1.0, -2.0, 0.5], [-1.0, 2.0, -0.5], 2.0),
+        # (3 - 4)^2 / 5 + 0 over 5 + sqrt(2)
+        ([3.0, 1.0], [4.0, 1.0], 0.2 / (5 + 2**0.5)),
+    ],
+)
+def test_disagreement_by_hand(real, foretold, expected):
+    found = agreement(torch.tensor(real), torch.tensor(foretold), torch.zeros(len(real)))
+    assert found.disagreement == pytest.approx(expected) and found.samples == len(real)
+
+
+def test_what_is_rounding_is_not_judged():
+    found = agreement(torch.tensor([1e-7, 0.0]), torch.tensor([-1e-7, 0.0]), torch.full((2,), 1e-6))
+    assert found.samples == 0 and found.disagreement != found.disagreement
+
+
+def test_a_slope_that_is_half_the_true_one():
+    foretold = torch.tensor([1.0, -2.0, 3.0])
+    assert agreement(2 * foretold, foretold, torch.zeros(3)).slope == pytest.approx(2)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_a_smooth_network_passes_at_every_budget(net, norm):
+    for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
+        doubtful, verdict = seen(net, lambda x: x, eps=eps, norm=norm)
+        assert not doubtful and not verdict.wrong and verdict.disagreement < 0.02
+
+
+def test_the_glance_costs_what_it_says(net):
+    x, y = inputs(net)
+    check, ledger = check_of(TorchModel(net, IMAGES), x, y)
+    before = ledger.forwards.clone(), ledger.backwards.clone()
+    assert not check.doubtful()
+    assert (ledger.forwards - before[0]).tolist() == [5] * 32 + [0] * 32
+    assert (ledger.backwards - before[1]).tolist() == [1] * 32 + [0] * 32
+
+
+# Planted faults
+
+
+def left(x):
+    mask = torch.ones(8, 8)
+    mask[:4, :4] = 0
+    return masked(mask)(x)
+
+
+def dots(x):
+    at = torch.arange(8)
+    return masked(((at[:, None] + at[None]) % 2 == 0).float())(x)
+
+
+FAULTS = {
+    "a channel without": (masked(only(2)), "no gradient at 64 of 192 values (channel 2)"),
+    "two channels without": (masked(only(0, 1)), "no gradient at 128 of 192 values (channels 0, 1)"),
+    "a corner without": (left, "no gradient at 48 of 192 values, in every channel alike"),
+    "every second pixel without": (dots, "no gradient at 96 of 192 values, in every channel alike"),
+    "opposite in a channel": (lambda x: x * (2 * only(1) - 1) + 2 * (x * (1 - only(1))).detach(), "opposite sign in channel 1"),
+    "half of it detached": (lambda x: x / 2 + x.detach() / 2, "it is 0.50 of the true one"),
+    "smooth changes": (
+        lambda x: (low := nn.functional.avg_pool2d(x, 5, 1, 2, count_include_pad=False)).detach() + x - low,
+        "",
+    ),
+    "another one each time": (Blur(), "two gradients of the same answer differ"),
+    "eight levels, straight through": (lambda x: x + (torch.round(x * 7) / 7 - x).detach(), ""),
+    "ripples": (lambda x: x + 0.01 * torch.sin(1000 * x), ""),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wrong_gradient_is_found_and_named(net, name):
+    change, cause = FAULTS[name]
+    doubtful, verdict = seen(net, change)
+    assert doubtful and verdict.wrong
+    assert cause in "; ".join(verdict.causes)
+
+
+def test_a_rounding_finer_than_attacks_step_is_told_and_passes(net):
+    _, verdict = seen(net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02)
+    assert not verdict.wrong and verdict.coarse_only
+
+
+# The way around
+
+
+class Rounded(nn.Module):
+    """Eight levels."""
+
+    def forward(self, x):
+        return torch.round(x * 7) / 7
+
+
+class Thermometer(nn.Module):
+    """Each value as eight channels of 0 and 1 (Buckman et al. 2018)."""
+
+    def forward(self, x):
+        levels = torch.arange(1, 9, device=x.device).reshape(1, 1, 8, 1, 1) / 9
+        return (x[:, :, None] > levels).float().flatten(1, 2)
+
+
+def test_the_module_to_blame_is_named(net):
+    blind = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(nn.Tanh(), Rounded()), net)
+    found = culprits(TorchModel(blind, IMAGES), inputs(net)[0])
+    assert [str(one) for one in found] == ["module 1.1 (Rounded) returns zeros"]
+    assert not culprits(TorchModel(net, IMAGES), inputs(net)[0])
+
+
+@pytest.mark.parametrize("name", ["a channel without", "every second pixel without", "half of it detached"])
+def test_a_repair_answers_alike_and_has_the_intact_gradient(net, name):
+    model, (x, y) = TorchModel(Before(net, FAULTS[name][0]), IMAGES), inputs(net)
+    repaired, _, _ = find_repair(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)), batch_size=64)
+    assert repaired.disagreement < 0.02 and "module net" in repaired.text
+    leaf = x.clone().requires_grad_()
+    answers = repaired.model.predict(leaf)
+    torch.testing.assert_close(answers, net(x))
+    torch.testing.assert_close(repaired.model.predict(x), net(x))
+    intact = x.clone().requires_grad_()
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in ((answers, leaf), (net(intact), intact)))
+    )
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()), "a hook was left"
+
+
+def test_a_network_is_fitted_where_the_shape_changes():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = nn.Sequential(Thermometer(), nn.Conv2d(24, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)).requires_grad_(
+            False
+        )
+    x = inputs(module)[0]
+    model = TorchModel(module, IMAGES)
+    repaired = dict(candidates(model, x, culprits(model, x)))["a fitted network for module 0"]
+    leaf = x.clone().requires_grad_()
+    answers = repaired.predict(leaf)
+    torch.testing.assert_close(answers, module(x))
+    margin = answers.sort(1).values @ torch.tensor([0.0, 0.0, 1.0, -1.0])
+    (grad,) = torch.autograd.grad(margin.sum(), leaf)
+    risen = module((x + 0.15 * grad.sign()).clamp(0, 1)).gather(1, module(x).argmax(1)[:, None])[:, 0]
+    assert (risen < module(x).amax(1)).float().mean() > 0.9, "a step along the stand-in's gradient lowers the true logit"
+
+
+def test_a_surrogate_lends_its_gradient_and_nothing_else(net):
+    model, other = TorchModel(Before(net, torch.round), IMAGES), TorchModel(net, IMAGES)
+    x = inputs(net, 4)[0].requires_grad_()
+    both = Surrogate(model, other)
+    answers = both.predict(x)
+    torch.testing.assert_close(answers, model.predict(x))
+    torch.testing.assert_close(torch.autograd.grad(answers[:, 1].sum(), x)[0], torch.autograd.grad(net(x)[:, 1].sum(), x)[0])
+    assert both.digest() == model.digest()
+
+
+def test_what_waits_for_what():
+    assert conditions({}, incomplete=False, masking=MASKING, repaired=None) == set()
+    assert conditions({}, incomplete=True, masking=MASKING, repaired=None) == {"masked"}
+    assert conditions({"zero-gradients": ""}, incomplete=False, masking=MASKING, repaired=None) == {"masked", "blind"}
+    assert conditions({"random-answers": ""}, incomplete=False, masking=MASKING, repaired=None) == {"masked", "random"}
+
+
+# End to end
+
+
+def test_an_audit_goes_around_a_blind_block():
+    data = Digits()()
+    intact = DigitsCnn()(data.domain).module
+    mask = torch.zeros(1, 8, 8)
+    mask[..., 0] = 1  # only the first column has a gradient
+    x, y = data.load(range(60)), torch.from_numpy(data.labels()[:60])
+    whole, blind = (brinell.audit(net, (x, y), eps="0.15").models[0] for net in (intact, Before(intact, masked(mask))))
+    assert abs(blind.robust_accuracy[-1].k - whole.robust_accuracy[-1].k) <= 1
+    failed = {check.code: check.text for check in blind.checks if check.passed is False}
+    assert "no gradient at" in failed["gradient-mismatch"] and "gradient-mismatch" not in {
+        check.code for check in whole.checks if check.passed is False
+    }
+    assert any("the identity for all that lies before module net" in remark.text for remark in blind.remarks)
+    gained = [stage for stage in blind.stages if "gradient=repaired" in stage.attack and stage.drop]
+    assert gained, "the stages that go around the gradient found what others had not"
+
+
+def test_a_surrogate_breaks_a_model_without_a_gradient(tmp_path):
+    """The built-in network behind a rounding that leaves no gradient, attacked along the same network without it."""
+    file = tmp_path / "rounded.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\nfrom brinell.datasets.digits import Digits\n"
+        "from brinell.models.digits_cnn import DigitsCnn\n\n\n"
+        "class Rounded(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.inner = [DigitsCnn()(Digits()().domain).module]\n\n"
+        "    def forward(self, x):\n        return self.inner[0](torch.round(x * 16) / 16)\n\n\n"
+        "def make():\n    return Rounded()\n"
+    )
+    attack = ("pgd?steps=10&gradient=surrogate",)
+    result = brinell.audit(f"torch:{file}:make", "digits", eps="0.15", samples=40, attack=attack, surrogate="digits-cnn")
+    (model,) = result.models
+    assert model.robust_accuracy[-1].k < model.clean_accuracy.k / 2
+
+
+def test_a_surrogate_that_nothing_follows_is_refused():
+    with pytest.raises(RequestError, match="no attack follows it"):
+        brinell.audit("digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm",), surrogate="digits-cnn")
+    with pytest.raises(RequestError, match="add --surrogate MODEL"):
+        brinell.audit("digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm?gradient=surrogate",))
