@@ -4,11 +4,10 @@ Nothing here is remembered but what the run folder holds: on every start the sam
 answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
 """
 
-import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,23 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.checks import Code, Finding
+from brinell.core.checks import Code
 from brinell.core.contracts import Remark
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Outcome, Records
 from brinell.core.streams import Streams
-from brinell.engine import consistency, extras, gallery, parallel, retry
-from brinell.engine.adaptive import BROKEN, conditions, find_repair
+from brinell.engine import extras, gallery, parallel, retry
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import cell, clean_cell, stage_cell
-from brinell.engine.checks import MASKING, SAMPLES, Checked, check_answers, make_checks
+from brinell.engine.checks import check_answers
 from brinell.engine.implied import implied
-from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
+from brinell.engine.model_checks import ModelChecks
+from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
-from brinell.engine.repair import Surrogate
 from brinell.engine.shard import Group, Setting, criterion_of, null_or, predict
 from brinell.engine.state import State
 from brinell.store import rows
@@ -51,12 +48,11 @@ lead, none to 4 % were seen, on masked ones 10 % and more (design/0005-fast.md).
 class ModelAudit:
     """Runs the plan on one model."""
 
-    def __init__(self, plan: Plan, source: ModelSource, model: Model, run: Run, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, source: ModelSource, model: Model, run: Run, progress: Progress, surrogate: Model | None = None
+    ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
-        self.conditions: set[str] = set()
-        """What stages that wait are waiting for, as far as it holds (`engine.adaptive.When`)."""
-        self.followed: dict[str, Model] = {"own": model}
-        """The model to ask, by whose gradient a stage follows (`engine.adaptive.Source`)."""
+        self.checks = ModelChecks(plan, source, model, surrogate, run, progress, load=self._load, note=self._note)
 
     def __call__(self) -> dict[str, str]:
         """Everything that the plan asks of this model. Returns the failed checks, by name, each with a line."""
@@ -64,108 +60,27 @@ class ModelAudit:
         try:
             state = self._clean()
             self._note(CLEAN, extras.rejected(state.clean_pred, self.source.reject))
-            found = self._failed_checks(state)
+            found = self.checks.failed(state)
             for why, names in self._left_out().items():
                 self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
-            self._adapt(found, state)
+            self.checks.adapt(found, state)
             for stage in self.plan.stages:
                 if len(self.plan.levels):
                     found |= self._stage(stage, state)
             gallery.keep(self.plan, self.source, self.run)
-            return found | self._afterwards(digest) | self._beyond_labels() | retry.warning(self._failed(), len(self.plan.ids))
+            return (
+                found
+                | self.checks.afterwards(digest)
+                | self.checks.beyond_labels()
+                | retry.warning(self._failed(), len(self.plan.ids))
+            )
         finally:
             self._keep_remarks()
-
-    def _adapt(self, failed: dict[str, str], state: State) -> None:
-        """Decide which stages that wait will run, and with whose gradients."""
-        repaired = None
-        waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
-        if failed.keys() & BROKEN and any(stage.gradient == "repaired" for stage in waiting):
-            batch, streams = self._checked(state)
-            self.progress.stage(self.source.name, "repair", len(batch), 120 * len(batch))
-            repaired, forwards, backwards = find_repair(
-                self.model, batch, self.plan.distance, self._eps(state), streams, batch_size=self.plan.request.batch_size
-            )
-            if repaired is not None:
-                self.followed["repaired"] = repaired.model
-                self._note("checks", [Remark("gradient-repaired", repaired.text)])
-            self.run.manifest.setdefault("repairs", {})[self.source.name] = {"forwards": forwards, "backwards": backwards}
-            self.run.save_manifest()
-        if self.plan.surrogate is not None:
-            self.followed["surrogate"] = Surrogate(self.model, self.plan.surrogate.open())
-        plain = {stage.name for stage in self.plan.stages if not stage.waits}
-        self.conditions = conditions(
-            failed, incomplete=bool(plain & self.source.skipped.keys()), masking=MASKING, repaired=repaired
-        )
 
     def _left_out(self) -> dict[str, list[str]]:
         waits = {stage.name for stage in self.plan.stages if stage.waits}
         skipped = {name: why for name, why in self.source.skipped.items() if name not in waits}
         return {why: [name for name in skipped if skipped[name] == why] for why in skipped.values()}
-
-    # The first check
-
-    def _failed_checks(self, state: State) -> dict[str, str]:
-        """The failed checks, by code. A run that goes on keeps what it saw: a random model would not answer alike again."""
-        name, manifest = self.source.name, self.run.manifest
-        checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
-        if name not in checks:
-            right = bool(state.correct.any())
-            checks[name], spent[name] = self._probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
-            self.run.save_manifest()
-        found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
-        for text in found.values():
-            self.progress.message(f"warning: {name}: {text}")
-        return found
-
-    def _afterwards(self, digest: str) -> dict[str, str]:
-        """The failed checks of whether the model is at the end what it was at the beginning, when its digest was made."""
-        kept = self.run.manifest["checks"][self.source.name]
-        if not kept or any(one["code"] == Code.WEIGHTS for one in kept):
-            return {}  # no sample is right, so that nothing was attacked; or the run has come to its end before
-        checks = {str(one["code"]): one for one in kept}
-        ended = [consistency.weights(digest, self.model.digest()), self._elsewhere(), self._drifted(checks)]
-        made = [one for one in ended if one is not None]
-        kept[:] = [one for one in kept if one["code"] not in {one.code for one in made}] + [asdict(one) for one in made]
-        self.run.save_manifest()
-        found = {str(one.code): one.text for one in made if one.passed is False}
-        for text in found.values():
-            self.progress.message(f"warning: {self.source.name}: {text}")
-        return found
-
-    def _elsewhere(self) -> Finding:
-        """The check of whether the model answers a few clean inputs on the processor as on the device of the audit."""
-        clean = self.run.part(clean_cell(self.plan, self.source))
-        judged = clean.sample_id[clean.outcome != Outcome.FAILED]
-        ids = judged[retry.evenly(len(judged), consistency.ALONE)]
-        if self.plan.device.type != "cpu":
-            self.run.manifest["probes"][self.source.name]["forwards"] += 2 * len(ids)
-        return consistency.elsewhere(self.model, self.plan.dataset.load(ids.tolist()), self.plan.device, torch.device("cpu"))
-
-    def _drifted(self, checks: Mapping[str, Mapping[str, Any]]) -> Finding | None:
-        """The failed check of a model that answers otherwise than at the beginning; None where it does not, or never did."""
-        clean = self.run.part(clean_cell(self.plan, self.source))
-        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        unsure = any(checks[code]["passed"] is False for code in consistency.UNSURE if code in checks)
-        if self.plan.eot > 1 or unsure or not len(judged):
-            return None
-        rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
-        limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
-        self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
-        return retry.drifted(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size, limit)
-
-    def _beyond_labels(self) -> dict[str, str]:
-        """The warning that attacks end in the one class that the data has not, which may be one by which the model rejects.
-
-        A network that knows several classes more was made for more than this data, and errs towards them as towards any.
-        """
-        known = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
-        if self.source.reject is not None or known < 2 or self.model.classes != known + 1:
-            return {}
-        found = extras.beyond_labels(self.run.records(), self.source.name, known)
-        for text in found.values():
-            self.progress.message(f"warning: {self.source.name}: {text}")
-        return found
 
     def _keep_remarks(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
@@ -188,41 +103,6 @@ class ModelAudit:
         self._failed().setdefault(stage, {})[str(sample)] = why
         self.run.save_manifest()
         self.progress.message(f"warning: {self.source.name}, {stage}: sample {sample} cannot be judged: {why}")
-
-    def _probe(self, state: State) -> Checked:
-        batch, streams = self._checked(state)
-        self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
-        return make_checks(
-            self.model,
-            batch,
-            self.plan.distance,
-            self._eps(state),
-            streams,
-            batch_size=self.plan.request.batch_size,
-            on_pass=self.progress.passes,
-        )
-
-    def _checked_at(self, state: State) -> Array:
-        """Positions of the samples that the checks look at.
-
-        They are spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
-        """
-        right = np.flatnonzero(state.correct)
-        most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
-        return np.asarray(right[retry.evenly(len(right), most)])
-
-    def _checked(self, state: State) -> tuple[Batch, Streams]:
-        at = self._checked_at(state)
-        ids = self.plan.ids[at]
-        x = self._load(ids)
-        y = torch.as_tensor(self.plan.labels[at], device=x.device).long()
-        streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks")
-        return Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y), streams
-
-    def _eps(self, state: State) -> float:
-        """The largest budget of the samples that the checks look at; infinite where there is none."""
-        plan = self.plan
-        return float(plan.levels[-1] * np.median(plan.units[self._checked_at(state)])) if len(plan.levels) else math.inf
 
     def _clean(self) -> State:
         key = clean_cell(self.plan, self.source)
@@ -331,7 +211,7 @@ class ModelAudit:
         if not self._is_probe(stage):
             return {}
         if len(found) and stage.attack.access < Access.GRADIENTS:
-            self.conditions.add("suspected")
+            self.checks.conditions.add("suspected")
         ahead = state.last > before + AHEAD * state.clean_margin
         ahead[found] = True
         looked = open_ & (self._draw(stage) < stage.turn.share)
@@ -352,9 +232,9 @@ class ModelAudit:
             f"{stage.name}, which does not climb the loss, broke {ahead} of {looked} samples or came nearer to it than the "
             "attacks before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
         )
-        if "masked" not in self.conditions:
+        if "masked" not in self.checks.conditions:
             self.progress.message(f"warning: {self.source.name}: {text}")
-        self.conditions.add("masked")
+        self.checks.conditions.add("masked")
         return {Code.AHEAD: text}
 
     def _draw(self, stage: Stage) -> Array:
@@ -429,8 +309,9 @@ class ModelAudit:
 
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
-        waits = stage.gradient not in self.followed or (stage.turn.when is not None and stage.turn.when not in self.conditions)
-        far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=self._draw(stage), waits=waits)
+        far = stage.turn.spared(
+            state.clean_margin, state.nearest, state.last, draw=self._draw(stage), waits=self.checks.waits(stage)
+        )
         return np.asarray(far | (self.plan.units == 0))
 
     def _worst_case(self, stage: Stage, samples: int) -> int:
@@ -439,7 +320,7 @@ class ModelAudit:
     def _setting(self, stage: Stage) -> Setting:
         return Setting(
             name=self.source.name,
-            model=self.followed.get(stage.gradient, self.model),
+            model=self.checks.followed.get(stage.gradient, self.model),
             stage=stage,
             distance=self.plan.distance,
             domain=self.plan.dataset.domain,

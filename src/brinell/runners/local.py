@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,12 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         for source in plan.models:
             started = time.perf_counter()
             model = source.open()
-            with session(model, plan.device):
-                found = ModelAudit(plan, source, model, folder, progress)()
+            with ExitStack() as sessions:
+                sessions.enter_context(session(model, plan.device))
+                surrogate = None if plan.surrogate is None else plan.surrogate.open()
+                if surrogate is not None:
+                    sessions.enter_context(session(surrogate, plan.device))
+                found = ModelAudit(plan, source, model, folder, progress, surrogate)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in found.items()]
             seconds = manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started
             manifest["seconds"][source.name] = seconds

@@ -1,0 +1,186 @@
+"""The checks on one model in an audit: before the stages and after them, and what an alarm changes."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.batch import Batch
+from brinell.core.checks import Code, Finding
+from brinell.core.contracts import Remark
+from brinell.core.model import Model
+from brinell.core.record import Array, Outcome
+from brinell.core.streams import Streams
+from brinell.engine import consistency, extras, retry
+from brinell.engine.adaptive import BROKEN, conditions, find_repair
+from brinell.engine.cascade import Stage
+from brinell.engine.cells import clean_cell
+from brinell.engine.checks import MASKING, SAMPLES, Checked, make_checks
+from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
+from brinell.engine.progress import Progress
+from brinell.engine.repair import Surrogate
+from brinell.engine.state import State
+from brinell.store import rows
+from brinell.store.run import Run
+
+
+class ModelChecks:
+    """The checks on one model, kept in the manifest of its run.
+
+    Args:
+        plan: of the run.
+        source: the model as the plan has it.
+        model: the model.
+        surrogate: the model whose gradients some stages follow, if any.
+        run: the folder.
+        progress: where warnings go.
+        load: sample ids (n,) to inputs (n, *shape) on the model's device.
+        note: keeps a remark on the checks.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        source: ModelSource,
+        model: Model,
+        surrogate: Model | None,
+        run: Run,
+        progress: Progress,
+        *,
+        load: Callable[[Array], Tensor],
+        note: Callable[[str, Sequence[Remark]], None],
+    ) -> None:
+        self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
+        self._load, self._note = load, note
+        self.conditions: set[str] = set()
+        """What stages that wait are waiting for, as far as it holds (`engine.adaptive.When`)."""
+        self.followed: dict[str, Model] = {"own": model}
+        """The model to ask, by whose gradient a stage follows (`engine.adaptive.Source`)."""
+        if surrogate is not None:
+            self.followed["surrogate"] = Surrogate(model, surrogate)
+
+    def waits(self, stage: Stage) -> bool:
+        """Whether a stage waits for something that does not hold."""
+        when = stage.turn.when
+        return stage.gradient not in self.followed or (when is not None and when not in self.conditions)
+
+    def failed(self, state: State) -> dict[str, str]:
+        """The failed checks, by code. A run that goes on keeps what it saw: a random model would not answer alike again."""
+        name, manifest = self.source.name, self.run.manifest
+        checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
+        if name not in checks:
+            right = bool(state.correct.any())
+            checks[name], spent[name] = self._probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
+            self.run.save_manifest()
+        found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
+        for text in found.values():
+            self.progress.message(f"warning: {name}: {text}")
+        return found
+
+    def afterwards(self, digest: str) -> dict[str, str]:
+        """The failed checks of whether the model is at the end what it was at the beginning, when its digest was made."""
+        kept = self.run.manifest["checks"][self.source.name]
+        if not kept or any(one["code"] == Code.WEIGHTS for one in kept):
+            return {}  # no sample is right, so that nothing was attacked; or the run has come to its end before
+        checks = {str(one["code"]): one for one in kept}
+        ended = [consistency.weights(digest, self.model.digest()), self._elsewhere(), self._drifted(checks)]
+        made = [one for one in ended if one is not None]
+        kept[:] = [one for one in kept if one["code"] not in {one.code for one in made}] + [asdict(one) for one in made]
+        self.run.save_manifest()
+        found = {str(one.code): one.text for one in made if one.passed is False}
+        for text in found.values():
+            self.progress.message(f"warning: {self.source.name}: {text}")
+        return found
+
+    def _elsewhere(self) -> Finding:
+        """The check of whether the model answers a few clean inputs on the processor as on the device of the audit."""
+        clean = self.run.part(clean_cell(self.plan, self.source))
+        judged = clean.sample_id[clean.outcome != Outcome.FAILED]
+        ids = judged[retry.evenly(len(judged), consistency.ALONE)]
+        if self.plan.device.type != "cpu":
+            self.run.manifest["probes"][self.source.name]["forwards"] += 2 * len(ids)
+        return consistency.elsewhere(self.model, self.plan.dataset.load(ids.tolist()), self.plan.device, torch.device("cpu"))
+
+    def _drifted(self, checks: Mapping[str, Mapping[str, Any]]) -> Finding | None:
+        """The failed check of a model that answers otherwise than at the beginning; None where it does not, or never did."""
+        clean = self.run.part(clean_cell(self.plan, self.source))
+        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
+        unsure = any(checks[code]["passed"] is False for code in consistency.UNSURE if code in checks)
+        if self.plan.eot > 1 or unsure or not len(judged):
+            return None
+        rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
+        limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
+        self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
+        return retry.drifted(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size, limit)
+
+    def beyond_labels(self) -> dict[str, str]:
+        """The warning that attacks end in the one class that the data has not, which may be one by which the model rejects.
+
+        A network that knows several classes more was made for more than this data, and errs towards them as towards any.
+        """
+        known = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
+        if self.source.reject is not None or known < 2 or self.model.classes != known + 1:
+            return {}
+        found = extras.beyond_labels(self.run.records(), self.source.name, known)
+        for text in found.values():
+            self.progress.message(f"warning: {self.source.name}: {text}")
+        return found
+
+    def adapt(self, failed: dict[str, str], state: State) -> None:
+        """Decide which stages that wait will run, and with whose gradients."""
+        repaired = None
+        waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
+        if failed.keys() & BROKEN and any(stage.gradient == "repaired" for stage in waiting):
+            batch, streams = self._checked(state)
+            self.progress.stage(self.source.name, "repair", len(batch), 120 * len(batch))
+            repaired, forwards, backwards = find_repair(
+                self.model, batch, self.plan.distance, self._eps(state), streams, batch_size=self.plan.request.batch_size
+            )
+            if repaired is not None:
+                self.followed["repaired"] = repaired.model
+                self._note("checks", [Remark("gradient-repaired", repaired.text)])
+            self.run.manifest.setdefault("repairs", {})[self.source.name] = {"forwards": forwards, "backwards": backwards}
+            self.run.save_manifest()
+        plain = {stage.name for stage in self.plan.stages if not stage.waits}
+        self.conditions = conditions(
+            failed, incomplete=bool(plain & self.source.skipped.keys()), masking=MASKING, repaired=repaired
+        )
+
+    def _probe(self, state: State) -> Checked:
+        batch, streams = self._checked(state)
+        self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
+        return make_checks(
+            self.model,
+            batch,
+            self.plan.distance,
+            self._eps(state),
+            streams,
+            batch_size=self.plan.request.batch_size,
+            on_pass=self.progress.passes,
+        )
+
+    def _checked_at(self, state: State) -> Array:
+        """Positions of the samples that the checks look at.
+
+        They are spread over the data, which may be sorted by class, and never by the batch size, which decides no result.
+        """
+        right = np.flatnonzero(state.correct)
+        most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
+        return np.asarray(right[retry.evenly(len(right), most)])
+
+    def _checked(self, state: State) -> tuple[Batch, Streams]:
+        at = self._checked_at(state)
+        ids = self.plan.ids[at]
+        x = self._load(ids)
+        y = torch.as_tensor(self.plan.labels[at], device=x.device).long()
+        streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks")
+        return Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y), streams
+
+    def _eps(self, state: State) -> float:
+        """The largest budget of the samples that the checks look at; infinite where there is none."""
+        plan = self.plan
+        return float(plan.levels[-1] * np.median(plan.units[self._checked_at(state)])) if len(plan.levels) else math.inf
