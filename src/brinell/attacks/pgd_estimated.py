@@ -35,8 +35,8 @@ class PGDEstimated(EveryKind):
     """Gradient steps."""
     pairs: int = 16
     """Pairs of inputs on both sides of the current one, from which a step's correction is estimated."""
-    step_size: float = 0.1
-    """Length of the first step as a share of eps; the last is a tenth of it."""
+    step_size: float | None = None
+    """Length of the first step as a share of eps, none means 6 / steps; the last is a tenth of it."""
     sigma: float = 0.05
     """How far the inputs of a pair are from the current one, as a share of eps."""
     momentum: float = 0.8
@@ -48,7 +48,7 @@ class PGDEstimated(EveryKind):
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, pairs=1)
-        if not self.step_size > 0 or not self.sigma > 0:
+        if self.step_size is not None and not self.step_size > 0 or not self.sigma > 0:
             raise ValueError(f"step_size is {self.step_size} and sigma {self.sigma}; both must be above 0")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum is {self.momentum}; it must be at least 0 and below 1")
@@ -77,7 +77,7 @@ class PGDEstimated(EveryKind):
             if not len(batch):
                 return
             way = threat.distance.ascent(grad + correction)
-            share = self.step_size * (1 - 0.9 * step / max(1, self.steps - 1))
+            share = (self.step_size or 6 / self.steps) * (1 - 0.9 * step / max(1, self.steps - 1))
             x = threat.project(x + way * per_sample(share * threat.eps, x), batch.x)
         oracle.scores(batch.ids, x)
 
