@@ -92,6 +92,27 @@ def test_a_black_box_that_breaks_what_gradients_left(synthetic, broken, passed):
     assert found.passed is passed and found.figure == broken / N
 
 
+@pytest.mark.parametrize(("more", "passed"), [(0, True), (1, False)])
+def test_a_harder_look_settles_a_single_find(synthetic, more, passed):
+    """Square breaks one of 20; of the others a stage that waited for such a find breaks none, or one more."""
+    breaks = np.full((3, N), np.inf)
+    breaks[1, 0], breaks[2, 1 : 1 + more] = 0.05, 0.05
+    names = ("apgd-ce", "square", "square?steps=500&when=suspected")
+    rows, manifest = run(synthetic, breaks, (-0.5,) * 3, names, ("gradients", "scores", "scores"))
+    manifest["stages"][2]["turn"] = {"when": "suspected"}
+    found = check(Code.BLACK_BOX, rows, manifest)
+    assert found.passed is passed and f"broke {more} more" in found.text
+
+
+def test_many_finds_are_no_matter_for_a_harder_look(synthetic):
+    breaks = np.full((3, N), np.inf)
+    breaks[1, :4] = 0.05
+    names = ("apgd-ce", "square", "square?steps=500&when=suspected")
+    rows, manifest = run(synthetic, breaks, (-0.5,) * 3, names, ("gradients", "scores", "scores"))
+    manifest["stages"][2]["turn"] = {"when": "suspected"}
+    assert check(Code.BLACK_BOX, rows, manifest).passed is False
+
+
 def test_stages_that_try_every_sample_count_each_sample_once(synthetic):
     """With `alone=true` two stages without gradients break what the gradient attack broke, and two samples more."""
     breaks = np.full((3, N), np.inf)

@@ -128,8 +128,8 @@ def test_the_glance_costs_what_it_says(net):
     check, ledger = check_of(TorchModel(net, IMAGES), x, y)
     before = ledger.forwards.clone(), ledger.backwards.clone()
     assert not check.doubtful()
-    assert (ledger.forwards - before[0]).tolist() == [5] * 32 + [0] * 32
-    assert (ledger.backwards - before[1]).tolist() == [1] * 32 + [0] * 32
+    assert (ledger.forwards - before[0]).tolist() == [5] * 24 + [0] * 40
+    assert (ledger.backwards - before[1]).tolist() == [1] * 24 + [0] * 40
 
 
 # Planted faults

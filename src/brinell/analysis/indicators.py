@@ -12,6 +12,8 @@ from brinell.core.record import CLEAN, Outcome, Records
 
 NOTABLE = 0.002
 """Share of all samples that a black-box attack may break after the gradient attacks: the reference AutoAttack's figure."""
+MANY = 0.02
+"""With more than this share no harder look at the others outweighs it."""
 RISING = 0.05
 """A gain above this share of all that the attacks gained on a sample is notable: the share that Pintor et al. 2022 use."""
 AFTER = "no attack without gradients ran after one with gradients: add one, such as square"
@@ -130,15 +132,17 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     seen = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
     bad = ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
     judged = _judged(Code.BLACK_BOX, k, n, NOTABLE, seen, bad)
-    if judged.passed is False or k <= NOTABLE * n:
+    if k <= NOTABLE * n or ((interval := wilson(k, n)) is not None and interval.low > MANY):
         return judged
-    # One find among few samples is no rate: what a harder look at all that are left found settles it.
-    harder = [stage["name"] for stage in stages if stage["turn"].get("when") == "suspected"]
-    looked = np.isin(records.attack, harder) & mine & np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)])
+    # A few finds are a reason to look harder at what is left, and what that finds settles it.
+    harder = [stage["name"] for stage in stages if stage.get("turn", {}).get("when") == "suspected"]
+    looked = mine & np.isin(records.attack, harder) & np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)])
     if not looked.any():
+        if judged.passed is False:
+            return judged
         return judged.model_copy(update={"passed": None, "text": f"cannot tell with {n} samples: {seen}"})
     more = len(np.unique(records.sample_id[broken & np.isin(records.attack, harder)]))
-    text = f"{seen}; a harder look at all that were left broke {more} more"
+    text = f"{seen}; a harder look at {len(np.unique(records.sample_id[looked]))} of those that were left broke {more} more"
     return judged.model_copy(update={"passed": not more, "text": text + bad * bool(more)})
 
 

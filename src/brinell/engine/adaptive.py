@@ -24,7 +24,8 @@ from brinell.engine.gradient_check import GradientCheck
 When = Literal["masked", "blind", "random", "suspected"]
 """masked: a check says that gradients mislead, or attacks that need them cannot run. blind: the gradient is missing or wrong, and
 no repair was found that finite differences agree with. random: the model answers the same input differently each time. suspected:
-an attack without gradients broke a sample that those with them did not."""
+an attack without gradients broke a sample that those with them did not; a find of a stage that waited for this is reason to
+spend the full budget (masked)."""
 WHEN: frozenset[str] = frozenset(get_args(When))
 
 Source = Literal["own", "repaired", "surrogate"]

@@ -208,6 +208,8 @@ class ModelAudit:
         state.nearest = np.maximum(before, state.last)
         # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
         state.nearest[found] = np.where(np.isinf(state.last[found]), before[found], state.last[found])
+        if stage.turn.when == "suspected" and len(found):
+            self.checks.conditions.add("masked")
         if not self._is_probe(stage):
             return {}
         if len(found) and stage.attack.access < Access.GRADIENTS:

@@ -37,7 +37,7 @@ MATTERS = 0.1
 """What moving that half must change, as a share of what moving all values changes, before it is judged."""
 ROUNDING = 4e-6
 """Changes of the margin below this share of the largest logit are rounding."""
-GLANCE, LOOK = 32, 64
+GLANCE, LOOK = 24, 64
 """Samples of the glance and of the closer look."""
 
 
@@ -127,7 +127,7 @@ class GradientCheck:
         return max(min(step, LONGEST), min(SHORTEST, self._reach)) if share == FINE else step
 
     def doubtful(self) -> bool:
-        """Whether a glance gives reason for a closer look. Costs 5 forwards and a backward for each of at most 32 samples."""
+        """Whether a glance gives reason for a closer look. Costs 5 forwards and a backward for each of at most 24 samples."""
         self._ask(min(GLANCE, len(self._batch)))
         rows = self._rows()
         signs = self._signs(rows, "glance")
