@@ -15,7 +15,6 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.datasets._memory import ArrayDataset
-from brinell.engine.answers import settled
 from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.progress import Progress
 from brinell.engine.request import BaseRequest, Request
@@ -345,16 +344,16 @@ def verify(
 def in_memory(
     model: Any, data: Any, preprocessing: Mapping[str, Any] | None = None, answers: Kind | None = None
 ) -> tuple[Model, ...]:
-    """A model given in Python, a module wrapped over the domain of the data, its answers as logits; nothing for specs."""
+    """A model given in Python, a module wrapped over the domain of the data; nothing for specs."""
     if isinstance(model, str | list):
         if answers is not None:
             raise RequestError("answers says what a model in memory answers; a spec says it itself, ...?answers=probabilities")
         return ()
-    dataset = open_dataset(data) or open_data(data)
     if isinstance(model, nn.Module):
+        dataset = open_dataset(data) or open_data(data)
         model = TorchModel(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)
     if answers is None:
-        return (settled(model, dataset),)
+        return (model,)
     if answers not in KINDS:
         raise RequestError(f"answers is {answers!r}; it is one of {', '.join(KINDS)}")
     return (Answered(model, answers),)

@@ -378,7 +378,7 @@ def test_looks_are_spread_over_the_data(tmp_path):
     plan = plan_of(model, x, np.repeat([0, 1], 100), attack=("fgsm",), eps="0.1")
     run = carry_out(plan, tmp_path / "run")
     assert run.manifest["probes"]["recorder"]["forwards"] >= 64 * 7
-    first = model.calls[2]  # after the two batches of the first check
+    first = model.calls[3]  # after the kind of answers, and the two batches of the first check
     assert len(first) == 64 and (first[:, 0] > 0.5).sum() == 32
 
 

@@ -7,13 +7,14 @@ from torch import nn
 
 import brinell
 from _defences import Around, OneHot, Scaled, Softmax
-from _helpers import COUNT, Recorder, mlp, workspace
+from _helpers import COUNT, Recorder, audited, mlp, plan_of, rows_of, workspace
 from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import ModelInfo
-from brinell.engine.answers import grid, kind_of_answers, settled
+from brinell.engine.answers import SEEN, grid, kind_of_answers, settled
+from brinell.engine.verify import verify_run
 from brinell.models._answers import KINDS, Answered, BeforeSquashing, of_lead, of_sigmoids, recognise, recognised
 from brinell.models._torch_model import TorchModel
 
@@ -251,6 +252,60 @@ def test_a_single_number_is_two_classes(tmp_path, wrap):
     assert brinell.verify(result.run, wrap(BINARY).eval(), (X, y)).passed
 
 
+def softmax(x):
+    return mlp(6, 3)(x).softmax(1)
+
+
+def test_what_the_kind_is_recognised_by_is_counted_and_asked_once(tmp_path):
+    """A model that counts by itself: its kind costs sixteen forwards; a run that goes on, and a verification, ask for none."""
+    model, y = Recorder(softmax, SIX, 3), mlp(6, 3)(X).argmax(1)
+    run = audited(tmp_path / "run", model, X, y, eps="0.02", attack=("fgsm",))
+    records, spent = run.records(), run.manifest["probes"]["recorder"]
+    assert run.manifest["answers"] == {"recorder": "probabilities"} and [len(x) for x in model.calls[:2]] == [SEEN, len(X)]
+    assert model.seen == records.forwards.sum() + records.judge_forwards.sum() + spent["forwards"]
+    said = Recorder(softmax, SIX, 3)
+    said.info = ModelInfo(answers="logits")
+    without = audited(tmp_path / "said", said, X, y, eps="0", attack=("fgsm",))
+    assert "recorder" not in without.manifest["answers"] and len(said.calls[0]) == len(X)
+    resumed = Recorder(softmax, SIX, 3)
+    again = audited(tmp_path / "run", resumed, X, y, resume=True, eps="0.02", attack=("fgsm",))
+    assert again.manifest["probes"]["recorder"] == spent and not resumed.seen
+    assert rows_of(again.records()) == rows_of(records)
+    proof = Recorder(softmax, SIX, 3)
+    assert verify_run(run, plan_of(proof, X, y, eps="0.02", attack=("fgsm",))).passed
+    assert len(proof.calls[0]) == len(X)
+
+
+def test_a_run_that_was_stopped_once_the_kind_is_known_keeps_it(tmp_path):
+    """The kind is written down before the first check, so a run that goes on does not pay for it twice."""
+    y = mlp(6, 3)(X).argmax(1)
+
+    def stops(x):
+        if len(stopped.calls) > 1:
+            raise KeyboardInterrupt
+        return softmax(x)
+
+    stopped = Recorder(stops, SIX, 3)
+    with pytest.raises(KeyboardInterrupt):
+        audited(tmp_path / "run", stopped, X, y, eps="0.02", attack=("fgsm",))
+    model = Recorder(softmax, SIX, 3)
+    run = audited(tmp_path / "run", model, X, y, resume=True, eps="0.02", attack=("fgsm",))
+    whole = audited(tmp_path / "whole", Recorder(softmax, SIX, 3), X, y, eps="0.02", attack=("fgsm",))
+    assert len(model.calls[0]) == len(X) and rows_of(run.records()) == rows_of(whole.records())
+    assert run.manifest["probes"] == whole.manifest["probes"] and run.manifest["answers"] == whole.manifest["answers"]
+
+
+def test_no_bad_input_costs_a_query(tmp_path):
+    """What a plan refuses, it refuses before the model is asked anything; so does a dry run."""
+    model, y = Recorder(softmax, SIX, 3), mlp(6, 3)(X).argmax(1)
+    with pytest.raises(RequestError, match="two models are called"):
+        plan_of((model, model), X, y)
+    with pytest.raises(RequestError):
+        brinell.audit(model, (X, y), eps="0.1", targeted="7", out=tmp_path / "run")
+    plan_of(model, X, y)
+    assert not model.seen and not (tmp_path / "run").exists()
+
+
 def test_the_user_knows_better(tmp_path):
     class Unsure(Around):
         """A single logit that lies between 0 and 1 on all data."""
@@ -290,4 +345,4 @@ def test_data_without_samples_is_refused_elsewhere():
                 return {}
 
     model = TorchModel(mlp(6, 3), SIX)
-    assert settled(model, Empty()) is model
+    assert settled(model, Empty(), {}) is model

@@ -380,7 +380,7 @@ class BenchmarkResult(Result):
     outcomes: dict[str, int]
     """What became of them: reached, not_reached, misclassified, already, own_class."""
     queries: int
-    """Every forward of the model."""
+    """Every forward of the model: those of all samples, and those by which the kind of its answers was recognised."""
     training_queries: int | None
     """Forwards that the policy was trained with; null where its file does not say."""
     median_queries_to_success: float | None

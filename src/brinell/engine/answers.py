@@ -1,4 +1,6 @@
-"""What kind of answers a model gives: settled on real clean samples when it is opened, and told by a check."""
+"""What kind of answers a model gives: settled once in a run on real clean samples, counted there, and told by a check."""
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -6,8 +8,9 @@ from torch import Tensor
 
 from brinell.core.checks import Code, Finding
 from brinell.core.contracts import Dataset
+from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model
-from brinell.models._answers import CONVERSIONS, recognise, recognised
+from brinell.models._answers import CONVERSIONS, Answered, recognise, recognised
 
 SEEN = 16
 """Clean samples by whose answers their kind is recognised."""
@@ -31,19 +34,53 @@ TOLD = {
 }
 
 
-def settled(model: Model, dataset: Dataset) -> Model:
+def settled(
+    model: Model, dataset: Dataset, manifest: dict[str, Any], device: torch.device | None = None, *, name: str | None = None
+) -> Model:
     """The model with its answers as logits, by what they are on clean samples; a model that says what they are is not asked.
 
     Where this is wrong, the option `answers` of a model, or the keyword of the Python call, says better.
+
+    Args:
+        model: the model, prepared for calls on the device.
+        dataset: where the clean samples come from.
+        manifest: keeps the kind under `answers`, None for answers that stay as they are, and what was asked under `probes`, both
+            by model. A run that goes on finds the kind there, and asks nothing.
+        device: where the model is; None is the processor.
+        name: the model's name in the manifest, where it is not its own.
+
+    Raises:
+        ModelError: one number per input that is no logit and no probability, as NaN.
     """
     if model.info.answers is not None or model.access == Access.LABELS:
         return model
+    known, name = manifest.setdefault("answers", {}), name or model.name
+    if name not in known:
+        spent = manifest.setdefault("probes", {}).setdefault(name, {"forwards": 0, "backwards": 0})
+
+        def count(forwards: int, backwards: int) -> None:
+            spent["forwards"] += forwards
+            spent["backwards"] += backwards
+
+        x = _clean(dataset)
+        known[name] = recognised(model, x.to(device or "cpu"), count).info.answers if len(x) else None
+    found = model if known[name] is None else Answered(model, known[name])
+    if found.classes < 2:
+        raise ModelError(
+            f"model {model.name} answers one number, and on clean inputs it is none or not finite: say what it is by "
+            "answers=logit or answers=probability"
+        )
+    return found
+
+
+def _clean(dataset: Dataset) -> Tensor:
+    """(n, *shape) up to `SEEN` samples that can be read, spread over the data."""
     n = len(dataset.labels())
     most = max(1, min(SEEN, BYTES // (4 * int(np.prod(dataset.domain.shape)))))
     at = np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)).tolist() if n else []
     lost = dataset.info.unreadable(at)
     at = [one for one in at if one not in lost]
-    return recognised(model, dataset.load(at)) if at else model
+    return dataset.load(at) if at else torch.zeros(0, *dataset.domain.shape)
 
 
 def kind_of_answers(logits: Tensor, model: Model) -> Finding:

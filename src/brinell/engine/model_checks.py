@@ -74,7 +74,9 @@ class ModelChecks:
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
             right = bool(state.correct.any())
-            checks[name], spent[name] = self._probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
+            checks[name], passes = self._probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
+            before = spent.get(name, {})
+            spent[name] = {kind: before.get(kind, 0) + count for kind, count in passes.items()}
             self.run.save_manifest()
         found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
         for text in found.values():

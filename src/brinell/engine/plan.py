@@ -15,11 +15,11 @@ from brinell.core.errors import ModelError, RequestError
 from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
-from brinell.engine.answers import settled
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.targeting import Targeting, others, reject_class, targeting
+from brinell.models._answers import classes_of
 
 Array = np.ndarray[Any, Any]
 DEFAULT_SAMPLES = 1000
@@ -255,12 +255,12 @@ def _check_queries(stage: Stage, request: Request) -> None:
 
 
 def opener_of(spec: str, dataset: Dataset) -> Callable[[], Model]:
-    """Opens the model that a spec names, over the domain of the data, its answers as logits."""
+    """Opens the model that a spec names, over the domain of the data; `engine.answers.settled` turns its answers into logits."""
     plugin = _built("model", spec)
 
     def open_model() -> Model:
         model: Model = plugin(dataset.domain)
-        return settled(model, dataset)
+        return model
 
     return open_model
 
@@ -319,12 +319,13 @@ def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> N
             f"{', '.join(names[:6])}: choose the model made for this data, or name the classes of a table in the model's order, "
             f"classes={'+'.join(own[:6])}"
         )
-    if labels.max(initial=0) >= model.classes or labels.min(initial=0) < 0:
+    known = classes_of(model)
+    if labels.max(initial=0) >= known or labels.min(initial=0) < 0:
         raise ModelError(
-            f"model {model.name} tells {model.classes} classes apart, and the data has labels from {labels.min()} to "
+            f"model {model.name} tells {known} classes apart, and the data has labels from {labels.min()} to "
             f"{labels.max()}: choose the model made for this data"
         )
-    if model.classes < 2:
+    if known < 2:
         raise ModelError(
             f"model {model.name} tells one class apart: give one logit per class, or say what the one number is by "
             "answers=logit or answers=probability"
@@ -338,7 +339,7 @@ def facts_of(model: Model) -> dict[str, Any]:
         "digest": model.digest(),
         "architecture": info.architecture,
         "parameters": info.parameters,
-        "classes": model.classes,
+        "classes": classes_of(model),
         "access": model.access.name.lower(),
     } | ({"served": dict(info.server.served)} if info.server else {})
 

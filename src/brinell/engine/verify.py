@@ -16,6 +16,7 @@ from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
+from brinell.engine.answers import settled
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.plan import ModelSource, Plan
@@ -259,7 +260,7 @@ def verify_run(run: Run, plan: Plan) -> VerifyResult:
     for source in plan.models:
         model = source.open()
         with session(model, plan.device):
-            verification.model(source, model)
+            verification.model(source, settled(model, plan.dataset, run.manifest, plan.device))
     return verification.result()
 
 

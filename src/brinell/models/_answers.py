@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from brinell.core.errors import ModelError
-from brinell.core.model import Model, ModelInfo, ask
+from brinell.core.model import Access, Model, ModelInfo, ask
 
 Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
 """What one row of answers is; logit and probability are single numbers, of the second of two classes."""
@@ -177,10 +177,17 @@ class Answered:
         return hashlib.blake2b(f"{self.model.digest()} {self.kind}".encode(), digest_size=16).hexdigest()
 
 
-def recognised(model: Model, x: Tensor) -> Model:
+def classes_of(model: Model) -> int:
+    """How many classes a model distinguishes once its answers are logits: two where it answers one number of an unsaid kind."""
+    said = model.info.answers is not None or model.access == Access.LABELS
+    return 2 if model.classes == 1 and not said else model.classes
+
+
+def recognised(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = lambda forwards, backwards: None) -> Model:
     """The model with its answers as logits, by what they look like on some real inputs (n, *shape), n at least 1.
 
-    A model that says what it answers, or that answers none of these inputs, stays as it is.
+    A model that says what it answers, or that answers none of these inputs, stays as it is. `on_pass` is told before each
+    question how many (forwards, backwards) it costs.
     """
     if model.info.answers is not None:
         return model
@@ -188,6 +195,7 @@ def recognised(model: Model, x: Tensor) -> Model:
     with torch.no_grad():
         for part in (x, *x.split(1)):  # type: ignore[no-untyped-call]
             with BeforeSquashing() as seen:
+                on_pass(len(part), 0)
                 try:
                     answer = ask(model, part)
                 except ModelError:

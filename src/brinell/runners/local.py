@@ -9,6 +9,7 @@ from typing import Any
 
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
 from brinell.core.record import CLEAN
+from brinell.engine.answers import settled
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.engine import ModelAudit
 from brinell.engine.plan import Plan
@@ -18,7 +19,7 @@ from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out
 from brinell.store.run import LAYOUT, Run
 
-KEPT = ("checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
+KEPT = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
 """Keys of the manifest that add up over resumes, each of them by model."""
 
 
@@ -56,9 +57,12 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
             model = source.open()
             with ExitStack() as sessions:
                 sessions.enter_context(session(model, plan.device))
+                model = settled(model, plan.dataset, manifest, plan.device)
                 surrogate = None if plan.surrogate is None else plan.surrogate.open()
                 if surrogate is not None:
                     sessions.enter_context(session(surrogate, plan.device))
+                    surrogate = settled(surrogate, plan.dataset, manifest, plan.device, name=f"surrogate {surrogate.name}")
+                folder.save_manifest()
                 found = ModelAudit(plan, source, model, folder, progress, surrogate)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in found.items()]
             seconds = manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started

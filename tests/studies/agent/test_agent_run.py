@@ -127,7 +127,7 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     train_agent(TrainAgentRequest(samples=20, attack="rlab?patch=2&draws=2", **short), out, lambda report: None)
     with safe_open(out, "pt") as file:
         about = json.loads(file.metadata()["brinell"])["about"]
-    assert about["training_queries"]["first_looks"] == 20
+    assert about["training_queries"]["first_looks"] == 20 + 16, "the kind of answers is recognised by 16"
     assert about["model"] == "digits-cnn"
     agent = load(out)
     attack = plugins.build("attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"})
@@ -202,4 +202,4 @@ def test_train_agent_prints_json(tmp_path, capsys):
     assert run(["train-agent", "--out", str(out), *arguments]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy"] == str(out)
-    assert answer["training_queries"]["first_looks"] == 80
+    assert answer["training_queries"]["first_looks"] == 80 + 16

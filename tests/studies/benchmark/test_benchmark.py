@@ -136,6 +136,11 @@ def arrays_of(folder):
     return {name: array for path in sorted((folder / "arrays").glob("*")) for name, array in load_file(path).items()}
 
 
+def asked_in(folder):
+    """The forwards by which the kind of the model's answers was recognised, before any sample was played."""
+    return json.loads((folder / "benchmark.json").read_text())["probes"]["recorder"]["forwards"]
+
+
 def same_set(one, other):
     """The same rows, pictures and arrays, file by file, and the same card and checksums but for what a clock decides."""
     for where in ("data", "samples"):
@@ -192,7 +197,8 @@ def test_every_forward_is_counted(tmp_path):
     data = ArrayDataset(x, np.zeros(6), domain=PIXELS)
     result = brinell.benchmark(model, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
     rows = rows_of(tmp_path / "set", "samples")
-    assert sum(row["queries"] for row in rows) == result.queries == model.seen
+    assert asked_in(tmp_path / "set") == 6 and result.queries == model.seen
+    assert sum(row["queries"] for row in rows) == model.seen - 6
     assert all(row["queries"] == row["queries_to_refined"] + row["queries_levels"] for row in rows)
     assert all(2 < row["queries_to_success"] < row["queries_to_refined"] for row in rows)
     assert result.training_queries == 0
@@ -208,8 +214,10 @@ def test_queries_to_success(tmp_path, seed):
     data = ArrayDataset(x, np.zeros(1), domain=PIXELS)
     brinell.benchmark(model, data, out=tmp_path / "set", distortions="occlusion+brightness", refine=4, levels="1", seed=seed)
     (row,) = rows_of(tmp_path / "set", "samples")
-    wrong = [number for number, x in enumerate(model.calls, 1) if logits(x).argmax(1).item() != 0]
-    assert row["queries_to_success"] == wrong[0] < row["queries_to_refined"] <= row["queries"] == len(model.calls)
+    assert asked_in(tmp_path / "set") == 1
+    calls = model.calls[1:]
+    wrong = [number for number, x in enumerate(calls, 1) if logits(x).argmax(1).item() != 0]
+    assert row["queries_to_success"] == wrong[0] < row["queries_to_refined"] <= row["queries"] == len(calls)
 
 
 def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
@@ -414,6 +422,7 @@ def test_killed_before_every_file(work, tmp_path, monkeypatch):
     files = [
         "benchmark.toml",
         "benchmark.json",
+        "benchmark.json",  # with the kind of the model's answers
         *["arrays", "data", "samples"] * 2,
         "benchmark.json",
         "README.md",

@@ -13,6 +13,7 @@ from brinell.core.batch import Batch
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.threat import Threat
+from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, gaps, open_data, opener_of
 from brinell.rlab.agent import Agent, load
@@ -53,7 +54,10 @@ def train_agent(request: TrainAgentRequest, out: Path, tell: Callable[[Report], 
     grid = attack.grid(domain)
     placed = variants(attack.distortions, domain, attack.severities, attack.draws)
     begun = _begun(out, request) if resume and out.exists() else None
-    first_looks = len(ids) + (begun.about or {}).get("training_queries", {}).get("first_looks", 0) if begun else len(ids)
+    counted: dict[str, Any] = {}
+    model = settled(model, dataset, counted)
+    first_looks = len(ids) + sum(one["forwards"] for one in counted.get("probes", {}).values())
+    first_looks += (begun.about or {}).get("training_queries", {}).get("first_looks", 0) if begun else 0
     right = correct(model, x, y, request.batch_size)
     batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
     distance = plugins.build("distance", request.norm, {})

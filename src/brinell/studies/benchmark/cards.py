@@ -68,7 +68,7 @@ def figures(folder: BenchmarkSet) -> dict[str, Any]:
     return {
         "samples": len(samples["sample_id"]),
         "outcomes": manifest["counts"],
-        "queries": sum(samples["queries"]),
+        "queries": sum(samples["queries"]) + sum(one["forwards"] for one in manifest.get("probes", {}).values()),
         "training_queries": manifest["training_queries"],
         "median_queries_to_success": middle("queries_to_success"),
         "median_queries_to_refined": middle("queries_to_refined"),

@@ -141,18 +141,19 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
     vet(variants, dataset.domain.part(dataset.load(ids[:1].tolist())), first, domain=domain)
     model = opener_of(request.model, dataset)() if model is None else model
     check_classes(model, labels[ids], tuple(dataset.classes))
+    facts = {"name": model.name} | facts_of(model)
     if model.access < Access.SCORES:
         raise RequestError(
             f"model {model.name} answers {model.access.name.lower()} only, and the agent needs scores: choose a model that "
             "answers logits"
         )
-    criterion.check(model.classes)
+    criterion.check(facts["classes"])
     return BenchmarkPlan(
         request=request,
         dataset=dataset,
         data_digest=dataset.digest(),
         model=model,
-        facts={"name": model.name} | facts_of(model),
+        facts=facts,
         ids=ids,
         labels=labels[ids],
         attack=attack,

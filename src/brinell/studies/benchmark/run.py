@@ -1,8 +1,10 @@
 """Makes a benchmark set: part after part, then the card, the metadata and the checksums."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from brinell.engine.answers import settled
 from brinell.engine.progress import Progress
 from brinell.engine.shard import session
 from brinell.runners import provenance
@@ -22,19 +24,31 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
     Args and errors are those of `runners.local.run`.
     """
     inputs = "the data, the weights, the policy, a distortion"
-    job = Job(LAYOUT, out, plan.request, about=_about(plan), inputs=inputs, device=plan.device, command=command, ignored=IGNORED)
+    job = Job(
+        LAYOUT,
+        out,
+        plan.request,
+        about=_about(plan),
+        inputs=inputs,
+        device=plan.device,
+        command=command,
+        ignored=IGNORED,
+        kept={"seconds": 0.0, "answers": {}, "probes": {}},
+    )
     with carry_out(job, resume=resume) as manifest:
         folder = BenchmarkSet(out, plan.parts, plan.form, manifest)
 
         def make_part(number: int) -> int:
-            part = Part(plan, number, progress)
+            part = Part(opened, number, progress)
             folder.save_part(number, part.rows, part.samples, part.arrays)
             return sum(sample["outcome"] == Outcome.REACHED for sample in part.samples)
 
         missing = [number for number in range(plan.parts) if not folder.has_part(number)]
         sizes = {number: len(plan.ids[number * plan.part_size : (number + 1) * plan.part_size]) for number in missing}
-        forwards = 2 + plan.attack.cost(plan.model.classes)[0] + 2 * len(plan.levels)
+        forwards = 2 + plan.attack.cost(plan.facts["classes"])[0] + 2 * len(plan.levels)
         with session(plan.model, plan.device):
+            opened = replace(plan, model=settled(plan.model, plan.dataset, manifest, plan.device)) if missing else plan
+            LAYOUT.save(out, manifest)
             each_part(manifest, sizes, make_part, progress, model=plan.facts["name"], stage="rlab", forwards=forwards)
         outcomes = folder.samples()["outcome"]
         manifest["counts"] = {outcome: outcomes.count(outcome) for outcome in map(str, Outcome)}

@@ -26,6 +26,7 @@ from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, is_relative
 from brinell.detectors._background import SHARE, most_frequent
+from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import ModelSource, Plan, make_plan, open_data
 from brinell.engine.shard import predict, session
@@ -93,8 +94,9 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
     for source in plan.models:
         counted = _Counted(source.open())
         with session(counted.model, plan.device):
-            guards = list(_guards(request, detectors, inputs, labels, counted))
-            one = _Examination(request=request, run=run, plan=plan, source=source, model=counted, eps=eps)
+            model = settled(counted, plan.dataset, run.manifest, plan.device)
+            guards = list(_guards(request, detectors, inputs, labels, model))
+            one = _Examination(request=request, run=run, plan=plan, source=source, model=model, eps=eps)
             for guard in guards:
                 tell(f"{source.name}: {guard.name}")
                 arrays |= one.examine(guard, scores)
@@ -148,7 +150,7 @@ def _training(request: DetectRequest, plan: Plan, train: Dataset) -> tuple[Tenso
 
 
 def _guards(
-    request: DetectRequest, detectors: Sequence[tuple[str, Detector]], x: Tensor, labels: Tensor, model: _Counted
+    request: DetectRequest, detectors: Sequence[tuple[str, Detector]], x: Tensor, labels: Tensor, model: Model
 ) -> Iterator[_Guard]:
     half = len(x) // 2
     for name, detector in detectors:
@@ -169,7 +171,7 @@ def _scores(suspicion: Suspicion, x: Tensor) -> Array:
 class _Examination:
     """One model's samples: clean, as the run broke them, and as somebody breaks them who knows the detector."""
 
-    def __init__(self, *, request: DetectRequest, run: Run, plan: Plan, source: ModelSource, model: _Counted, eps: float) -> None:
+    def __init__(self, *, request: DetectRequest, run: Run, plan: Plan, source: ModelSource, model: Model, eps: float) -> None:
         self.request, self.run, self.plan, self.source, self.model, self.eps = request, run, plan, source, model, eps
         records = run.records()
         self.rows = rows.take(records, records.model == source.name)

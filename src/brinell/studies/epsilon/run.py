@@ -16,6 +16,7 @@ from brinell.core.neighbours import Reference
 from brinell.core.pairs import class_means, l2_statistics, l2_to
 from brinell.core.record import Array
 from brinell.core.streams import Streams
+from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_data, opener_of
 from brinell.studies.epsilon import perception
@@ -152,6 +153,7 @@ def measure(
     model = opener_of(request.model, dataset)() if model is None and request.model else model
     if model is not None:
         tell(f"{model.name} classifies the crafted inputs")
+        model = settled(model, dataset, facts)
     crafted, told = craft(points, facts, samples, model)
     facts |= {"crafted": told, "seconds": round(time.perf_counter() - started, 1)}
     return facts, {"samples": samples, "means": means, "crafted": crafted}

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,10 +24,12 @@ from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
+from brinell.engine.answers import settled
 from brinell.engine.cells import cell
 from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, open_data, opener_of
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
+from brinell.models._answers import classes_of
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out, each_part
 from brinell.studies.unrestricted.generator import Kept, load
@@ -100,8 +102,8 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
     models, judges = (tuple(opener_of(spec, dataset)() for spec in specs) for specs in (request.model, request.judge))
     for model in (*models, *judges):
         check_classes(model, labels)
-        if model.classes != len(dataset.classes):
-            raise RequestError(f"model {model.name} tells {model.classes} classes apart, and the data has {len(dataset.classes)}")
+        if (known := classes_of(model)) != len(dataset.classes):
+            raise RequestError(f"model {model.name} tells {known} classes apart, and the data has {len(dataset.classes)}")
     for model in models:
         if model.access < Access.GRADIENTS:
             raise RequestError(
@@ -323,7 +325,16 @@ def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str,
     Args and errors are those of `runners.local.run`.
     """
     inputs = "the data, the generator, the weights of a model"
-    job = Job(LAYOUT, out, plan.request, about=_about(plan), inputs=inputs, device=plan.device, command=command)
+    job = Job(
+        LAYOUT,
+        out,
+        plan.request,
+        about=_about(plan),
+        inputs=inputs,
+        device=plan.device,
+        command=command,
+        kept={"seconds": 0.0, "answers": {}, "probes": {}},
+    )
     with carry_out(job, resume=resume) as manifest:
         folder = UnrestrictedRun(out, manifest)
         missing = [number for number in range(plan.parts) if not folder.has_part(number)]
@@ -331,7 +342,8 @@ def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str,
         names = ", ".join(model.name for model in plan.models)
         forwards = plan.request.steps * len(plan.variants) * len(plan.models)
         if missing:
-            with Engine(plan, progress.passes) as engine:
+            with Engine(_settled(plan, manifest), progress.passes) as engine:
+                LAYOUT.save(out, manifest)
 
                 def make_part(number: int) -> int:
                     rows, arrays = engine.block(number)
@@ -340,6 +352,13 @@ def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str,
 
                 each_part(manifest, sizes, make_part, progress, model=names, stage="unrestricted", forwards=forwards)
     return folder
+
+
+def _settled(plan: UnrestrictedPlan, manifest: dict[str, Any]) -> UnrestrictedPlan:
+    """The plan, the answers of its models and judges as logits. A judge may have the name of a model."""
+    models = tuple(settled(model, plan.dataset, manifest) for model in plan.models)
+    judges = tuple(settled(judge, plan.dataset, manifest, name=f"judge {judge.name}") for judge in plan.judges)
+    return replace(plan, models=models, judges=judges)
 
 
 def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
