@@ -241,7 +241,8 @@ def test_eps_zero_alone(tmp_path):
 def test_everything_wrong_from_the_start(tmp_path):
     model = recorder()
     run = audited(tmp_path / "run", model, X[3:4].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
-    assert model.seen == 4, "an attack was spent on what is wrong anyway"
+    looks = run.manifest["probes"]["recorder"]["forwards"]
+    assert looks == 4 and model.seen == 4 + looks, "an attack was spent on what is wrong anyway"
     assert table(run, "fgsm") == table(run, "bim?steps=3") == [[M] * 4] * 4
 
 

@@ -186,7 +186,8 @@ def classes_of(model: Model) -> int:
 def recognised(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = lambda forwards, backwards: None) -> Model:
     """The model with its answers as logits, by what they look like on some real inputs (n, *shape), n at least 1.
 
-    A model that says what it answers, or that answers none of these inputs, stays as it is. `on_pass` is told before each
+    A model that says what it answers, or that answers none of these inputs or another number of columns than it has classes,
+    stays as it is. `on_pass` is told before each
     question how many (forwards, backwards) it costs.
     """
     if model.info.answers is not None:
@@ -205,6 +206,8 @@ def recognised(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = la
             if part is x:
                 break
     if not rows or not bool(torch.isfinite(answers := torch.cat(rows)).all()) or answers.ndim != 2:
+        return model
+    if answers.shape[1] != model.classes:
         return model
     kind: str = recognise(answers)
     if kinds == {"sigmoids"}:
