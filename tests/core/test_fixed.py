@@ -182,7 +182,7 @@ FAST = {
     "fab": {"steps": 6, "targets": 1},
     "fmn": {"steps": 10},
     "pgd": {"steps": 8},
-    "pgd-estimated": {"steps": 12, "pairs": 2},
+    "pgd-estimated": {"steps": 40, "pairs": 10},
     "cw": {"steps": 60, "searches": 6, "step_size": 0.003, "init_c": 0.03},
     # Its usual `beta` leaves changes some 1.1 times as large as need be on these models, whatever is fixed.
     "ead": {"steps": 80, "searches": 10, "step_size": 0.001, "beta": 0.01},
