@@ -1,15 +1,18 @@
 """The Square Attack against its paper: schedule, starts, single updates, and models whose gradients say nothing."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from _helpers import Recorder, fight, opened, threshold
+from _helpers import Recorder, batch_of, fight, opened, threat_of, threshold
 from brinell.attacks import _windows as windows
 from brinell.attacks.pgd import PGD
 from brinell.attacks.square import Square
+from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.domain import Domain
+from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
 from brinell.core.streams import Streams
 from brinell.testing import check_attack
@@ -350,6 +353,33 @@ def test_memory_order_does_not_matter():
     x = (Streams.of(9, torch.arange(3)).uniform(3, 12, 12) * 0.4 + 0.3).contiguous(memory_format=torch.channels_last)
     fight(Square(steps=12), model, x, [0] * 3, 1.0, "l2")
     torch.testing.assert_close(torch.stack(model.calls), plain)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "low", "high", "default"),
+    [
+        # (low, high): logits below and above 0.5. Untargeted: the margin is -1.1 and -1, the cross-entropy 0.51 and 0.31.
+        (MISCLASSIFIED, [2.0, 0.9, 0.9], [2.0, 1.0, -5.0], "margin"),
+        # Towards class 1: the margin is -1.9 and -2, minus the cross-entropy -2.6 and -2.1.
+        (Targeted(torch.ones(1, dtype=torch.long)), [1.9, 0.0, 1.8], [2.0, 0.0, -5.0], "ce"),
+    ],
+    ids=["untargeted", "targeted"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_default_loss_is_the_paper_s_for_each_goal(criterion, low, high, default, seed):
+    """One value has two ends: each proposal is the end that is not the better one, by margin or by cross-entropy."""
+    domain = Domain(kind="vector", shape=(1,))
+    batch = batch_of([[0.5]], [0])
+    threat = replace(threat_of(0.2, domain=domain), criterion=criterion)
+    last = {}
+    for loss in (None, "margin", "ce"):
+        model = Recorder(lambda x: torch.where(x < 0.5, torch.tensor(low), torch.tensor(high)), domain, classes=3)
+        ledger = Ledger(model, batch, threat, access=Square.access)
+        Square(steps=5, loss=loss)(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
+        last[loss] = model.calls[-1].item()
+    by_margin, by_ce = (0.3, 0.7) if criterion is MISCLASSIFIED else (0.7, 0.3)
+    assert (last["margin"], last["ce"]) == (pytest.approx(by_margin), pytest.approx(by_ce))
+    assert last[None] == last[default]
 
 
 @pytest.mark.parametrize("settings", [{"steps": 0}, {"restarts": 0}, {"p_init": 0.0}, {"p_init": 1.5}, {"loss": "dlr"}])

@@ -36,6 +36,7 @@ from torch import Tensor
 from brinell.attacks._shared import EveryKind
 from brinell.attacks._windows import Box, Deals
 from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import at_least, one_of
@@ -62,8 +63,8 @@ class Square(EveryKind):
     """Proposals of each restart; one more query is for the start."""
     p_init: float = 0.8
     """Fraction of the input that the first windows cover."""
-    loss: Literal["margin", "ce"] = "margin"
-    """Loss to raise: margin or ce (cross-entropy)."""
+    loss: Literal["margin", "ce"] | None = None
+    """Loss to raise: margin or ce (cross-entropy). None: margin; where there is a target class, its cross-entropy."""
     restarts: int = 1
     """Random starting points, tried one after another on the samples that are still active."""
     rescale_schedule: bool = True
@@ -77,7 +78,8 @@ class Square(EveryKind):
         at_least(self, steps=1, restarts=1)
         if not 0 < self.p_init <= 1:
             raise ValueError(f"p_init is {self.p_init}, a fraction above 0 and at most 1")
-        one_of(self, loss=("margin", "ce"))
+        if self.loss is not None:
+            one_of(self, loss=("margin", "ce"))
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward at the start and one a step."""
@@ -97,7 +99,9 @@ class Square(EveryKind):
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Algorithm 1."""
-        loss, ids, norm = LOSSES[self.loss], batch.ids, threat.distance.name
+        # As the authors: the margin, and towards a target class its cross-entropy, which is made to fall.
+        loss = LOSSES[self.loss or ("ce" if isinstance(threat.criterion, Targeted) else "margin")]
+        ids, norm = batch.ids, threat.distance.name
         deals = Deals(threat.domain, rng, least=LEAST[norm], weighted=norm == "l1")
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
         highest = oracle.loss(ids, search.x, loss)
