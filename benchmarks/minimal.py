@@ -2,16 +2,18 @@
 
     python benchmarks/minimal.py --adversarial-library CHECKOUT --foolbox CHECKOUT --art CHECKOUT [--attacks ...] [--seeds 0 1]
 
-Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness Toolbox); it is imported from
-there and is no dependency of ours. Leave out what is not at hand. Every side gets the same model, the same images, the same
-number of steps, and as many values of c where there are some; forwards and backwards are counted by a hook on the module, for
-all alike, and all results are judged alike: as an input that the module gets wrong, and by its distance from the clean one.
+Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness Toolbox), which is no
+dependency of ours; those that are installed need none, and those that are not at hand are left out. Every side gets the same
+model, the same images, the same number of steps, and as many values of c where there are some; forwards and backwards are
+counted by a hook on the module, for all alike, and all results are judged alike: as an input that the module gets wrong, and by
+its distance from the clean one.
 
 A seed takes images of its own: number 1 those that follow the images of number 0, among those that the model gets right.
 `apgd-l1` has a budget, `--eps-l1`, in place of a distance: there, what is compared is how many samples are left.
 """
 
 import argparse
+import importlib.util
 import sys
 import warnings
 from collections.abc import Callable
@@ -25,11 +27,13 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.contracts import Batch, Streams, Threat
+from brinell.core.contracts import Batch, Streams, Threat, reach_of
 from brinell.core.ledger import Ledger
 from brinell.core.threat import extent
 from brinell.models._torch_model import TorchModel
 
+PEERS = {"adversarial-library": "adv_lib", "foolbox": "foolbox", "art": "art"}
+"""Each by the package that it is imported as."""
 RESAMPLES = 2000
 """Of the samples, with replacement, for the interval of a ratio of medians."""
 
@@ -94,12 +98,12 @@ def art(name: str, **settings: Any) -> Run:
     return run
 
 
-def contests(steps: int, searches: int, at_hand: set[str]) -> dict[str, Contest]:
-    """All of them, with the peers that are at hand.
+def contests(steps: int, searches: int, our_steps: int, at_hand: set[str]) -> dict[str, Contest]:
+    """All of them, with the peers that are at hand; `our_steps` are those of our side.
 
     ART's C&W searches along each step, which costs some seven passes in place of two; it gets as many fewer steps.
     """
-    once, over_c = {"steps": steps}, {"steps": steps, "searches": searches}
+    once, over_c = {"steps": our_steps}, {"steps": our_steps, "searches": searches}
     of_foolbox = {"steps": steps, "binary_search_steps": searches}
     of_art = {"binary_search_steps": searches}
     all_of_them = {
@@ -121,7 +125,7 @@ def contests(steps: int, searches: int, at_hand: set[str]) -> dict[str, Contest]
             once,
             {
                 "adversarial-library": adversarial_library("ddn", steps=steps, levels=None),
-                "foolbox": foolbox("DDNAttack", **once),
+                "foolbox": foolbox("DDNAttack", steps=steps),
             },
         ),
         "deepfool": Contest(
@@ -184,7 +188,8 @@ def ours(one: Contest, seed: int) -> Run:
         minimal = attack.family == "minimal"
         budget = torch.full((len(x),), extent(distance, model.domain) if minimal else eps)
         threat = Threat(distance=distance, eps=budget, domain=model.domain)
-        ledger = Ledger(model, batch, threat, access=attack.access, minimal=minimal, batch_size=len(x))
+        reach = reach_of(attack, one.norm)
+        ledger = Ledger(model, batch, threat, access=attack.access, minimal=minimal, reach=reach, batch_size=len(x))
         attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
         return ledger.closest
 
@@ -276,7 +281,7 @@ def compare(name: str, one: Contest, subject: str, options: argparse.Namespace, 
 def main() -> None:
     """Every attack on every network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("adversarial-library", "foolbox", "art"):
+    for name in PEERS:
         parser.add_argument(f"--{name}", type=Path, default=None, metavar="CHECKOUT", help="working tree of this peer")
     parser.add_argument("--subjects", nargs="+", default=["lenet5_clean", "cnn4_pgd", "resnet20", "resnet4b"])
     parser.add_argument("--attacks", nargs="+", default=["cw", "ddn", "deepfool", "deepfool-linf", "ead", "apgd-l1"])
@@ -284,19 +289,26 @@ def main() -> None:
     parser.add_argument("--eps-l1", type=float, default=12.0, help="budget of apgd-l1")
     for name, default in (("samples", 50), ("steps", 100), ("searches", 9), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument(
+        "--our-steps", type=int, default=None, help="steps of ours where as many cost more passes than the peer's"
+    )
     options = parser.parse_args()
+    our_steps = options.our_steps or options.steps
     torch.set_num_threads(options.threads)
-    at_hand = set()
-    for name in ("adversarial-library", "foolbox", "art"):
-        checkout = getattr(options, name.replace("-", "_"))
-        if checkout is not None:
-            sys.path.insert(0, str(checkout))
-            at_hand.add(name)
+    given = {name: getattr(options, name.replace("-", "_")) for name in PEERS}
+    sys.path[:0] = [str(checkout) for checkout in given.values() if checkout is not None]
+    at_hand = {name for name, package in PEERS.items() if importlib.util.find_spec(package)}
     # Adversarial Library draws curves with visdom where it is asked to, and imports it in any case.
     sys.modules.setdefault("visdom", ModuleType("visdom"))
     told = " ".join(
-        ["python benchmarks/minimal.py", *(f"--{name} CHECKOUT" for name in sorted(at_hand)), "--subjects", *options.subjects]
+        [
+            "python benchmarks/minimal.py",
+            *(f"--{name} CHECKOUT" for name in PEERS if given[name]),
+            "--subjects",
+            *options.subjects,
+        ]
         + ["--attacks", *options.attacks, f"--samples {options.samples} --steps {options.steps} --searches {options.searches}"]
+        + [f"--our-steps {our_steps}"] * (our_steps != options.steps)
         + ["--seeds", *map(str, options.seeds), f"--eps-l1 {options.eps_l1:g}"]
     )
     columns = "network,attack,by,success,median distance,mean distance,ours against it,by seed,forwards,backwards".split(",")
@@ -305,7 +317,7 @@ def main() -> None:
         "many samples more are left of ours, with a 95 % interval over samples."
     )
     table = measure.Table("Minimal attacks beside their peers", told, columns, note)
-    chosen = contests(options.steps, options.searches, at_hand)
+    chosen = contests(options.steps, options.searches, our_steps, at_hand)
     for subject in options.subjects:
         for name in options.attacks:
             compare(name, chosen[name], subject, options, table)

@@ -1,6 +1,7 @@
 """All benchmarks, one after another, by group; each can be run by itself, with fewer models or repetitions: see its --help.
 
-    python benchmarks/run.py [--only passes sweeps ...] [--reference CHECKOUT] [--out FILE] [--quick]
+    python benchmarks/run.py [--only passes sweeps ...] [--reference CHECKOUT] [--adversarial-library CHECKOUT]
+                             [--out FILE] [--quick]
 
     passes     what our loops cost over bare passes, and beside other libraries; memory; precision; layout
     sweeps     nine budgets beside nine runs; runs that were killed
@@ -29,6 +30,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("layout", "--repetitions 3"),
         ("batches", "--subjects cnn4_pgd --samples 20 --points 2"),
         ("memory", "--subjects cnn4_pgd --samples 200 400 --repetitions 1 --default-threads 1"),
+        ("minimal {library}", "--subjects cnn4_pgd --samples 2 --steps 4 --searches 2 --seeds 0"),
         ("precision", "--subjects cnn4_pgd --samples 40 --repetitions 1"),
     ),
     "sweeps": (
@@ -101,11 +103,12 @@ def main() -> int:
         "--quick", action="store_true", help="a few samples of one network each: whether they run, not what they say"
     )
     parser.add_argument("--reference", default="", help="working tree of the reference AutoAttack")
+    parser.add_argument("--adversarial-library", default="", help="working tree of that peer, for the minimal attacks")
     parser.add_argument("--out", type=Path, help="write the tables there, too")
     options = parser.parse_args()
     parts, failed = [], []
     for group in options.only:
-        for name, *more in prepared(group, options.reference, quick=options.quick):
+        for name, *more in prepared(group, options.reference, options.adversarial_library, quick=options.quick):
             began = time.perf_counter()
             code, output = run(name, more)
             parts.append(output)
@@ -119,7 +122,7 @@ def main() -> int:
     return int(bool(failed))
 
 
-def prepared(group: str, reference: str, *, quick: bool) -> list[list[str]]:
+def prepared(group: str, reference: str, library: str, *, quick: bool) -> list[list[str]]:
     """The scripts of a group with their arguments; those that lack what they need are told and left out."""
     lines = [
         (f"benchmarks/{words.replace(words.split()[0], words.split()[0] + '.py', 1)}", small) for words, small in GROUPS[group]
@@ -129,8 +132,9 @@ def prepared(group: str, reference: str, *, quick: bool) -> list[list[str]]:
         lines = [line for line in lines if REFERENCE not in line[0]]
     if group == "kinds" and not (measure.ROOT / "runs" / "davis").exists():
         lines = [*CLIPS, *lines]
+    peer = f"--adversarial-library {library}" if library else ""
     filled = [f"{words} {small}" if quick else words for words, small in lines]
-    return [[word.format(reference=reference, shared=measure.SHARED) for word in line.split()] for line in filled]
+    return [line.format(reference=reference, library=peer, shared=measure.SHARED).split() for line in filled]
 
 
 if __name__ == "__main__":

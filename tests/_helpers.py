@@ -13,6 +13,7 @@ from brinell import plugins
 from brinell.api import Silent, plan_audit
 from brinell.cli import run as cli
 from brinell.core.batch import Batch
+from brinell.core.contracts import reach_of
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, ModelInfo
@@ -89,12 +90,16 @@ def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
     return module
 
 
+def allowed(attack: Any, norm: str) -> dict[str, Any]:
+    """What a ledger is told of an attack."""
+    return {"access": attack.access, "minimal": attack.family == "minimal", "reach": reach_of(attack, norm)}
+
+
 def fight(attack: Any, model: Any, x: Any, y: Any, eps: Any, norm: str = "linf", *, seed: int = 0, **settings: Any) -> Ledger:
     """One attack on one batch; what came of it stands in the ledger."""
     batch = batch_of(x, y)
     threat = threat_of(eps, norm, model.domain, n=len(batch))
-    settings = {"minimal": attack.family == "minimal"} | settings
-    ledger = Ledger(model, batch, threat, access=attack.access, **settings)
+    ledger = Ledger(model, batch, threat, **allowed(attack, norm) | settings)
     attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold("test"))
     return ledger
 

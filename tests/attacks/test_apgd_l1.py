@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
-from _helpers import Recorder, distance, fight, mlp
-from brinell.attacks._sparse_steps import SparseState, into_ball_and_bounds
-from brinell.attacks.apgd import APGD, _sparse_checkpoints
+from _helpers import Recorder, allowed, distance, fight, mlp, threshold
+from brinell.attacks._sparse_steps import SparseState, into_ball_and_bounds, phases, reviews
+from brinell.attacks.apgd import APGD
 from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
@@ -96,7 +96,7 @@ def test_wins_above_the_exact_margin_and_never_below(attack, kind, seed, classes
     problem = linear_problem(kind, "l1", seed=seed, classes=classes, n=8)
     for factor, wins in ((0.95, False), (1.05, True)):
         threat = Threat(distance=distance("l1"), eps=factor * problem.margin, domain=problem.model.domain)
-        ledger = Ledger(problem.model, problem.batch, threat)
+        ledger = Ledger(problem.model, problem.batch, threat, **allowed(attack, "l1"))
         attack(ledger.oracle(), problem.batch, threat, Streams.of(0, problem.batch.ids))
         assert (ledger.fooled == wins).all()
 
@@ -124,8 +124,49 @@ def test_steps_follow_the_sparsity_of_the_best_point():
     assert torch.equal(state.x[0], state.x_max[0]) and (state.x[1:] == 1).all()
 
 
-def test_checkpoints_are_every_twenty_fifth_of_the_steps():
-    assert _sparse_checkpoints(100) == list(range(4, 101, 4)) and _sparse_checkpoints(10) == list(range(1, 11))
+def test_step_sizes_are_reviewed_every_twenty_fifth_of_a_phase():
+    assert reviews(100, [0]) == {*range(4, 101, 4)} and reviews(10, [0]) == {*range(1, 11)}
+    # 99 iterations and the query that the second phase begins with, which is no iteration.
+    assert reviews(200, [0, 100]) == {*range(4, 101, 4)} | {*range(104, 201, 3)}
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [(100, {0: 3.0, 30: 2.0, 60: 1.0}), (50, {0: 3.0, 15: 2.0, 30: 1.0}), (4, {0: 3.0, 1: 2.0, 2: 1.0}), (3, {0: 1.0})],
+)
+def test_a_run_begins_within_three_eps(steps, expected):
+    """30 %, 30 % and 40 % of the steps."""
+    assert phases(steps, wide=True) == expected and phases(steps, wide=False) == {0: 1.0}
+    assert APGD(steps=steps).reach("l1") == expected[0] and APGD(steps=steps).reach("linf") == 1.0
+
+
+@pytest.mark.parametrize("random_start", [True, False])
+def test_each_phase_fills_its_radius_and_begins_where_the_one_before_was_best(random_start):
+    """A linear model that is never fooled: the loss rises with every radius, so the best point lies on its sphere."""
+    weight = torch.arange(1.0, 11.0) * torch.tensor([1.0, -1.0]).repeat(5)
+    model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight], 1), TEN)
+    x0 = torch.full((2, 10), 0.5)
+    attack = APGD(steps=20, loss="margin", random_start=random_start)
+    ledger = fight(attack, model, x0, [0, 0], 0.1, "l1")
+    sizes = torch.stack([(call - x0).abs().sum(1) for call in model.calls]) / 0.1
+    assert len(sizes) == 21 and (sizes <= torch.tensor([3.0] * 7 + [2.0] * 6 + [1.0] * 8)[:, None] * (1 + 1e-5)).all()
+    for last, radius in ((6, 3.0), (12, 2.0), (20, 1.0)):
+        assert (sizes[last] > 0.99 * radius).all()
+    best = torch.stack(model.calls[:7])
+    best = best[(best @ weight).argmax(0), torch.arange(2)]
+    begun = x0 + into_ball_and_bounds(best - x0, torch.full((2,), 0.2), -x0, 1 - x0)
+    torch.testing.assert_close(model.calls[7], begun)
+    within = torch.stack(model.calls)[(sizes <= 1 + 1e-5).nonzero(as_tuple=True)]
+    assert ledger.best_margin.max() == pytest.approx(float((within @ weight).max()) - 1e3)
+
+
+def test_what_fools_beyond_eps_only_is_no_success():
+    """Above 0.8 in one value the class changes: 0.3 away, within 3 eps and 2 eps, and not within eps."""
+    model = Recorder(threshold(0.8), TEN)
+    ledger = fight(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.25, "l1")
+    fooled = torch.stack([threshold(0.8)(call).argmax(1) for call in model.calls])
+    assert fooled[:13].any(0).all() and not ledger.fooled.any() and ledger.forwards.tolist() == [21] * 3
+    assert fight(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1").fooled.all()
 
 
 @pytest.mark.parametrize("settings", [{}, {"targets": 2, "loss": "dlr"}, {"restarts": 2, "steps": 4}])

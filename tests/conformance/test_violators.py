@@ -59,11 +59,6 @@ class Noise(Honest):
             ledger.labels(batch.ids, threat.project(batch.x + delta, batch.x))
 
 
-@pytest.mark.parametrize("honest", [Honest, Noise])
-def test_the_honest_ones_pass(honest):
-    check_attack(honest)
-
-
 def ledger_behind(oracle):
     return oracle.scores.__closure__[0].cell_contents
 
@@ -90,6 +85,33 @@ class OverBudget(Honest):
     def __call__(self, ledger, batch, threat, rng):
         x, grad = self.step(ledger, batch, threat)
         ledger.scores(batch.ids, x + 0.1 * threat.eps[:, None] * grad.sign())
+
+
+class LooksBeyond(Honest):
+    """Twice as far first, as it says: honest, too."""
+
+    def cost(self, classes):
+        return 3, 1
+
+    def reach(self, distance):
+        return 2.0
+
+    def __call__(self, ledger, batch, threat, rng):
+        x, grad = self.step(ledger, batch, threat)
+        for point in (threat.domain.clamp(batch.x + 2 * threat.eps[:, None] * grad.sign()), x):
+            active = ledger.active(batch.ids)
+            if active.any():
+                ledger.scores(batch.ids[active], point[active])
+
+
+@pytest.mark.parametrize("honest", [Honest, Noise, LooksBeyond])
+def test_the_honest_ones_pass(honest):
+    check_attack(honest)
+
+
+class LooksFartherThanItSays(LooksBeyond):
+    def reach(self, distance):
+        return 1.5
 
 
 class WidensTheThreat(Honest):
@@ -272,6 +294,7 @@ CAUGHT = {
     WeakBlackBox: "is weaker than random noise",
     NoOpBlackBox: "is weaker than random noise",
     OverBudget: "left the budget",
+    LooksFartherThanItSays: "beyond 1.5 eps in linf",
     WidensTheThreat: "left the budget",
     OutOfBounds: "left the bounds of the data",
     AsksNaN: "left the bounds of the data by nan",

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from _helpers import Recorder, batch_of, distance, threat_of
+from _helpers import Recorder, allowed, batch_of, distance, threat_of
 from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.domain import Column, Domain
@@ -207,7 +207,7 @@ def test_no_attack_changes_what_is_fixed_nor_wastes_its_budget_there(name):
                 [factor * _margin_in(model, problem.batch.x[row : row + 1], problem.batch.y[row], free, norm) for row in range(8)]
             )
             threat = Threat(distance=distance(norm), eps=eps, domain=domain)
-            ledger = Ledger(model, problem.batch, threat, access=attack.access, minimal=attack.family == "minimal", batch_size=5)
+            ledger = Ledger(model, problem.batch, threat, **allowed(attack, norm), batch_size=5)
             attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, problem.batch.ids))
             assert torch.equal(ledger.closest[:, ::FIXED], problem.batch.x[:, ::FIXED])
             if factor < 1:
@@ -241,7 +241,7 @@ def test_no_attack_changes_a_fixed_channel_of_a_signal(name):
     for norm in sorted(attack.distances & sizes.keys()):
         eps = sizes[norm]
         threat = Threat(distance=distance(norm), eps=torch.full((3,), eps), domain=domain)
-        ledger = Ledger(model, batch, threat, access=attack.access, minimal=attack.family == "minimal", queries=4000)
+        ledger = Ledger(model, batch, threat, **allowed(attack, norm), queries=4000)
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
         assert torch.equal(ledger.closest[:, 1], x[:, 1])
         assert not ledger.fooled[2], "what the fixed channel decides stands"

@@ -149,6 +149,17 @@ def test_a_minimal_attack_may_look_beyond_eps_but_is_not_credited():
     assert not ledger.fooled.any() and ledger.distance.isinf().all()
 
 
+def test_within_its_reach_an_attack_may_look_beyond_eps_but_is_not_credited():
+    ledger, batch, _ = ledger_of(2, eps=0.05, reach=3.0, strongest=True)
+    oracle = ledger.oracle()
+    oracle.scores(batch.ids, at([0.55, 0.43]))
+    assert not ledger.fooled.any() and ledger.distance.isinf().all() and torch.equal(ledger.closest, batch.x)
+    assert oracle.active(batch.ids).all() and ledger.best_margin.isinf().tolist() == [True, False]
+    assert torch.equal(ledger.strongest[0], batch.x[0]) and ledger.strongest[1, 0] == pytest.approx(0.43)
+    with pytest.raises(ContractError, match="left the budget: 0.05 beyond 3 eps in linf"):
+        oracle.scores(batch.ids, at([0.6, 0.43]))
+
+
 @pytest.mark.parametrize(("lead", "counts"), [(0.5 * ROUNDING, False), (2 * ROUNDING, True), (0.0, False)])
 def test_a_lead_within_rounding_is_no_success(lead, counts):
     """Logits 1 and 1 + lead: the wrong class is ahead by that share of the largest logit."""

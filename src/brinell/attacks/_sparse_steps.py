@@ -3,6 +3,9 @@
 Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers, sections 2 and 3.
 """
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -63,16 +66,36 @@ def projected(x: Tensor, x0: Tensor, threat: Threat) -> Tensor:
     return threat.domain.clamp(into_ball_and_bounds(x - x0, threat.eps, low - x0, high - x0).add_(x0))
 
 
+def phases(steps: int, *, wide: bool) -> dict[int, float]:
+    """The first step of each phase of a run, counted from 0, to its radius as a multiple of eps.
+
+    `wide`: 30 % of the steps within 3 eps, 30 % within 2 eps, and the rest within eps; fewer than four steps have no phases.
+    """
+    share = 3 * steps // 10
+    return {0: 3.0, share: 2.0, 2 * share: 1.0} if wide and share else {0: 1.0}
+
+
+def reviews(steps: int, starts: Iterable[int]) -> set[int]:
+    """After how many steps of a run step sizes are reviewed: every 4 % of each phase, all but the first begun by a query."""
+    found = set()
+    for start, end in pairwise([*starts, steps]):
+        begun = start + (start > 0)
+        gap = max(1, (end - begun) // 25)
+        found |= set(range(begun + gap, end + 1, gap))
+    return found
+
+
 class SparseState:
     """Where each sample of a run is, as `apgd._State` for the other distances: Algorithm 1 of the paper."""
 
-    def __init__(self, x0: Tensor, x: Tensor, loss: Tensor, grad: Tensor, eps: Tensor) -> None:
+    def __init__(self, x0: Tensor, x: Tensor, loss: Tensor, grad: Tensor, eps: Tensor, *, dense: bool = True) -> None:
         self.x0, self.eps = x0, eps
         self.x, self.loss, self.grad = x, loss, grad
         self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
         self.step_size = eps.clone()
-        self.count = torch.full_like(loss, FIRST_SHARE * x[0].numel())
-        self.changed_before = torch.full_like(loss, x[0].numel())
+        # A run that begins anywhere in the ball changes a share of all values; one that goes on, of those that `x` changed.
+        self.changed_before = torch.full_like(loss, x[0].numel()) if dense else l0(x - x0).to(loss)
+        self.count = FIRST_SHARE * self.changed_before if dense else self.changed_before / SHARPEN
 
     def select(self, keep: Tensor) -> None:
         for name, value in vars(self).items():

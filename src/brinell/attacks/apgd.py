@@ -3,7 +3,8 @@
 Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks, Algorithm 1
 and section 3. With `targets` it is the targeted attack of section 5: one run against each of the most likely other classes.
 In L1 it is Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers, Algorithm 1: sparse
-steps, a projection onto ball and bounds at once, and step sizes that follow the sparsity of the best point (`_sparse_steps`).
+steps, a projection onto ball and bounds at once, step sizes that follow the sparsity of the best point, and section 3.2, a
+radius that shrinks from 3 eps to eps (`_sparse_steps`).
 
 Deviations:
 - A sample leaves in the iteration in which it is fooled; the paper runs all iterations and keeps the best point. The verdict
@@ -11,14 +12,13 @@ Deviations:
 - The last iterate is scored but its gradient is not taken: 1 backward less.
 - With `random_start` (the default of the reference code) the first point is at distance eps from the clean input in a random
   direction; the paper leaves the start open. In L1 it is normal noise, projected, as in the authors' code.
-- In L1 all iterations are within eps. The paper spends the first three fifths of them within 3 eps and then 2 eps; what lies
-  beyond eps the oracle refuses, as it is no answer to the question asked.
+- In L1 the point that a phase begins with takes the place of one of its iterations, so that a run costs no more for them.
 - The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken. They
   run side by side, so that batches stay full when few samples are active; a sample fooled towards one leaves with all its runs.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, Literal
 
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
-from brinell.attacks._sparse_steps import SparseState, projected
+from brinell.attacks._sparse_steps import SparseState, phases, projected, reviews
 from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES, TARGETED
@@ -55,6 +55,8 @@ class APGD(EveryKind):
     """Random starting points, tried one after another on the samples that are still active."""
     random_start: bool = True
     """Start at distance eps in a random direction; otherwise at the clean input."""
+    wide: bool = True
+    """In L1: 30 % of the steps within 3 eps, 30 % within 2 eps, and only the rest within eps; otherwise all within eps."""
     targets: int = 0
     """How many of the most likely other classes are attacked, each in a run of its own; 0 attacks untargeted."""
 
@@ -70,6 +72,10 @@ class APGD(EveryKind):
             raise ValueError(f"targets is {self.targets}; it is 0 for an untargeted attack, or how many classes to target")
         if self.targets and self.loss not in TARGETED:
             raise ValueError(f"loss {self.loss} has no targeted form; with targets use {' or '.join(TARGETED)}")
+
+    def reach(self, distance: str) -> float:
+        """In L1 a run begins within 3 eps, where it is too short for phases within eps."""
+        return phases(self.steps, wide=self.wide)[0] if distance == "l1" else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward at the start and at every iterate but the last, which is scored only."""
@@ -104,37 +110,55 @@ class APGD(EveryKind):
         """One run, each row towards its target (n,); an untargeted one does not look at the target."""
         loss = TARGETED[self.loss] if self.targets else LOSSES[self.loss]
         extra: tuple[Tensor, ...] = (target,) if self.targets else ()
-        x, sparse = batch.x, threat.distance.name == "l1"
-        if self.random_start and sparse:
-            low, high = threat.domain.bounds(x)
-            x = projected(rng.normal(*x.shape[1:]).mul_(high - low).add_(x), x, threat)
-        elif self.random_start:
-            start = threat.distance.direction(rng, tuple(x.shape[1:]))
-            x = threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
+        sparse = threat.distance.name == "l1"
+        radii = phases(self.steps, wide=sparse and self.wide)
+        within = replace(threat, eps=radii[0] * threat.eps)
+        x = self._start(batch, within, rng)
         answer = oracle.gradient(batch.ids, x, loss, *extra)
         state: _State | SparseState
         if sparse:
-            state = SparseState(batch.x, x, answer.loss, answer.grad, threat.eps)
+            dense = len(radii) == 1 or not self.random_start
+            state = SparseState(batch.x, x, answer.loss, answer.grad, within.eps, dense=dense)
         else:
             state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
-        checkpoints = set(_sparse_checkpoints(self.steps) if sparse else _checkpoints(self.steps))
+        checkpoints = reviews(self.steps, radii) if sparse else set(_checkpoints(self.steps))
         last = 0
         for k in range(self.steps):
             active = oracle.active(batch.ids)
             if not active.all():
                 batch, threat, extra = batch.select(active), threat.select(active), tuple(e[active] for e in extra)
+                within = within.select(active)
                 state.select(active)
                 if not len(batch):
                     return
-            x_next = state.move(batch.x, threat, momentum=MOMENTUM if k else 1.0)
+            begins = k > 0 and k in radii
+            if begins:
+                within = replace(threat, eps=radii[k] * threat.eps)
+                x_next = projected(state.x_max, batch.x, within)
+            else:
+                x_next = state.move(batch.x, within, momentum=MOMENTUM if k else 1.0)
             if k == self.steps - 1:
                 oracle.scores(batch.ids, x_next)
                 return
             answer = oracle.gradient(batch.ids, x_next, loss, *extra)
-            state.arrive(x_next, answer.loss, answer.grad)
+            if begins:
+                state = SparseState(batch.x, x_next, answer.loss, answer.grad, within.eps, dense=False)
+            else:
+                state.arrive(x_next, answer.loss, answer.grad)
             if k + 1 in checkpoints:
                 state.review(k + 1 - last)
                 last = k + 1
+
+    def _start(self, batch: Batch, threat: Threat, rng: Streams) -> Tensor:
+        """(n, *shape): where a run begins."""
+        x = batch.x
+        if not self.random_start:
+            return x
+        if threat.distance.name == "l1":
+            low, high = threat.domain.bounds(x)
+            return projected(rng.normal(*x.shape[1:]).mul_(high - low).add_(x), x, threat)
+        start = threat.distance.direction(rng, tuple(x.shape[1:]))
+        return threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
 
 
 class _State:
@@ -189,9 +213,3 @@ def _checkpoints(steps: int) -> list[int]:
         points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))
     ends = [math.ceil(round(point * steps, 9)) for point in points]
     return [end for start, end in pairwise(ends) if start < end <= steps]
-
-
-def _sparse_checkpoints(steps: int) -> list[int]:
-    """In L1 the step size is reviewed every 4 % of the iterations."""
-    gap = max(1, int(0.04 * steps))
-    return list(range(gap, steps + 1, gap))

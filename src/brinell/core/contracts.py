@@ -68,6 +68,19 @@ class ChoosesData(Protocol):
 
 
 @runtime_checkable
+class LooksBeyond(Protocol):
+    """A budgeted attack that asks about inputs beyond eps on its way. They are never successes."""
+
+    def reach(self, distance: str) -> float:
+        """The largest multiple of eps that it asks about in the distance of this name; 1 where it stays within."""
+
+
+def reach_of(attack: Attack, distance: str) -> float:
+    """The largest multiple of eps that a budgeted attack may ask about: what a ledger is told of it."""
+    return attack.reach(distance) if isinstance(attack, LooksBeyond) else 1.0
+
+
+@runtime_checkable
 class Filed(Protocol):
     """A plugin that reads files of its own, whose content decides results."""
 
@@ -221,6 +234,7 @@ __all__ = [
     "GradientDistortion",
     "KINDS",
     "Kind",
+    "LooksBeyond",
     "Model",
     "Oracle",
     "Remark",
@@ -228,4 +242,5 @@ __all__ = [
     "Suspicion",
     "Threat",
     "complete",
+    "reach_of",
 ]

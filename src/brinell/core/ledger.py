@@ -62,6 +62,7 @@ class Ledger:
         queries: forwards allowed per sample; None for no limit.
         batch_size: the most inputs shown to the model at once.
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
+        reach: up to which multiple of eps inputs may be asked about; beyond eps they are never successes.
         eot: evaluations by whose mean a question is answered, for a model that draws random numbers.
         precision: that of `gradient` away from the boundary; bf16 needs a model that torch's autocast reaches.
         strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what
@@ -79,6 +80,7 @@ class Ledger:
         queries: int | None = None,
         batch_size: int = 128,
         minimal: bool = False,
+        reach: float = 1.0,
         eot: int = 1,
         precision: Precision = "float32",
         strongest: bool = False,
@@ -98,6 +100,7 @@ class Ledger:
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
         self._access = min(access, model.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
+        self._reach = reach
         self._looks = EOT(model, eot, batch_size)
         self._climb = self._looks if precision == "float32" else EOT(model, eot, batch_size, precision)
         self._price = question_cost(eot, precision)
@@ -313,8 +316,7 @@ class Ledger:
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
             )
         if not all_legal and not self._minimal:
-            over = (size - view.eps[part]).max().item()
-            raise ContractError(f"the attack left the budget: {over:.3g} beyond eps in {self._threat.distance.name}")
+            self._within_reach(size, view.eps[part], view.limit[part])
         spent = self._count(view, part, backwards, again)
         seen = margin if all_legal else torch.where(legal, margin, -torch.inf)
         if self._keeps_strongest:
@@ -325,6 +327,14 @@ class Ledger:
             self.best_margin[ids] = torch.maximum(self.best_margin[ids], seen)
         if any_success:
             self._note(ids, x, size, spent, logits, success.nonzero()[:, 0])
+
+    def _within_reach(self, size: Tensor, eps: Tensor, limit: Tensor) -> None:
+        """Refuse inputs of sizes (n,) beyond what may be asked about; `limit` (n,) is eps with what rounding may add."""
+        beyond = (self._reach - 1) * eps
+        if not (size <= limit + beyond).all():
+            of = "eps" if self._reach == 1 else f"{self._reach:g} eps"
+            over = (size - eps - beyond).max().item()
+            raise ContractError(f"the attack left the budget: {over:.3g} beyond {of} in {self._threat.distance.name}")
 
     def _margin(self, view: _View, part: slice, x: Tensor, logits: Tensor) -> Tensor:
         """(n,): margins of the criterion, which judges whole inputs."""

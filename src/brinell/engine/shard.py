@@ -13,7 +13,7 @@ from torch import Tensor
 
 from brinell.core import norms
 from brinell.core.batch import Batch
-from brinell.core.contracts import Extras, Remark
+from brinell.core.contracts import Extras, Remark, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT, Precision
@@ -125,6 +125,7 @@ def run_shard(setting: Setting, group: Group) -> Result:
         queries=setting.queries,
         batch_size=setting.batch_size,
         minimal=minimal,
+        reach=reach_of(setting.stage.attack, setting.distance.name),
         eot=setting.stage.eot,
         precision=setting.precision,
         on_pass=setting.on_pass,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.contracts import KINDS, Access, Attack, Batch, Distance, Kind, Streams, Threat
+from brinell.core.contracts import KINDS, Access, Attack, Batch, Distance, Kind, Streams, Threat, reach_of
 from brinell.core.errors import BrinellError, ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.norms import per_sample
@@ -91,6 +91,7 @@ def _attack(
         queries=queries,
         batch_size=size,
         minimal=attack.family == "minimal",
+        reach=reach_of(attack, distance.name),
     )
     try:
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
