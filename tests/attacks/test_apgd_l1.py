@@ -144,18 +144,20 @@ def test_a_run_begins_within_three_eps(steps, expected):
 def test_each_phase_fills_its_radius_and_begins_where_the_one_before_was_best(random_start):
     """A linear model that is never fooled: the loss rises with every radius, so the best point lies on its sphere."""
     weight = torch.arange(1.0, 11.0) * torch.tensor([1.0, -1.0]).repeat(5)
-    model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight], 1), TEN)
+    # Before the last step of the first phase the model turns around once, so that the best point is an earlier one.
+    model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight * (1 - 2 * (len(model.calls) == 6))], 1), TEN)
     x0 = torch.full((2, 10), 0.5)
     attack = APGD(steps=20, loss="margin", random_start=random_start)
     ledger = fight(attack, model, x0, [0, 0], 0.1, "l1")
     sizes = torch.stack([(call - x0).abs().sum(1) for call in model.calls]) / 0.1
     assert len(sizes) == 21 and (sizes <= torch.tensor([3.0] * 7 + [2.0] * 6 + [1.0] * 8)[:, None] * (1 + 1e-5)).all()
-    for last, radius in ((6, 3.0), (12, 2.0), (20, 1.0)):
+    for last, radius in ((4, 3.0), (12, 2.0), (20, 1.0)):
         assert (sizes[last] > 0.99 * radius).all()
-    best = torch.stack(model.calls[:7])
+    best = torch.stack(model.calls[:5])
     best = best[(best @ weight).argmax(0), torch.arange(2)]
     begun = x0 + into_ball_and_bounds(best - x0, torch.full((2,), 0.2), -x0, 1 - x0)
     torch.testing.assert_close(model.calls[7], begun)
+    assert not torch.allclose(begun, model.calls[6])
     within = torch.stack(model.calls)[(sizes <= 1 + 1e-5).nonzero(as_tuple=True)]
     assert ledger.best_margin.max() == pytest.approx(float((within @ weight).max()) - 1e3)
 
