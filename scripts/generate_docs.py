@@ -172,7 +172,8 @@ def record_page() -> str:
         "`manifest.json` keeps those that ask the model (`checks`) and the evaluations spent on them and\n"
         "on recognising the kind of its answers (`probes`). `gate`\n"
         "fails where one failed (unless `--allow CODE`) and, with `--need-all`, where one that counts could\n"
-        "not be made. How the limits were found: [design/0006](../design/0006-checks.md).\n\n"
+        "not be made. What each one catches, how it was calibrated, its false alarms and what it cannot see:\n"
+        "[docs/checks.md](checks.md).\n\n"
         f"{table(['code', 'what fails it'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
     )
 

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from brinell import plugins
 from brinell.cli import command_line
+from brinell.core.checks import Code
 from brinell.core.imports import import_file
 from brinell.core.record import COLUMNS, Outcome
 from brinell.testing import check_attack
@@ -60,6 +61,19 @@ def test_every_column_and_outcome_is_in_the_docs(root: Path) -> None:
     page = (root / "docs" / "records.md").read_text(encoding="utf-8")
     for word in [*COLUMNS, *Outcome]:
         assert f"| `{word}` |" in page
+
+
+SAID_OF_CHECKS = ("Catches", "Calibrated", "False alarms", "Cannot see")
+
+
+def test_of_every_check_the_docs_say_what_it_catches_and_what_it_cannot_see(root: Path) -> None:
+    page = (root / "docs" / "checks.md").read_text(encoding="utf-8")
+    sections = [section.partition("\n") for section in page.split("\n### ")[1:]]
+    found = {code: text for title, _, text in sections for code in re.findall(r"`([a-z-]+)`", title)}
+    assert found.keys() == set(Code)
+    for code, text in found.items():
+        said = re.findall(r"^- \*\*([A-Z][a-z ]+)\.\*\* \S", text, flags=re.MULTILINE)
+        assert tuple(said) == SAID_OF_CHECKS, code
 
 
 def test_schemas_are_valid(root: Path) -> None:

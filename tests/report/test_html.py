@@ -226,6 +226,40 @@ def test_of_several_models_each_is_marked_alone(make, synthetic):
     assert page.text.count("words about unconstrained-failure") == 1
 
 
+def checks_section(page: Page) -> str:
+    return page.text.partition("Do the attacks fail for the right reason? ")[2].partition("Accuracy and drop per class")[0]
+
+
+def test_the_checks_begin_with_whether_to_believe_the_figure(make, synthetic):
+    breaks = {"net": random_breaks(60, 0)}
+    blind = {"code": "gradient-mismatch", "passed": False, "text": "words", "cause": "there is no gradient in channel 2"}
+    checks = {"net": [blind if one["code"] == blind["code"] else one for one in kept(synthetic)]}
+    page = check(html.render(make(breaks, np.arange(60) % 3, [0.1], ["a", "b", "c"], checks=checks)))
+    assert re.match(r"Read \d+\.\d % as an upper bound: there is no gradient in channel 2, and attacks", checks_section(page))
+
+
+def test_of_several_models_each_is_believed_or_not(make, synthetic):
+    breaks = {"good": random_breaks(60, 0), "bad": random_breaks(60, 1, 0.5)}
+    checks = {"good": kept(synthetic), "bad": kept(synthetic, "answers-by-company")}
+    section = checks_section(check(html.render(make(breaks, np.arange(60) % 3, [0.1], ["a", "b", "c"], checks=checks))))
+    assert re.match(r"good: Believe [^.]+\.\d % .* bad: Do not rely on", section)
+
+
+def test_what_went_around_the_gradient_is_listed_with_what_it_gained(make):
+    """Of 40 the first attack breaks 10; the second, along the mended gradient, 5 of the 30 that are left."""
+    distances = np.full((2, 40), INF)
+    distances[0, :10] = distances[1, :15] = 0.05
+    repairs = {"net": {"forwards": 1, "backwards": 1, "way": "the identity for module 0", "disagreement": 0.01}}
+    run = Run.open(make({"net": distances}, np.arange(40) % 2, [0.1], ["a", "b"], repairs=repairs))
+    run.manifest["stages"][1] |= {"gradient": "repaired", "title": "APGD around it"}
+    run.save_manifest()
+    page = check(html.render(run.path))
+    assert re.search(
+        r"the identity for module 0 ?APGD around it\. Finite differences disagree by 0\.01, [^.]+\. ?30.samples ?5 ",
+        checks_section(page),
+    )
+
+
 def test_a_run_from_before_the_checks_opens(make):
     run = make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1], ["a", "b", "c"])
     opened = Run.open(run)

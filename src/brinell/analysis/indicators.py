@@ -51,7 +51,9 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
     made[Code.SILENT] = CheckResult(
         code=Code.SILENT, passed=True, text="cannot happen: the ledger notes every adversarial input that an attack asks about"
     )
-    made[Code.TRANSFER] = _unmade(Code.TRANSFER, "every attack here asks the model itself, and none a surrogate")
+    made[Code.TRANSFER] = _unmade(
+        Code.TRANSFER, "every attack here asks the model itself, also along the gradient of a surrogate"
+    )
     why = _why_none(manifest, model)
     return [made.get(code) or kept.get(code) or _unmade(code, why) for code in Code]
 

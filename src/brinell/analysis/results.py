@@ -169,6 +169,23 @@ class CheckResult(Result):
     """What the figure, or where it is a share the lower end of its interval, is compared with."""
     text: str
     """What was seen, or why nothing was."""
+    cause: str | None = None
+    """What is the matter, in a clause, where a failed check can tell more than its name does."""
+
+
+class WayResult(Result):
+    """One way around the gradient that a model shows, and what it gained."""
+
+    way: str
+    """What the attacks followed in its place."""
+    attacks: list[str]
+    """Titles of the stages that went this way."""
+    attacked: int
+    """Samples that they attacked at the largest eps: those that all stages before them had left robust there, or some of them."""
+    broken: int
+    """Samples that they were the first to break at the largest eps."""
+    disagreement: float | None = None
+    """What finite differences say of the gradient that was followed: 0 is perfect, 1 is chance; null where none was checked."""
 
 
 class ModelResult(Result):
@@ -219,6 +236,10 @@ class ModelResult(Result):
     """Every check that was made, passed ones included, and those that could not be made."""
     caveat: str | None
     """Which checks failed or were not made, so that `robust_accuracy` may be too high; null where all that count passed."""
+    verdict: str
+    """Whether to believe the robust accuracy at the largest eps, and why, in one sentence."""
+    ways_around: list[WayResult]
+    """How attacks went around the gradient that the model shows, in the order of the stages; empty where none did."""
 
 
 class ClassMean(OfClass):

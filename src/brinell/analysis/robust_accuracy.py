@@ -21,6 +21,8 @@ from brinell.analysis.results import (
     SuccessCurve,
     WarningResult,
 )
+from brinell.analysis.verdict import verdict, ways_around
+from brinell.core.checks import EXTRA
 from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
 
@@ -71,6 +73,9 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     told = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
     active = [stage for stage, is_active in zip(cells.stages, ran(cells), strict=True) if is_active]
     all_done = len(judging(cells)) == len(active)
+    going = manifest["state"] != "finished" or not all_done
+    stages = stage_results(records, manifest, cells, unseen)
+    ways = ways_around(records, manifest, model, stages, eps[-1])
     return ModelResult(
         run=run,
         model=model,
@@ -79,7 +84,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         eps=eps,
         eps_text=[str(text) for text in manifest["eps_text"]],
         n=n,
-        complete=manifest["state"] == "finished" and all_done and gaps == 0,
+        complete=not going and gaps == 0,
         clean_accuracy=clean,
         robust_accuracy=robust,
         quantised_robust_accuracy=quantised(records, manifest, cells, worst, unseen)
@@ -88,7 +93,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         per_class=classes,
         classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes), 0),
         mean_drop=mean([c.total_drop for c in classes]),
-        stages=stage_results(records, manifest, cells, unseen),
+        stages=stages,
         distributions=[distance_at_success(records, cells, str(manifest["distance"])).summary()]
         + [queries_to_success(records, cells, stage).summary() for stage in active],
         remarks=[
@@ -105,6 +110,17 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         warnings=told + warnings_in(checks, model, [warning.code for warning in told]),
         checks=checks,
         caveat=caveat(checks),
+        verdict=verdict(
+            clean=clean,
+            robust=robust[-1],
+            total=n,
+            going=going,
+            checks=checks,
+            ways=ways,
+            eot=max((int(one.get("eot", 1)) for one in manifest["stages"] if not one.get("turn", {}).get("when")), default=1),
+            extra=any(warning.code == EXTRA for warning in told),
+        ),
+        ways_around=ways,
     )
 
 

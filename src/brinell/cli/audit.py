@@ -42,8 +42,7 @@ def _show_result(result: Any) -> None:
             weakest = "" if worst is None else f"{percent(classes[worst])} {names[worst]}"
             interval = f"{percent(rate.low)} to {percent(rate.high)}"
             show(f"  {text:>9}   {percent(rate.value):>8}   {interval:<18}{rate.k:>4} of {rate.n}   {weakest}")
-        if model.caveat:
-            show(f"  robust accuracy: {model.caveat}")
+        show(f"  {model.verdict}")
         passed = [check.passed for check in model.checks]
         show(f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made")
         for remark in model.remarks:

@@ -55,7 +55,14 @@ class Code(StrEnum):
     SILENT = "silent-success"
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"
-    """An attack on a surrogate does not carry over (Pintor et al. 2022). Not checked: no attack here uses a surrogate."""
+    """An attack on a surrogate does not carry over (Pintor et al. 2022). Not checked: every attack here asks the model
+    itself, also where it follows the gradient of a surrogate."""
+
+
+GOOD = 0.2
+"""A mended gradient that finite differences disagree with by no more leads an attack."""
+EXTRA = "extra-class"
+"""The code of the warning that attacks end in a class that no sample has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +79,5 @@ class Finding:
     """What was measured."""
     limit: float | None = None
     """What the figure was held against."""
+    cause: str | None = None
+    """What is the matter, in a clause, where a failed check can tell more than its name does."""

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import torch
 
 from brinell.core.batch import Batch
-from brinell.core.checks import Code
+from brinell.core.checks import GOOD, Code
 from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
@@ -35,8 +35,6 @@ SOURCES: frozenset[str] = frozenset(get_args(Source))
 
 BROKEN: frozenset[str] = frozenset({Code.ZERO, Code.MISMATCH, Code.MISLEADING, Code.UNCONSTRAINED})
 """Failed checks after which a way around the gradient is looked for."""
-GOOD = 0.2
-"""A repair that finite differences disagree with by no more leads an attack."""
 CLIMB = 8
 """Steps by which repairs are compared."""
 
@@ -46,6 +44,8 @@ class Repair:
     """A model that answers as another does, with a gradient that leads where its own does not."""
 
     model: Model
+    way: str
+    """What stands in for what, such as "the identity for module 1"."""
     text: str
     """What was done and what it gained, in one line."""
     disagreement: float
@@ -90,7 +90,7 @@ def find_repair(
         f"attacked with {best} (BPDA): {CLIMB} steps raise the margin by {climbed[best]:.3g} in the mean, by {climbed['']:.3g} "
         f"along the model's own gradient; finite differences disagree by {agreed[best]:.2f}, {agreed['']:.2f} before"
     )
-    return Repair(tried[best], told, agreed[best]), forwards, backwards
+    return Repair(tried[best], best, told, agreed[best]), forwards, backwards
 
 
 def _climb(ledger: Ledger) -> float:

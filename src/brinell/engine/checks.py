@@ -239,12 +239,14 @@ def _mismatch(check: GradientCheck, model: Model, x: Tensor, margin: Gradient) -
         text = "the margin changes as the gradient foretells, by finite differences"
         return Finding(code=code, passed=True, limit=limit, text=text)
     seen = check.look()
+    blame = _blame(model, x) if seen.wrong else ""
     text = f"finite differences disagree with the gradient by {seen.disagreement:.2f}, where 0 is perfect and 1 is chance"
     if seen.wrong:
-        text = f"{'; '.join((text, *seen.causes))}{_blame(model, x)}: {REMEDY}"
+        text = f"{'; '.join((text, *seen.causes))}{blame}: {REMEDY}"
     elif seen.coarse_only:
         text += "; it foretells long steps and not short ones, as one that is passed straight through a rounding does"
-    return Finding(code=code, passed=not seen.wrong, text=text, figure=seen.disagreement, limit=limit)
+    cause = next(iter(seen.causes), blame.removeprefix("; ") or None) if seen.wrong else None
+    return Finding(code=code, passed=not seen.wrong, text=text, figure=seen.disagreement, limit=limit, cause=cause)
 
 
 def _blame(model: Model, x: Tensor) -> str:

@@ -6,7 +6,7 @@ what it is asked) is robust by an accident of the batch size, and no other check
 answers.
 
 Four looks at up to 64 samples: the same batches with their rows in reverse (place), the samples dealt out to other batches and a
-handful alone (company), the first batches once more (drift). How the limits were found: design/0006-checks.md.
+handful alone (company), the first batches once more (drift). How the limits were found: docs/checks.md.
 """
 
 from collections.abc import Callable

@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.checks import EXTRA
 from brinell.core.contracts import Remark
 from brinell.core.intervals import wilson
 from brinell.core.record import CLEAN, Outcome, Records
 
 Array = np.ndarray[Any, Any]
-EXTRA = "extra-class"
-"""The code of the warning that attacks end in a class that no sample has."""
 SHARE = 0.1
 """Share of the fooled samples above which one such class is told of. Of the classes of a network that knows many more than the
 data has, none attracts as many by itself."""

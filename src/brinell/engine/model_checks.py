@@ -145,7 +145,9 @@ class ModelChecks:
             if repaired is not None:
                 self.followed["repaired"] = repaired.model
                 self._note("checks", [Remark("gradient-repaired", repaired.text)])
-            self.run.manifest.setdefault("repairs", {})[self.source.name] = {"forwards": forwards, "backwards": backwards}
+            told = {"way": repaired.way, "disagreement": _finite(repaired.disagreement)} if repaired is not None else {}
+            spent = {"forwards": forwards, "backwards": backwards}
+            self.run.manifest.setdefault("repairs", {})[self.source.name] = spent | told
             self.run.save_manifest()
         plain = {stage.name for stage in self.plan.stages if not stage.waits}
         self.conditions = conditions(
@@ -186,3 +188,7 @@ class ModelChecks:
         """The largest budget of the samples that the checks look at; infinite where there is none."""
         plan = self.plan
         return float(plan.levels[-1] * np.median(plan.units[self._checked_at(state)])) if len(plan.levels) else math.inf
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
