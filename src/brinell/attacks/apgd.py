@@ -12,7 +12,8 @@ Deviations:
 - The last iterate is scored but its gradient is not taken: 1 backward less.
 - With `random_start` (the default of the reference code) the first point is at distance eps from the clean input in a random
   direction; the paper leaves the start open. In L1 it is normal noise, projected, as in the authors' code.
-- In L1 the point that a phase begins with takes the place of one of its iterations, so that a run costs no more for them.
+- In L1 the point that a phase begins with takes the place of one of its iterations, so that a run costs no more for them. The
+  first steps change a fifth of the values from a random start, too: MNIST cnn4_pgd at L1 8, 400 samples, 160 fooled, not 152.
 - The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken. They
   run side by side, so that batches stay full when few samples are active; a sample fooled towards one leaves with all its runs.
 """
@@ -117,8 +118,7 @@ class APGD(EveryKind):
         answer = oracle.gradient(batch.ids, x, loss, *extra)
         state: _State | SparseState
         if sparse:
-            dense = len(radii) == 1 or not self.random_start
-            state = SparseState(batch.x, x, answer.loss, answer.grad, within.eps, dense=dense)
+            state = SparseState(batch.x, x, answer.loss, answer.grad, within.eps)
         else:
             state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
         checkpoints = reviews(self.steps, radii) if sparse else set(_checkpoints(self.steps))
