@@ -1,3 +1,4 @@
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -5,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.engine.eps_grid import parse_eps
+from brinell.engine.eps_grid import doubts, parse_eps
 
 
 @pytest.mark.parametrize(
@@ -76,3 +78,51 @@ def test_ranges_are_even(low, width, points):
 def test_refuses(text, message):
     with pytest.raises(RequestError, match=message.replace("(", r"\(")):
         parse_eps(text)
+
+
+@pytest.mark.parametrize("text", ["0,03", "1,5", "0.1, 0,25", "0,03,0,1"])
+def test_a_decimal_comma_is_recognised(text):
+    with pytest.raises(RequestError, match="may be a decimal comma: write [01].(03|5|25), or"):
+        parse_eps(text)
+
+
+@pytest.mark.parametrize("text", ["0, 3", "1,2,3", "1/255,2/255", "0.1,0.2", "0,0.1"])
+def test_a_list_is_no_decimal_comma(text):
+    assert len(parse_eps(text).values) == len(text.split(","))
+
+
+UNIT = Domain(kind="image", shape=(1, 8, 8), levels=256)
+BYTES = Domain(kind="image", shape=(1, 8, 8), low=0, high=255, levels=256)
+
+
+@pytest.mark.parametrize(
+    ("text", "domain", "line"),
+    [
+        ("8", UNIT, "did you mean 8/255"),
+        ("1", UNIT, "did you mean 1/255"),
+        ("300", BYTES, "did you mean 8/255 of the range"),
+        ("8/255", BYTES, "for 8/255 of the range write 8"),
+        ("0.03", BYTES, "for 0.03 of the range write 7.65"),
+        ("0.001", Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0), "for 0.001 of the range write 0.01"),
+    ],
+)
+def test_a_budget_that_makes_no_sense_is_refused(text, domain, line):
+    with pytest.raises(RequestError, match=re.escape(line)):
+        doubts(parse_eps(text), "linf", domain)
+
+
+@pytest.mark.parametrize(
+    ("text", "norm", "domain", "lines"),
+    [
+        ("8/255", "linf", UNIT, 0),
+        ("8", "linf", BYTES, 0),
+        ("0.5", "linf", UNIT, 1),
+        ("8/255", "l2", UNIT, 1),
+        ("128/255", "l2", UNIT, 0),
+        ("0.5", "l2", UNIT, 0),
+        ("40", "l1", UNIT, 0),
+        ("1e-05", "linf", UNIT, 0),
+    ],
+)
+def test_an_odd_budget_is_told(text, norm, domain, lines):
+    assert len(doubts(parse_eps(text), norm, domain)) == lines

@@ -1,5 +1,7 @@
 """Finite differences tell a gradient from what only looks like one, name what is wrong, and find a way around it."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -130,6 +132,28 @@ def test_the_glance_costs_what_it_says(net):
     assert not check.doubtful()
     assert (ledger.forwards - before[0]).tolist() == [5] * 24 + [0] * 40
     assert (ledger.backwards - before[1]).tolist() == [1] * 24 + [0] * 40
+
+
+class Half(nn.Module):
+    """A network whose weights and answers are bf16."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = deepcopy(net).bfloat16()
+
+    def forward(self, x):
+        return self.net(x.bfloat16()).float()
+
+
+def test_what_half_precision_rounds_away_is_not_judged(net):
+    """Steps within a small budget change such answers by less than they are rounded; within a large one they can be seen."""
+    x, y = inputs(net)
+    check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5 / 255)
+    assert check.doubtful()
+    verdict = check.look()
+    assert verdict.disagreement != verdict.disagreement and not verdict.wrong
+    check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5)
+    assert not check.look().wrong
 
 
 # Planted faults

@@ -5,6 +5,7 @@ attack failure; Carlini et al. 2019, On evaluating adversarial robustness. What 
 were found: design/0006-checks.md. More are made on what the attacks found, in `analysis.indicators`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -239,6 +240,9 @@ def _mismatch(check: GradientCheck, model: Model, x: Tensor, margin: Gradient) -
         text = "the margin changes as the gradient foretells, by finite differences"
         return Finding(code=code, passed=True, limit=limit, text=text)
     seen = check.look()
+    if math.isnan(seen.disagreement):
+        text = "cannot tell: within the budget the answers change by no more than they are rounded"
+        return Finding(code=code, passed=None, text=text, limit=limit)
     blame = _blame(model, x) if seen.wrong else ""
     text = f"finite differences disagree with the gradient by {seen.disagreement:.2f}, where 0 is perfect and 1 is chance"
     if seen.wrong:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.renamed import renamed
 
@@ -41,12 +42,51 @@ def parse_eps(text: str) -> Budgets:
     word = re.split("[:?]", text)[0]
     if new := renamed(word):
         raise RequestError(f"eps {word!r} is now called {new!r}: write {text.replace(word, new, 1)}")
+    if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):
+        whole, decimals = filter(None, comma.groups())
+        raise RequestError(
+            f"eps {comma[0]!r} may be a decimal comma: write {whole}.{decimals}, or {whole}, {decimals} with a space for a list"
+        )
     fractions: dict[Fraction, str] = {}
     for item in text.split(","):
         for value in _expand(item.strip()):
             fractions.setdefault(value, _write(value, _denominator(item)))
     ordered = sorted(fractions)
     return Budgets(tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered))
+
+
+def doubts(budgets: Budgets, distance: str, domain: Domain) -> list[str]:
+    """What is odd about budgets that are known to be in the units of the data, in one line each.
+
+    Args:
+        budgets: as they were asked for.
+        distance: linf, l2, l1 or another, of which nothing is said.
+        domain: where the inputs live.
+
+    Raises:
+        RequestError: budgets that make no sense on these data: all of the range in Linf, or a small part of one of its levels.
+    """
+    low, high = domain.free.bounds()
+    width, largest, text = float((high - low).max()), budgets.values[-1], budgets.texts[-1]
+    span = f"{float(low.min()):g} to {float(high.max()):g}"
+    if distance != "linf":
+        if distance == "l2" and 0 < largest <= 16 / 255 and "/255" in text and domain.kind == "image":
+            return [f"eps {text} is a budget of Linf by custom, and the distance is L2, in which 0.5 or 128/255 are usual"]
+        return []
+    if largest >= width:
+        meant = f"{largest:g}/255" if 1 <= largest <= 64 and width == 1 else "8/255 of the range"
+        raise RequestError(
+            f"eps {text} in Linf lets every value take any other, for the data lie in {span}: did you mean {meant}?"
+        )
+    level = width / (domain.levels - 1) if domain.levels else width / 255
+    if width > 2 and 0 < largest < level / 4:
+        raise RequestError(
+            f"eps {text} is {largest / width:.2g} of the range of the data, which lie in {span}: budgets are in their units, so "
+            f"for {text} of the range write {largest * width:.6g}"
+        )
+    if largest >= width / 2:
+        return [f"eps {text} is half of the range of the data ({span}) or more, where grey inputs are within reach of all"]
+    return []
 
 
 def _expand(item: str) -> list[Fraction]:

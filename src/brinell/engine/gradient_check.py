@@ -20,6 +20,7 @@ from brinell.core.domain import Domain
 from brinell.core.oracle import Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance
+from brinell.engine.consistency import ROUNDED, Watch
 
 FINE, MIDDLE, COARSE = 1 / 16, 1 / 4, 1 / 2
 """Sizes of steps, as shares of the budget. A gradient that foretells steps of any of these sizes leads an attack."""
@@ -36,7 +37,7 @@ HIDDEN = 0.4
 MATTERS = 0.1
 """What moving that half must change, as a share of what moving all values changes, before it is judged."""
 ROUNDING = 4e-6
-"""Changes of the margin below this share of the largest logit are rounding."""
+"""Changes of the margin below this share of the largest logit are rounding, of models that compute in float32."""
 GLANCE, LOOK = 24, 64
 """Samples of the glance and of the closer look."""
 
@@ -63,7 +64,7 @@ class Verdict:
     """What the closer look says."""
 
     disagreement: float
-    """Of moving all values, at the size of steps where it is smallest."""
+    """Of moving all values, at the size of steps where it is smallest; NaN where nothing changed beyond rounding."""
     wrong: bool
     causes: tuple[str, ...]
     """In words, each a clause; empty where nothing more can be said."""
@@ -118,7 +119,7 @@ class GradientCheck:
         move = noise * fine
         move[led] = 0.75 * self._reach * grad[led].sign() + 0.25 * move[led]
         self._x = domain.clamp(batch.x + move * self._width)
-        self._asked = 0
+        self._asked, self._rounding = 0, ROUNDING
         self._grad = torch.zeros_like(self._x)
         self._scale = torch.zeros(len(batch), device=batch.x.device)
 
@@ -218,7 +219,10 @@ class GradientCheck:
         """Take the gradients at the first `count` points, if that was not done."""
         if count > self._asked:
             at = slice(self._asked, count)
-            answer = self._oracle.gradient(self._batch.ids[at], self._x[at])
+            with Watch() as watch:
+                answer = self._oracle.gradient(self._batch.ids[at], self._x[at])
+            if watch.half is not None:
+                self._rounding = ROUNDED[watch.half]
             self._grad[at] = torch.nan_to_num(answer.grad, 0.0, 0.0, 0.0)
             self._scale[at] = answer.logits.abs().amax(1)
             self._asked = count
@@ -235,7 +239,7 @@ class GradientCheck:
         up, down = self._domain.clamp(x + step), self._domain.clamp(x - step)
         real = self._oracle.loss(ids, up) - self._oracle.loss(ids, down)
         foretold = ((up - down) * self._grad[rows]).flatten(1).sum(1)
-        return real, foretold, ROUNDING * self._scale[rows]
+        return real, foretold, self._rounding * self._scale[rows]
 
     def _signs(self, rows: Tensor, name: str) -> Tensor:
         return self._random(rows, name)(self._domain.shape)

@@ -16,7 +16,7 @@ from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages
-from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
+from brinell.engine.eps_grid import Budgets, SampleBudgets, doubts, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.targeting import Targeting, others, reject_class, targeting
 from brinell.models._answers import classes_of
@@ -64,6 +64,8 @@ class Plan:
     distance: Distance
     stages: tuple[Stage, ...]
     models: tuple[ModelSource, ...]
+    doubts: tuple[str, ...] = ()
+    """What is odd about the budgets, each in a line that the run prints."""
     surrogate: ModelSource | None = None
     """The model whose gradients some stages follow."""
     device: torch.device
@@ -129,6 +131,7 @@ def make_plan(
     gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
     budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(n), None)
     surrogate = None if request.surrogate is None else _surrogate(request.surrogate, dataset)
+    odd = [] if recommended is not None else doubts(budgets, distance.name, dataset.domain)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
@@ -151,6 +154,7 @@ def make_plan(
         stages=stages,
         models=sources,
         surrogate=surrogate,
+        doubts=tuple(odd),
         device=device,
     )
 

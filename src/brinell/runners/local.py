@@ -52,6 +52,8 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         folder = Run(out, manifest)
         for note in manifest["data"]["notes"]:
             progress.message(f"note: {plan.dataset.name}: {note}")
+        for doubt in plan.doubts:
+            progress.message(f"note: {doubt}")
         for source in plan.models:
             started = time.perf_counter()
             model = source.open()
