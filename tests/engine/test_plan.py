@@ -150,7 +150,7 @@ def test_misfits_are_listed_before_anything_is_computed(scratch):
 def test_a_minimal_attack_costs_one_run(scratch):
     domain = Domain(kind="image", shape=(1, 1, 2))
     recorder = Recorder(threshold(0.5), domain, classes=3)
-    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:1:9")
+    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:0.8:9")
     assert plan.cost(plan.models[0], plan.stages[0]) == (6 * 30, 0)
 
 

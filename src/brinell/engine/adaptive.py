@@ -55,7 +55,7 @@ class Repair:
 def find_repair(
     model: Model, batch: Batch, distance: Distance, eps: float, rng: Streams, *, batch_size: int
 ) -> tuple[Repair | None, int, int]:
-    """The best way around a gradient that is missing or wrong; None where the model shows no modules.
+    """The best way around a gradient that is missing or wrong; None where there is none that leads.
 
     Of several the one is taken along which a few steps within the budget raise the margin most. Finite differences then tell
     whether it is the gradient of the answers, which one straight through a rounding never is, however well it leads.
@@ -86,6 +86,8 @@ def find_repair(
         for ledger in (climb, check):
             forwards, backwards = forwards + int(ledger.forwards.sum()), backwards + int(ledger.backwards.sum())
     best = max(tried, key=lambda text: climbed[text])
+    if not climbed[best] > 0:
+        return None, forwards, backwards
     told = (
         f"attacked with {best} (BPDA): {CLIMB} steps raise the margin by {climbed[best]:.3g} in the mean, by {climbed['']:.3g} "
         f"along the model's own gradient; finite differences disagree by {agreed[best]:.2f}, {agreed['']:.2f} before"

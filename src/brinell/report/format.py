@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from brinell.analysis.results import CheckResult, ClassResult, ModelResult, PairedRate, Rate
+from brinell.core.checks import Code
 
 FEW = 10
 """Below this many samples a class's rate says little; the page warns."""
@@ -202,9 +203,11 @@ def brief(caveat: str) -> str:
 
 
 def measured(check: CheckResult) -> str:
-    """The figure of a check, a share, with its limit."""
+    """The figure of a check with its limit: a share, but for the disagreement of a gradient."""
     if check.figure is None:
         return ""
+    if check.code == Code.MISMATCH:
+        return f"{check.figure:.2f} (limit {check.limit})"
     limit = "" if check.limit is None else f" (limit {short(100 * check.limit)}{NBSP}%)"
     return f"{short(100 * check.figure)}{NBSP}%{limit}"
 
