@@ -135,7 +135,7 @@ def make_checks(
         found += _slopes(ce.grad, margin.grad)
         found.append(_attempt(Code.MISLEADING, lambda: _misleading(oracle, batch, margin, distance, eps, rng, domain)))
         check = GradientCheck(oracle, batch, margin.grad, distance=distance, eps=eps, domain=domain, rng=rng.fold("differences"))
-        found.append(_attempt(Code.MISMATCH, lambda: _mismatch(check, model, ledgers[0].whole(batch.ids, batch.x), margin)))
+        found.append(_attempt(Code.MISMATCH, lambda: _mismatch(oracle, batch, check, model, ledgers[0], margin)))
         found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
     found += consistency.probe(oracle, batch, model, answers, batch_size=batch_size, gradients=gradients)
     made = {finding.code for finding in found}
@@ -230,10 +230,13 @@ def _misleading(
     )
 
 
-def _mismatch(check: GradientCheck, model: Model, x: Tensor, margin: Gradient) -> Finding:
-    code, limit = Code.MISMATCH, gradient_check.WRONG
+def _mismatch(oracle: Oracle, batch: Batch, check: GradientCheck, model: Model, ledger: Ledger, margin: Gradient) -> Finding:
+    code, limit, x = Code.MISMATCH, gradient_check.WRONG, ledger.whole(batch.ids, batch.x)
     if not bool(probes.steep(margin.grad).any()):
         return Finding(code=code, passed=None, text=f"not made: there is no gradient to check{_blame(model, x)}")
+    if not bool(oracle.active(batch.ids).any()) and len(x) >= FEWEST:
+        text = f"all of {len(x)} samples fall within a few steps along the gradient, so it leads"
+        return Finding(code=code, passed=True, limit=limit, text=text)
     if not check.doubtful():
         if len(x) < FEWEST:
             return Finding(code=code, passed=None, text=f"cannot tell with {len(x)} sample{'s' * (len(x) != 1)}", limit=limit)
@@ -241,7 +244,7 @@ def _mismatch(check: GradientCheck, model: Model, x: Tensor, margin: Gradient) -
         return Finding(code=code, passed=True, limit=limit, text=text)
     seen = check.look()
     if math.isnan(seen.disagreement):
-        text = "cannot tell: within the budget the answers change by no more than they are rounded"
+        text = "cannot tell: within the budget hardly an answer changes by more than it is rounded"
         return Finding(code=code, passed=None, text=text, limit=limit)
     blame = _blame(model, x) if seen.wrong else ""
     text = f"finite differences disagree with the gradient by {seen.disagreement:.2f}, where 0 is perfect and 1 is chance"

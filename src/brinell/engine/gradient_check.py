@@ -38,6 +38,11 @@ MATTERS = 0.1
 """What moving that half must change, as a share of what moving all values changes, before it is judged."""
 ROUNDING = 4e-6
 """Changes of the margin below this share of the largest logit are rounding, of models that compute in float32."""
+HALF = 3.0
+"""Of models that compute in half precision: this many times what two answers to one input may differ by, for the roundings of
+all layers come between a step and its answer."""
+SEEN = 8
+"""Samples of the closer look whose answers must change visibly before anything is said of them."""
 GLANCE, LOOK = 24, 64
 """Samples of the glance and of the closer look."""
 
@@ -64,7 +69,7 @@ class Verdict:
     """What the closer look says."""
 
     disagreement: float
-    """Of moving all values, at the size of steps where it is smallest; NaN where nothing changed beyond rounding."""
+    """Of moving all values, at the size of steps where it is smallest; NaN where hardly an answer changed beyond rounding."""
     wrong: bool
     causes: tuple[str, ...]
     """In words, each a clause; empty where nothing more can be said."""
@@ -145,7 +150,9 @@ class GradientCheck:
         seen = {share: self._patterns(rows, share) for share in (FINE, MIDDLE, COARSE)}
         everywhere = min((max(pixels, patches, key=_doubt) for pixels, patches, _ in seen.values()), key=_hope)
         hidden = min((weak for *_, weak in seen.values()), key=_hope)
-        hides = _hides(hidden, everywhere, HIDDEN, hidden.least)
+        hides = hidden.samples >= SEEN and _hides(hidden, everywhere, HIDDEN, hidden.least)
+        if everywhere.samples < SEEN and not hides:
+            return Verdict(torch.nan, False, (), None, False)
         wrong = everywhere.least > WRONG or hides
         blind = self._blind(rows, seen[FINE][0]) if wrong else None
         coarse_only = not wrong and max(seen[FINE], key=_doubt).least > WRONG
@@ -222,7 +229,7 @@ class GradientCheck:
             with Watch() as watch:
                 answer = self._oracle.gradient(self._batch.ids[at], self._x[at])
             if watch.half is not None:
-                self._rounding = ROUNDED[watch.half]
+                self._rounding = HALF * ROUNDED[watch.half]
             self._grad[at] = torch.nan_to_num(answer.grad, 0.0, 0.0, 0.0)
             self._scale[at] = answer.logits.abs().amax(1)
             self._asked = count
@@ -278,11 +285,11 @@ def _ones(zeros: Tensor, *span: slice) -> Tensor:
 
 
 def _doubt(one: Agreement) -> float:
-    return one.least if one.samples else -1.0
+    return one.least if one.samples >= SEEN else -1.0
 
 
 def _hope(one: Agreement) -> float:
-    return one.least if one.samples else torch.inf
+    return one.least if one.samples >= SEEN else torch.inf
 
 
 def _hides(weak: Agreement, everywhere: Agreement, limit: float, figure: float) -> bool:
