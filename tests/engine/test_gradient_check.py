@@ -17,7 +17,7 @@ from brinell.datasets.digits import Digits
 from brinell.engine.adaptive import conditions, find_repair
 from brinell.engine.checks import MASKING
 from brinell.engine.gradient_check import GradientCheck, agreement
-from brinell.engine.repair import Surrogate, candidates, culprits
+from brinell.engine.repair import along, candidates, culprits
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 
@@ -258,7 +258,7 @@ def test_a_network_is_fitted_where_the_shape_changes():
 def test_a_surrogate_lends_its_gradient_and_nothing_else(net):
     model, other = TorchModel(Before(net, torch.round), IMAGES), TorchModel(net, IMAGES)
     x = inputs(net, 4)[0].requires_grad_()
-    both = Surrogate(model, other)
+    both = along(model, other)
     answers = both.predict(x)
     torch.testing.assert_close(answers, model.predict(x))
     torch.testing.assert_close(torch.autograd.grad(answers[:, 1].sum(), x)[0], torch.autograd.grad(net(x)[:, 1].sum(), x)[0])

@@ -22,7 +22,7 @@ from brinell.engine.cells import clean_cell
 from brinell.engine.checks import MASKING, SAMPLES, Checked, make_checks
 from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
 from brinell.engine.progress import Progress
-from brinell.engine.repair import Surrogate
+from brinell.engine.repair import along
 from brinell.engine.state import State
 from brinell.store import rows
 from brinell.store.run import Run
@@ -61,7 +61,7 @@ class ModelChecks:
         self.followed: dict[str, Model] = {"own": model}
         """The model to ask, by whose gradient a stage follows (`engine.adaptive.Source`)."""
         if surrogate is not None:
-            self.followed["surrogate"] = Surrogate(model, surrogate)
+            self.followed["surrogate"] = along(model, surrogate)
 
     def waits(self, stage: Stage) -> bool:
         """Whether a stage waits for something that does not hold."""

@@ -51,52 +51,18 @@ class Culprit:
         return f"module {self.name} ({self.kind}) {self.fault}"
 
 
-class Repaired:
-    """A model with the answers of `model`, whose modules have hooks while it is asked.
-
-    Args:
-        model: the model.
-        root: its torch module (`info.module`).
-        stand_ins: for each patched module how its input or output is made differentiable.
-    """
-
-    access = Access.GRADIENTS
-
-    def __init__(self, model: Model, root: nn.Module, stand_ins: "tuple[_StandIn, ...]") -> None:
-        self._model, self._root, self._stand_ins = model, root, stand_ins
-        self.name, self.domain, self.classes = model.name, model.domain, model.classes
-
-    @property
-    def info(self) -> ModelInfo:
-        """That of the model itself, without gradients in bf16."""
-        return replace(self._model.info, bf16=False)
-
-    def digest(self) -> str:
-        """That of the model itself: its answers are the same."""
-        return self._model.digest()
-
-    def predict(self, x: Tensor) -> Tensor:
-        """The model's answers, with a gradient through the stand-ins."""
-        if not x.requires_grad:
-            return self._model.predict(x)
-        with ExitStack() as hooks:
-            for one in self._stand_ins:
-                hooks.enter_context(one.hooked(self._root))
-            return self._model.predict(x)
-
-
-class Surrogate:
-    """The answers of one model with the gradients of another.
+class WithGradient:
+    """The answers of a model with another gradient.
 
     Args:
         model: the model under attack.
-        other: a model over the same domain with as many classes, with access to its gradients.
+        differentiable: (n, *shape) inputs that ask for a gradient to the model's answers, with that gradient.
     """
 
     access = Access.GRADIENTS
 
-    def __init__(self, model: Model, other: Model) -> None:
-        self._model, self._other = model, other
+    def __init__(self, model: Model, differentiable: Callable[[Tensor], Tensor]) -> None:
+        self._model, self._differentiable = model, differentiable
         self.name, self.domain, self.classes = model.name, model.domain, model.classes
 
     @property
@@ -109,13 +75,38 @@ class Surrogate:
         return self._model.digest()
 
     def predict(self, x: Tensor) -> Tensor:
-        """The model's answers. Where a gradient is asked for, the other model is asked as well."""
-        if not x.requires_grad:
-            return self._model.predict(x)
+        """The model's answers."""
+        return self._differentiable(x) if x.requires_grad else self._model.predict(x)
+
+
+def repaired(model: Model, root: nn.Module, stand_ins: "tuple[_StandIn, ...]") -> WithGradient:
+    """A model with the gradient that stand-ins give it.
+
+    Args:
+        model: the model.
+        root: its torch module (`info.module`), whose modules have hooks while it is asked.
+        stand_ins: for each patched module how its input or output is made differentiable.
+    """
+
+    def differentiable(x: Tensor) -> Tensor:
+        with ExitStack() as hooks:
+            for one in stand_ins:
+                hooks.enter_context(one.hooked(root))
+            return model.predict(x)
+
+    return WithGradient(model, differentiable)
+
+
+def along(model: Model, surrogate: Model) -> WithGradient:
+    """A model with the gradient of another, over the same domain and with as many classes, which is asked as well."""
+
+    def differentiable(x: Tensor) -> Tensor:
         with torch.no_grad():
-            answers = self._model.predict(x.detach())
-        other = self._other.predict(x)
+            answers = model.predict(x.detach())
+        other = surrogate.predict(x)
         return answers + (other - other.detach())
+
+    return WithGradient(model, differentiable)
 
 
 def culprits(model: Model, x: Tensor) -> list[Culprit]:
@@ -152,11 +143,11 @@ def candidates(model: Model, x: Tensor, faults: list[Culprit]) -> Iterator[tuple
     modules = dict(root.named_modules())
     alike = [name for name, (inputs, _) in seen.items() if name and inputs.shape == given[0].shape]
     for name in dict.fromkeys((*alike[:1], *alike[-1:])):
-        yield f"the identity for all that lies before module {name}", Repaired(model, root, (_Before(name),))
+        yield f"the identity for all that lies before module {name}", repaired(model, root, (_Before(name),))
     if faults and all(fault.name in seen for fault in faults):
         parts = [_fitted(fault.name, modules[fault.name], *seen[fault.name]) for fault in faults]
         told = ", ".join(f"{one.told} for module {one.name}" for one in parts)
-        yield told, Repaired(model, root, tuple(parts))
+        yield told, repaired(model, root, tuple(parts))
 
 
 # What the modules of a model were given, and which of them are to blame
