@@ -71,7 +71,7 @@ def blind_classes(base: Base) -> Pair:
     return Pair(defended=Around(base.net, after=half), counterpart=base.net)
 
 
-@defence("flipped-channel", "wrong gradient")
+@defence("opposite-channel", "wrong gradient")
 def flipped_channel(base: Base) -> Pair:
     """The gradient of the last channel has the opposite sign."""
     sign = torch.ones(base.x.shape[1], 1, 1)
