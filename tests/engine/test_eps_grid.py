@@ -99,7 +99,7 @@ BYTES = Domain(kind="image", shape=(1, 8, 8), low=0, high=255, levels=256)
     ("text", "domain", "line"),
     [
         ("8", UNIT, "did you mean 8/255"),
-        ("1", UNIT, "did you mean 1/255"),
+        ("2", UNIT, "did you mean 2/255"),
         ("300", BYTES, "did you mean 8/255 of the range"),
         ("8/255", BYTES, "for 8/255 of the range write 8"),
         ("0.03", BYTES, "for 0.03 of the range write 7.65"),
@@ -117,6 +117,7 @@ def test_a_budget_that_makes_no_sense_is_refused(text, domain, line):
         ("8/255", "linf", UNIT, 0),
         ("8", "linf", BYTES, 0),
         ("0.5", "linf", UNIT, 1),
+        ("1", "linf", UNIT, 1),
         ("8/255", "l2", UNIT, 1),
         ("128/255", "l2", UNIT, 0),
         ("0.5", "l2", UNIT, 0),

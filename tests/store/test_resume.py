@@ -174,7 +174,7 @@ def test_a_run_that_nobody_asked_to_go_on_with(tmp_path, whole):
 def test_a_damaged_unit(tmp_path, monkeypatch, whole):
     """The error names the file, and after it was deleted the run goes on."""
     with monkeypatch.context() as patch:
-        StopAt(10, Path.replace).patch(patch, "replace")
+        StopAt(11, Path.replace).patch(patch, "replace")
         with pytest.raises(Killed):
             carry_out(small_plan(), tmp_path / "run")
     unit = next((tmp_path / "run" / "records").glob("shard-*"))

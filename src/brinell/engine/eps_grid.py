@@ -73,7 +73,7 @@ def doubts(budgets: Budgets, distance: str, domain: Domain) -> list[str]:
         if distance == "l2" and 0 < largest <= 16 / 255 and "/255" in text and domain.kind == "image":
             return [f"eps {text} is a budget of Linf by custom, and the distance is L2, in which 0.5 or 128/255 are usual"]
         return []
-    if largest >= width:
+    if largest > width:
         meant = f"{largest:g}/255" if 1 <= largest <= 64 and width == 1 else "8/255 of the range"
         raise RequestError(
             f"eps {text} in Linf lets every value take any other, for the data lie in {span}: did you mean {meant}?"

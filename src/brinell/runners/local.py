@@ -57,6 +57,7 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         for source in plan.models:
             started = time.perf_counter()
             model = source.open()
+            known = dict(manifest["answers"])
             with ExitStack() as sessions:
                 sessions.enter_context(session(model, plan.device))
                 model = settled(model, plan.dataset, manifest, plan.device)
@@ -64,7 +65,8 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
                 if surrogate is not None:
                     sessions.enter_context(session(surrogate, plan.device))
                     surrogate = settled(surrogate, plan.dataset, manifest, plan.device, name=f"surrogate {surrogate.name}")
-                folder.save_manifest()
+                if manifest["answers"] != known:
+                    folder.save_manifest()
                 found = ModelAudit(plan, source, model, folder, progress, surrogate)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in found.items()]
             seconds = manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started

@@ -176,7 +176,7 @@ def test_bad_policies_are_refused(tmp_path):
     [
         (["--attack", "square"], "agents are trained for rlab"),
         (["--algorithm", "sarsa"], "algorithm is 'sarsa': input should be 'dqn', 'ppo', 'a2c' or 'none'"),
-        (["--eps", "1,2"], "names 2 budgets"),
+        (["--eps", "1, 2"], "names 2 budgets"),
         (["--eps", "0"], "need a budget above 0"),
         (["--reward", "fame"], "reward is 'fame'"),
         (["--samples", "3"], "too few"),
