@@ -32,7 +32,7 @@ def audit(
 def _show_result(result: Any) -> None:
     for model in result.models:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
-        stages = "; ".join(stage.title for stage in model.stages)
+        stages = "; ".join(stage.title for stage in model.stages if stage.forwards) or "no attack that had to run"
         show(f"{model.model}: {model.n} samples, {model.distance}{aimed}, worst case over {stages}")
         show(f"  {'eps':>9}   accuracy   95 % interval   robust    weakest class")
         names = {one.class_: one.name for one in model.per_class}
