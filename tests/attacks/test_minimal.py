@@ -44,7 +44,8 @@ def on(problem, attack, norm, factor):
 def test_within_a_few_per_cent_of_the_exact_margin(attack, norm, kind, seed, classes):
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
     ledger = on(problem, attack, norm, 2.0)
-    assert (ledger.distance <= 1.04 * problem.margin).all()
+    # The elastic net also weighs the L2 length, which in L1 costs a few per cent more.
+    assert (ledger.distance <= (1.08 if norm == "l1" else 1.04) * problem.margin).all()
     assert (ledger.distance >= 0.999 * problem.margin).all()
 
 
