@@ -23,7 +23,7 @@ EXACT = [
     (DeepFool(), "l2"),
     (DeepFool(), "linf"),
     (CW(steps=60, searches=7, step_size=0.002, init_c=0.003), "l2"),
-    (EAD(steps=100, searches=10, step_size=0.001, beta=0.01), "l1"),
+    (EAD(steps=400, searches=10, step_size=0.001, beta=0.01), "l1"),
 ]
 """Each attack and norm, with settings that come near to the exact distance of a linear model."""
 C_SEARCHED = [(CW(steps=4, searches=3, abort_early=False), "l2"), (EAD(steps=4, searches=3, abort_early=False), "l1")]
@@ -44,8 +44,7 @@ def on(problem, attack, norm, factor):
 def test_within_a_few_per_cent_of_the_exact_margin(attack, norm, kind, seed, classes):
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
     ledger = on(problem, attack, norm, 2.0)
-    # The elastic net also weighs the L2 length, which in L1 costs a few per cent more.
-    assert (ledger.distance <= (1.08 if norm == "l1" else 1.04) * problem.margin).all()
+    assert (ledger.distance <= 1.04 * problem.margin).all()
     assert (ledger.distance >= 0.999 * problem.margin).all()
 
 
