@@ -147,24 +147,25 @@ def linear(rows):
 @pytest.mark.parametrize(
     ("rows", "norm", "step"),
     [
-        (TWO_RIVALS, "linf", [0, 0, 0.03 + 1e-4]),
-        (TWO_RIVALS, "l2", [0, 0, 0.03 + 1e-4]),
-        (TWO_RIVALS[:1], "linf", [0.05 + 1e-4, 0.05 + 1e-4, 0]),
-        (TWO_RIVALS[:1], "l2", [0.05 + 1e-4 * 2**-0.5, 0.05 + 1e-4 * 2**-0.5, 0]),
+        (TWO_RIVALS, "linf", [0, 0, 1.02 * 0.03]),
+        (TWO_RIVALS, "l2", [0, 0, 1.02 * 0.03]),
+        (TWO_RIVALS[:1], "linf", [1.02 * 0.05, 1.02 * 0.05, 0]),
+        (TWO_RIVALS[:1], "l2", [1.02 * 0.05, 1.02 * 0.05, 0]),
+        ([(-1.002, [1.0, 1.0, 0.0])], "linf", [0.001 + 1e-4, 0.001 + 1e-4, 0]),
     ],
 )
 def test_deepfool_steps_onto_the_nearest_boundary(rows, norm, step):
-    """Worked by hand: |f| / |w|_q along the direction of the norm, and 1.02 times as far."""
+    """Worked by hand: |f| / |w|_q along the direction of the norm, 1.02 times as far and a ten-thousandth farther at least."""
     model = Recorder(linear(rows), Domain(kind="vector", shape=(3,)), classes=len(rows) + 1)
     ledger = fight(DeepFool(), model, [[0.5] * 3], [0], 1.0, norm)
     assert ledger.fooled.all() and len(model.calls) == 2, "one step does on a linear model, and then it is done"
-    torch.testing.assert_close(model.calls[1][0] - 0.5, 1.02 * torch.tensor(step), atol=1e-6, rtol=0)
+    torch.testing.assert_close(model.calls[1][0] - 0.5, torch.tensor(step), atol=1e-6, rtol=0)
 
 
 def test_deepfool_with_one_candidate_looks_at_the_most_likely_other_class():
     model = Recorder(linear([(-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0])]), Domain(kind="vector", shape=(3,)), classes=3)
     fight(DeepFool(candidates=1), model, [[0.5] * 3], [0], 1.0, "linf")
-    torch.testing.assert_close(model.calls[-1][0], torch.tensor([0.5 + 1.02 * (0.36 + 1e-4), 0.5, 0.5]))
+    torch.testing.assert_close(model.calls[-1][0], torch.tensor([0.5 + 1.02 * 0.36, 0.5, 0.5]))
 
 
 def test_deepfool_crosses_where_the_bounds_cut_its_steps():
