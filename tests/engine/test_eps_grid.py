@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _helpers import distance
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.engine.eps_grid import doubts, parse_eps
@@ -93,22 +94,31 @@ def test_a_list_is_no_decimal_comma(text):
 
 UNIT = Domain(kind="image", shape=(1, 8, 8), levels=256)
 BYTES = Domain(kind="image", shape=(1, 8, 8), low=0, high=255, levels=256)
+FLOATS = Domain(kind="image", shape=(1, 8, 8), low=0, high=255)
 
 
 @pytest.mark.parametrize(
-    ("text", "domain", "line"),
+    ("text", "norm", "domain", "line"),
     [
-        ("8", UNIT, "did you mean 8/255"),
-        ("2", UNIT, "did you mean 2/255"),
-        ("300", BYTES, "did you mean 8/255 of the range"),
-        ("8/255", BYTES, "for 8/255 of the range write 8"),
-        ("0.03", BYTES, "for 0.03 of the range write 7.65"),
-        ("0.001", Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0), "for 0.001 of the range write 0.01"),
+        ("8", "linf", UNIT, "did you mean 8/255"),
+        ("2", "linf", UNIT, "did you mean 2/255"),
+        ("300", "linf", BYTES, "did you mean 8/255 of the range"),
+        ("8/255", "linf", BYTES, "for 8/255 of the range write 8"),
+        ("0.03", "linf", BYTES, "for 0.03 of the range write 7.65"),
+        ("0:0.3:4", "linf", BYTES, "for 0.3 of the range write 76.5"),
+        ("0.3", "linf", FLOATS, "for 0.3 of the range write 76.5"),
+        ("0.5", "l2", BYTES, "for 0.5 of the range write 127.5"),
+        ("8/255", "l1", BYTES, "for 8/255 of the range write 8"),
+        ("0.001", "linf", Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0), "for 0.001 of the range write 0.01"),
+        ("9", "l2", UNIT, "is more than any change can be, 8, for the data lie in 0 to 1"),
+        ("65", "l1", UNIT, "is more than any change can be, 64"),
+        ("8/255", "l0", UNIT, "changes no value"),
+        ("65", "l0", UNIT, "more than the 64 values"),
     ],
 )
-def test_a_budget_that_makes_no_sense_is_refused(text, domain, line):
+def test_a_budget_that_makes_no_sense_is_refused(text, norm, domain, line):
     with pytest.raises(RequestError, match=re.escape(line)):
-        doubts(parse_eps(text), "linf", domain)
+        doubts(parse_eps(text), distance(norm), domain)
 
 
 @pytest.mark.parametrize(
@@ -118,12 +128,21 @@ def test_a_budget_that_makes_no_sense_is_refused(text, domain, line):
         ("8", "linf", BYTES, 0),
         ("0.5", "linf", UNIT, 1),
         ("1", "linf", UNIT, 1),
+        ("0", "linf", BYTES, 0),
         ("8/255", "l2", UNIT, 1),
+        ("0.03", "l2", UNIT, 1),
+        ("1", "l2", BYTES, 1),
+        ("128", "l2", BYTES, 0),
         ("128/255", "l2", UNIT, 0),
         ("0.5", "l2", UNIT, 0),
-        ("40", "l1", UNIT, 0),
+        ("4", "l2", UNIT, 1),
+        ("40", "l1", UNIT, 1),
+        ("12", "l1", UNIT, 0),
+        ("1", "l0", UNIT, 0),
+        ("32", "l0", UNIT, 1),
         ("1e-05", "linf", UNIT, 0),
+        ("0.1", "linf", Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0), 0),
     ],
 )
 def test_an_odd_budget_is_told(text, norm, domain, lines):
-    assert len(doubts(parse_eps(text), norm, domain)) == lines
+    assert len(doubts(parse_eps(text), distance(norm), domain)) == lines

@@ -11,6 +11,7 @@ import numpy as np
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.renamed import renamed
+from brinell.core.threat import Distance, extent
 
 
 @dataclass(frozen=True)
@@ -55,38 +56,56 @@ def parse_eps(text: str) -> Budgets:
     return Budgets(tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered))
 
 
-def doubts(budgets: Budgets, distance: str, domain: Domain) -> list[str]:
+def doubts(budgets: Budgets, distance: Distance, domain: Domain) -> list[str]:
     """What is odd about budgets that are known to be in the units of the data, in one line each.
 
     Args:
         budgets: as they were asked for.
-        distance: linf, l2, l1 or another, of which nothing is said.
+        distance: what they are measured in; of one that depends on more than the change (`Relative`) nothing is said.
         domain: where the inputs live.
 
     Raises:
-        RequestError: budgets that make no sense on these data: all of the range in Linf, or a small part of one of its levels.
+        RequestError: budgets that make no sense on these data: more than all of the range, or a small part of one of its levels.
     """
+    most = extent(distance, domain)
+    if not math.isfinite(most):
+        return []
     low, high = domain.free.bounds()
     width, largest, text = float((high - low).max()), budgets.values[-1], budgets.texts[-1]
-    span = f"{float(low.min()):g} to {float(high.max()):g}"
-    if distance != "linf":
-        if distance == "l2" and 0 < largest <= 16 / 255 and "/255" in text and domain.kind == "image":
-            return [f"eps {text} is a budget of Linf by custom, and the distance is L2, in which 0.5 or 128/255 are usual"]
-        return []
-    if largest > width:
-        meant = f"{largest:g}/255" if 1 <= largest <= 64 and width == 1 else "8/255 of the range"
-        raise RequestError(
-            f"eps {text} in Linf lets every value take any other, for the data lie in {span}: did you mean {meant}?"
+    span, name = f"{float(low.min()):g} to {float(high.max()):g}", distance.name.replace("l", "L", 1)
+    if distance.name == "l0":
+        return _values_changed(largest, text, most)
+    if largest > most:
+        what = "lets every value take any other" if name == "Linf" else f"is more than any change can be, {most:.4g}"
+        meant = (
+            f"{largest:g}/255" if 1 <= largest <= 64 and width == 1 else f"{'8/255' if name == 'Linf' else '1 %'} of the range"
         )
+        raise RequestError(f"eps {text} in {name} {what}, for the data lie in {span}: did you mean {meant}?")
     level = width / (domain.levels - 1) if domain.levels else width / 255
-    if width > 2 and 0 < largest < level / 4:
-        raise RequestError(
-            f"eps {text} is {largest / width:.2g} of the range of the data, which lie in {span}: budgets are in their units, so "
-            f"for {text} of the range write {largest * width:.6g}"
-        )
-    if largest >= width / 2:
+    # Data in units of their own may be finer than 8 bits, unless they are known to be stored, or are as wide as bytes.
+    small = level if domain.levels or width >= 64 else level / 4
+    told = (
+        f"eps {text} is {largest / width:.2g} of the range of the data, which lie in {span}: budgets are in their units, so "
+        f"for {text} of the range write {largest * width:.6g}"
+    )
+    if width > 2 and 0 < largest < small:
+        raise RequestError(told)
+    if width >= 64 and name != "Linf" and 0 < largest <= 5:
+        return [told]
+    if name == "L2" and 0 < largest <= 16 / 255 * width and domain.kind == "image":
+        return [f"eps {text} is a budget of Linf by custom, and the distance is L2, in which 0.5 or 128/255 are usual"]
+    if largest >= most / 2:
         return [f"eps {text} is half of the range of the data ({span}) or more, where grey inputs are within reach of all"]
     return []
+
+
+def _values_changed(largest: float, text: str, most: float) -> list[str]:
+    """The same for L0, whose budgets are numbers of values."""
+    if 0 < largest < 1:
+        raise RequestError(f"eps {text} in L0 changes no value: budgets are numbers of values there, such as 1 or 20")
+    if largest > most:
+        raise RequestError(f"eps {text} in L0 is more than the {most:g} values of an input: every one may be changed")
+    return [f"eps {text} in L0 is half of the {most:g} values of an input or more"] if largest >= most / 2 else []
 
 
 def _expand(item: str) -> list[Fraction]:

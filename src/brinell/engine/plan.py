@@ -131,7 +131,7 @@ def make_plan(
     gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
     budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(n), None)
     surrogate = None if request.surrogate is None else _surrogate(request.surrogate, dataset)
-    odd = [] if recommended is not None else doubts(budgets, distance.name, dataset.domain)
+    odd = [] if recommended is not None else doubts(budgets, distance, dataset.domain)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
