@@ -140,7 +140,8 @@ def test_a_black_box_alone_beats_nobody(synthetic):
 
 
 def test_every_check_is_listed_once_and_in_order(synthetic):
-    assert [one.code for one in checks_of(*run(synthetic), "m")] == list(Code)
+    """That of the reject class only where one is declared, which is where the check was made."""
+    assert [one.code for one in checks_of(*run(synthetic), "m")] == [code for code in Code if code != Code.REJECTION]
 
 
 def kept(*failed, missing=()):

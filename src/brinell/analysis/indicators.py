@@ -23,9 +23,19 @@ ENOUGH = 0.1
 steps come further than one says nothing of the twenty."""
 UNFINISHED = 0.4
 """Share of the robust samples on which the last gradient attack may make a notable gain (design/0006-checks.md)."""
-NEEDED = frozenset(Code) - {Code.ANSWERS, Code.ONE_HOT, Code.MODE, Code.DEVICE, Code.AHEAD, Code.SILENT, Code.TRANSFER}
+NEEDED = frozenset(Code) - {
+    Code.ANSWERS,
+    Code.ONE_HOT,
+    Code.MODE,
+    Code.DEVICE,
+    Code.REJECTION,
+    Code.AHEAD,
+    Code.SILENT,
+    Code.TRANSFER,
+}
 """Checks that must be made and passed before a robust accuracy counts as checked. Of the others, one is about what else fails
-as well, three need different inputs, a torch module or an accelerator, one is half of another, and two need no measurement."""
+as well, four need different inputs, a torch module, an accelerator or a reject class, one is half of another, and two need no
+measurement."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
@@ -55,7 +65,8 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
         Code.TRANSFER, "every attack here asks the model itself, also along the gradient of a surrogate"
     )
     why = _why_none(manifest, model)
-    return [made.get(code) or kept.get(code) or _unmade(code, why) for code in Code]
+    every = [code for code in Code if code != Code.REJECTION or code in kept]
+    return [made.get(code) or kept.get(code) or _unmade(code, why) for code in every]
 
 
 def warnings_in(checks: Sequence[CheckResult], model: str, known: Iterable[str]) -> list[WarningResult]:

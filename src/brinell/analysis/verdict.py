@@ -27,6 +27,7 @@ UNSTEADY = {
 BROKEN = {
     Code.MISMATCH: "the gradient is not that of the answers, as finite differences say",
     Code.ZERO: "clean inputs have no gradient",
+    Code.REJECTION: "the reject class is decided by a rule without a slope",
     Code.ONE_HOT: "answers say which class and not by how much",
     Code.ANSWERS: "answers are rounded, and small changes do not show in them",
     Code.INSIDE: "the model takes gradients within its own forward pass, through which attacks do not see",

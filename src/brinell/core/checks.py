@@ -52,6 +52,9 @@ class Code(StrEnum):
     """The weights or buffers at the end of the audit are not those at its beginning: the model changed while it was asked."""
     DEVICE = "answers-by-device"
     """The model answers otherwise on the processor than on the accelerator that the audit runs on. Not made on the processor."""
+    REJECTION = "rejection-jumps"
+    """The reject class is decided by a rule without a slope, of which attacks learn that it rejects and not which way leads out.
+    Made only where a reject class is declared (`--reject-class`)."""
     SILENT = "silent-success"
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"

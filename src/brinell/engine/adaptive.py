@@ -12,13 +12,14 @@ import torch
 
 from brinell.core.batch import Batch
 from brinell.core.checks import GOOD, Code
+from brinell.core.criterion import NotRejected
 from brinell.core.errors import ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import per_sample
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
-from brinell.engine import repair
+from brinell.engine import rejection, repair
 from brinell.engine.gradient_check import GradientCheck
 
 When = Literal["masked", "blind", "random", "suspected"]
@@ -35,6 +36,8 @@ SOURCES: frozenset[str] = frozenset(get_args(Source))
 
 BROKEN: frozenset[str] = frozenset({Code.ZERO, Code.MISMATCH, Code.MISLEADING, Code.UNCONSTRAINED})
 """Failed checks after which a way around the gradient is looked for."""
+MENDED: frozenset[str] = BROKEN | {Code.REJECTION}
+"""Those that a way around settles, where finite differences agree with it."""
 CLIMB = 8
 """Steps by which repairs are compared."""
 
@@ -82,7 +85,7 @@ def find_repair(
     climbed, agreed = {}, {}
     for text, other in {"": model, **tried}.items():
         climb, check = (Ledger(other, batch, one, batch_size=batch_size, minimal=True) for one in (threat, whole))
-        climbed[text], agreed[text] = _climb(climb), _disagreement(check, distance, eps, rng)
+        climbed[text], agreed[text] = _climb(climb), disagreement_of(check, distance, eps, rng)
         for ledger in (climb, check):
             forwards, backwards = forwards + int(ledger.forwards.sum()), backwards + int(ledger.backwards.sum())
     best = max(tried, key=lambda text: climbed[text])
@@ -93,6 +96,55 @@ def find_repair(
         f"along the model's own gradient; finite differences disagree by {agreed[best]:.2f}, {agreed['']:.2f} before"
     )
     return Repair(tried[best], best, told, agreed[best]), forwards, backwards
+
+
+def smooth_rejection(
+    model: Model,
+    before: Repair | None,
+    batch: Batch,
+    distance: Distance,
+    eps: float,
+    rng: Streams,
+    reject: int,
+    *,
+    batch_size: int,
+) -> tuple[Repair | None, int, int]:
+    """A smooth rule in the place of a reject class that is decided without a slope; what there was before where none fits.
+
+    Args:
+        model: the model, which gives gradients.
+        before: the way around its gradient, where that is wrong too.
+        batch: inputs that it classifies correctly, with ids 0 to n-1.
+        distance: norm of `eps`.
+        eps: the largest budget, above 0; infinite where there is none.
+        rng: one stream per sample.
+        reject: the class by which it rejects.
+        batch_size: the most inputs shown to the model at once.
+
+    Returns:
+        The repair, and the forwards and backwards that it cost.
+    """
+    base = model if before is None else before.model
+    try:
+        looked, first = rejection.look(base, batch, distance, eps, reject, batch_size=batch_size)
+    except ModelError:
+        return before, 0, 0
+    rule = rejection.fitted(looked, reject)
+    spent = int(first.forwards.sum()), int(first.backwards.sum())
+    if rule is None:
+        return before, *spent
+    made = rejection.Smoothed(base, rule)
+    whole = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
+    threat = Threat(distance=distance, eps=whole, domain=model.domain, criterion=NotRejected(reject))
+    ledger = Ledger(made, batch, threat, batch_size=batch_size, minimal=True)
+    disagreement = disagreement_of(ledger, distance, eps, rng)
+    way = "a smooth rule fitted to the rejections" + (f" and {before.way}" if before is not None else "")
+    told = (
+        f"attacked with {way}: it judges at most {100 * rule.wrong:.0f} % of the accepted or of the rejected inputs otherwise; "
+        f"finite differences disagree by {disagreement:.2f}"
+    )
+    cost = int(ledger.forwards.sum()), int(ledger.backwards.sum())
+    return Repair(made, way, told, disagreement), spent[0] + cost[0], spent[1] + cost[1]
 
 
 def _climb(ledger: Ledger) -> float:
@@ -110,8 +162,8 @@ def _climb(ledger: Ledger) -> float:
         return -torch.inf
 
 
-def _disagreement(ledger: Ledger, distance: Distance, eps: float, rng: Streams) -> float:
-    """That of the closer look; infinite where a gradient cannot be had."""
+def disagreement_of(ledger: Ledger, distance: Distance, eps: float, rng: Streams) -> float:
+    """What the closer look says of a gradient; infinite where it cannot be had."""
     oracle, batch, domain = ledger.oracle(), ledger.batch, ledger.threat.domain
     try:
         grad = oracle.gradient(batch.ids, batch.x).grad
@@ -132,7 +184,7 @@ def conditions(failed: Mapping[str, str], *, incomplete: bool, masking: frozense
     """
     found = set()
     mended = repaired is not None and repaired.disagreement <= GOOD
-    if incomplete or failed.keys() & (masking - BROKEN if mended else masking):
+    if incomplete or failed.keys() & (masking - MENDED if mended else masking):
         found.add("masked")
     if failed.keys() & {Code.ZERO, Code.MISMATCH} and not mended:
         found.add("blind")

@@ -42,6 +42,7 @@ MASKING: frozenset[str] = frozenset(
         Code.MISLEADING,
         Code.MISMATCH,
         Code.UNCONSTRAINED,
+        Code.REJECTION,
     }
 )
 """Failed checks that mean: gradients are masked or answers are random, so an attack that stops early may stop too early."""

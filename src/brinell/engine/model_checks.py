@@ -12,11 +12,11 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
 from brinell.core.contracts import Remark
-from brinell.core.model import Model
+from brinell.core.model import Access, Model
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
-from brinell.engine import consistency, extras, retry
-from brinell.engine.adaptive import BROKEN, conditions, find_repair
+from brinell.engine import consistency, extras, rejection, retry
+from brinell.engine.adaptive import BROKEN, MENDED, Repair, conditions, find_repair, smooth_rejection
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell
 from brinell.engine.checks import MASKING, SAMPLES, Checked, make_checks
@@ -134,38 +134,47 @@ class ModelChecks:
 
     def adapt(self, failed: dict[str, str], state: State) -> None:
         """Decide which stages that wait will run, and with whose gradients."""
-        repaired = None
         waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
-        if failed.keys() & BROKEN and any(stage.gradient == "repaired" for stage in waiting):
-            batch, streams = self._checked(state)
-            self.progress.stage(self.source.name, "repair", len(batch), 120 * len(batch))
-            repaired, forwards, backwards = find_repair(
-                self.model, batch, self.plan.distance, self._eps(state), streams, batch_size=self.plan.request.batch_size
-            )
-            if repaired is not None:
-                self.followed["repaired"] = repaired.model
-                self._note("checks", [Remark("gradient-repaired", repaired.text)])
-            told = {"way": repaired.way, "disagreement": _finite(repaired.disagreement)} if repaired is not None else {}
-            spent = {"forwards": forwards, "backwards": backwards}
-            self.run.manifest.setdefault("repairs", {})[self.source.name] = spent | told
-            self.run.save_manifest()
+        mends = failed.keys() & MENDED and any(stage.gradient == "repaired" for stage in waiting)
+        repaired = self._repair(failed, state) if mends else None
         plain = {stage.name for stage in self.plan.stages if not stage.waits}
         self.conditions = conditions(
             failed, incomplete=bool(plain & self.source.skipped.keys()), masking=MASKING, repaired=repaired
         )
 
+    def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
+        """The way around a gradient or a reject class that failed its check, kept in the manifest with its cost."""
+        (batch, streams), repaired = self._checked(state), None
+        distance, eps, batch_size = self.plan.distance, self._eps(state), self.plan.request.batch_size
+        self.progress.stage(self.source.name, "repair", len(batch), 120 * len(batch))
+        spent = np.zeros(2, dtype=int)
+        if failed.keys() & BROKEN:
+            repaired, *cost = find_repair(self.model, batch, distance, eps, streams, batch_size=batch_size)
+            spent += cost
+        reject = self.source.reject
+        if Code.REJECTION in failed and reject is not None:
+            repaired, *cost = smooth_rejection(self.model, repaired, batch, distance, eps, streams, reject, batch_size=batch_size)
+            spent += cost
+        told: dict[str, Any] = {"forwards": int(spent[0]), "backwards": int(spent[1])}
+        if repaired is not None:
+            self.followed["repaired"] = repaired.model
+            self._note("checks", [Remark("gradient-repaired", repaired.text)])
+            told |= {"way": repaired.way, "disagreement": _finite(repaired.disagreement)}
+        self.run.manifest.setdefault("repairs", {})[self.source.name] = told
+        self.run.save_manifest()
+        return repaired
+
     def _probe(self, state: State) -> Checked:
         batch, streams = self._checked(state)
         self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
-        return make_checks(
-            self.model,
-            batch,
-            self.plan.distance,
-            self._eps(state),
-            streams,
-            batch_size=self.plan.request.batch_size,
-            on_pass=self.progress.passes,
+        distance, eps, batch_size = self.plan.distance, self._eps(state), self.plan.request.batch_size
+        made = make_checks(self.model, batch, distance, eps, streams, batch_size=batch_size, on_pass=self.progress.passes)
+        if self.source.reject is None or self.model.access != Access.GRADIENTS:
+            return made
+        found, forwards, backwards = rejection.checked(
+            self.model, batch, distance, eps, self.source.reject, batch_size=batch_size
         )
+        return Checked([*made.findings, found], made.forwards + forwards, made.backwards + backwards)
 
     def _checked_at(self, state: State) -> Array:
         """Positions of the samples that the checks look at.
