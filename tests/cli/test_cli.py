@@ -2,19 +2,24 @@
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from typer.main import get_command
 
 from _cli import EPS, words
 from _helpers import same_rows
 from brinell import plugins
+from brinell.cli import VERBS, command_line
 from brinell.cli import run as cli
+from brinell.cli.examples import EXAMPLES
 from brinell.core.checks import Code
 from brinell.core.version import VERSION
+from brinell.engine.cascade import CASCADES
 from brinell.store.run import Run
 
 # Every verb
@@ -45,8 +50,8 @@ def test_audit_in_words(work, tmp_path, capsys):
     assert cli(words(work, tmp_path / "run")) == 0
     out, err = capsys.readouterr()
     assert re.search(r"^  checks: \d+ passed, \d+ failed, \d+ not made$", out, flags=re.MULTILINE)
-    assert "parabola: 24 samples" in out and f"report: {tmp_path / 'run' / 'report.html'}" in out
-    assert re.search(r"brinell: parabola FGSM: \d+ samples, \d+ forwards", err)
+    assert "parabola: 24 samples, linf, FGSM + PGD, 3 steps\n" in out and f"report: {tmp_path / 'run' / 'report.html'}" in out
+    assert re.search(r"brinell: parabola 1/2 FGSM: \d+ samples, \d+ forwards", err)
 
 
 def test_dry_run_computes_nothing(work, tmp_path, ask, capsys):
@@ -73,8 +78,6 @@ def test_run_toml_repeats_the_run(good, tmp_path):
 
 
 def test_the_command_in_the_manifest_repeats_the_run(good, tmp_path):
-    import shlex
-
     command = shlex.split(Run.open(good).manifest["command"])
     assert command[:2] == ["brinell", "audit"]
     assert cli([*command[1:], "--out", str(tmp_path / "again")]) == 0
@@ -199,7 +202,62 @@ def test_plugins(ask, capsys):
     assert "linf" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))])
+def test_plugins_list_the_cascades(ask, capsys):
+    _, answer = ask("plugins", "cascade")
+    assert answer["plugins"] == [] and [one["name"] for one in answer["cascades"]] == list(CASCADES)
+    standard = next(one for one in answer["cascades"] if one["name"] == "standard")
+    assert standard["also"] == ["autoattack"] and standard["stages"] == list(CASCADES["standard"])
+    assert cli(["plugins", "cascade"]) == 0
+    assert re.search(r"^cascade +standard .*\(also autoattack\)", capsys.readouterr().out, flags=re.MULTILINE)
+    assert cli(["plugins", "cascades"]) == 2 and "did you mean 'cascade'?" in capsys.readouterr().err
+
+
+def test_quiet_leaves_the_answer(work, tmp_path, capsys):
+    assert cli(words(work, tmp_path / "run", "-q")) == 0
+    out, err = capsys.readouterr()
+    assert "parabola: 24 samples" in out and not [line for line in err.splitlines() if "warning" not in line]
+    assert cli(["-q", *words(work, tmp_path / "second")]) == 0
+    assert capsys.readouterr().err == err, "before the verb and after it"
+    assert cli(words(work, tmp_path / "third")) == 0
+    assert "FGSM" in capsys.readouterr().err, "quiet for one command alone"
+
+
+def test_an_unexpected_failure_shows_its_trace_on_demand(good, monkeypatch, capsys):
+    monkeypatch.setattr("brinell.api.verify", lambda run: 1 / 0)
+    assert cli(["verify", str(good)]) == 3
+    assert "this should not happen" in capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError):
+        cli(["-v", "verify", str(good)])
+
+
+def test_brinell_alone_greets(capsys):
+    """Four commands, each of which there is."""
+    assert cli([]) == 0
+    named = re.findall(r"^  brinell (\S+)", capsys.readouterr().out, flags=re.MULTILINE)
+    assert len(named) == 4 and set(named) <= set(VERBS)
+
+
+@pytest.mark.parametrize("example", [one for several in EXAMPLES.values() for one in several])
+def test_examples_of_the_help_can_be_typed(example):
+    """Every option of every example exists, and what it must be given is given."""
+    _, verb, *arguments = shlex.split(example)
+    command = get_command(command_line()).commands[verb]
+    made = command.make_context(verb, arguments, resilient_parsing=False)
+    assert not made.args
+
+
+def test_every_verb_has_an_example(capsys):
+    for name in VERBS:
+        assert cli([name, "--help"]) == 0
+        assert f"Examples:\n    brinell {name} " in capsys.readouterr().out
+
+
+def test_completion_can_be_installed(capsys):
+    assert cli(["--help"]) == 0
+    assert "--install-completion" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))])
 def test_help(arguments, capsys):
     assert cli(arguments) == 0
     assert "Usage" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.record import Outcome
-from brinell.engine.cascade import CASCADES, PRESETS, Turn, build_stages
+from brinell.engine.cascade import ABOUT, ALSO, CASCADES, PRESETS, Turn, build_stages, called
 from brinell.engine.checks import MASKING
 
 E, S, A, M, P = (
@@ -152,7 +152,21 @@ def test_stages_have_names_for_people():
         "Square, 5000 steps, if the stage before left ≤ 60 %",
         "APGD-CE, 100 steps, EOT over 20 answers, if gradients are masked",
     ]
+    shorts = [stage.short for stage in build_stages(("apgd-t?steps=30", "square?last=0.6", "apgd-ce?eot=20&when=masked"))]
+    assert shorts == ["APGD-T, 9 targets, 30 steps", "Square, 5000 steps", "APGD-CE, 100 steps, EOT over 20 answers"]
     same = [stage.title for stage in build_stages(("apgd-ce", "apgd-ce?steps=100"))]
     assert same == ["APGD-CE, 100 steps (apgd-ce)", "APGD-CE, 100 steps (apgd-ce?steps=100)"], "never two alike"
     for name in CASCADES:
         assert len({stage.title for stage in build_stages((name,))}) == len(CASCADES[name])
+
+
+def test_cascades_have_names():
+    """The names are those of the field, and each says what it is for."""
+    assert set(ABOUT) == set(CASCADES) and set(ALSO.values()) <= set(CASCADES)
+    assert build_stages(("autoattack",)) == build_stages(("standard",))
+    for specs, name in {
+        ("fast",): "fast cascade",
+        ("autoattack",): "autoattack cascade",
+        ("slides", "pgd?steps=3"): "slides cascade + PGD, 3 steps",
+    }.items():
+        assert called(specs, build_stages(specs)) == name

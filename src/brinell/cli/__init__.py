@@ -12,6 +12,7 @@ from brinell.cli import (
     compare,
     detect,
     epsilon,
+    examples,
     gate,
     malloc,
     plugins,
@@ -22,7 +23,7 @@ from brinell.cli import (
     unrestricted,
     verify,
 )
-from brinell.cli.options import say, show
+from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
 from brinell.cli.verb import Verb
 from brinell.core.errors import BrinellError
 from brinell.core.renamed import renamed
@@ -50,14 +51,15 @@ def command_line() -> typer.Typer:
     app = typer.Typer(
         name="brinell",
         help="The hardness test for classifiers: robust accuracy per class over a whole range of budgets.",
+        epilog=examples.epilog(""),
         no_args_is_help=False,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_root)
     for name, function in VERBS.items():
-        app.command(name)(function.command() if isinstance(function, Verb) else function)
+        app.command(name, epilog=examples.epilog(name))(function.command() if isinstance(function, Verb) else function)
     return app
 
 
@@ -69,8 +71,10 @@ def _version(asked: bool) -> None:
 
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
-    pass
+    LOUDNESS.quiet, LOUDNESS.verbose = quiet, verbose
 
 
 def main() -> None:
@@ -81,8 +85,12 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
+    LOUDNESS.quiet = LOUDNESS.verbose = False
+    if not arguments:
+        show(examples.GREETING)
+        return 0
     try:
-        code = command_line()(arguments or ["--help"], prog_name="brinell", standalone_mode=False)
+        code = command_line()(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         say("interrupted; what was computed is kept")
@@ -98,7 +106,7 @@ def run(arguments: list[str]) -> int:
         if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
             say(f"error: {_new_name(error) or error.format_message()}")
             return 2
-        if os.environ.get("BRINELL_DEBUG"):
+        if LOUDNESS.verbose or os.environ.get("BRINELL_DEBUG"):
             raise
         say(f"error: {type(error).__name__}: {error}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
         return 3

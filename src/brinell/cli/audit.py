@@ -26,14 +26,13 @@ def audit(
         return _show_plan(plan, asked)
     say_how_many(plan)
     result = asked.carry_out(carry_out, plan, plan.request.norm)
-    return asked.answer(result.shown, lambda: _show_result(result))
+    return asked.answer(result.shown, lambda: _show_result(result, plan.called))
 
 
-def _show_result(result: Any) -> None:
+def _show_result(result: Any, attacks: str) -> None:
     for model in result.models:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
-        stages = "; ".join(stage.title for stage in model.stages if stage.forwards) or "no attack that had to run"
-        show(f"{model.model}: {model.n} samples, {model.distance}{aimed}, worst case over {stages}")
+        show(f"{model.model}: {model.n} samples, {model.distance}{aimed}, {attacks}")
         show(f"  {'eps':>9}   accuracy   95 % interval   robust    weakest class")
         names = {one.class_: one.name for one in model.per_class}
         for at, (text, rate) in enumerate(zip(model.eps_text, model.robust_accuracy, strict=True)):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brinell.cli.options import percent, say, show
+from brinell.cli.options import percent, show, tell
 from brinell.cli.verb import Asked, verb
 from brinell.studies.detection.request import DetectRequest
 
@@ -13,7 +13,7 @@ def detect(asked: Asked) -> int:
     from brinell import api
 
     request = asked.request(DetectRequest)
-    result = api.detect(**request.model_dump(exclude_unset=True), out=asked.out, tell=say)
+    result = api.detect(**request.model_dump(exclude_unset=True), out=asked.out, tell=tell)
     return asked.answer(result, lambda: _show(result))
 
 

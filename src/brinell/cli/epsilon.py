@@ -26,7 +26,6 @@ def epsilon(
     brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
-    from brinell.cli.progress import LiveProgress
 
     served = {name: value for name, value in (("reviewer", reviewer), ("port", port), ("resume", asked.resume)) if value}
     foreign = [key for key in asked.given if key not in (ReviewRequest if review else EpsilonRequest).model_fields]
@@ -37,7 +36,7 @@ def epsilon(
     if foreign := [*foreign, *served]:
         raise RequestError(f"--{foreign[0]} is for a person's verdict: add --review")
     request = asked.request(EpsilonRequest)
-    result = api.epsilon(**request.model_dump(exclude_unset=True), out=asked.out, progress=LiveProgress())
+    result = api.epsilon(**request.model_dump(exclude_unset=True), out=asked.out, progress=asked.progress())
     return asked.answer(result, lambda: _show(result))
 
 

@@ -4,14 +4,31 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors, and nothing else.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Name every stage, those with nothing to do too; show the trace of a failure.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by brinell audit.")]
+
+
+@dataclass
+class Loudness:
+    """How much of what goes on a command line wants to be told."""
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+LOUDNESS = Loudness()
+"""That of the command that runs; `brinell.cli.run` begins each with the default."""
 
 
 def answer(as_json: bool, result: BaseModel, in_words: Callable[[], None], *, passed: bool = True) -> int:
@@ -37,10 +54,16 @@ def say(text: str) -> None:
     print(f"brinell: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+def tell(text: str) -> None:
+    """The same about what goes on, which --quiet leaves out."""
+    if not LOUDNESS.quiet:
+        say(text)
+
+
 def say_how_many(plan: Any) -> None:
     """Say so where a plan takes fewer samples than there are, and nobody asked for a number."""
     if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
-        say(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
+        tell(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
 
 
 def percent(value: float | None) -> str:

@@ -2,39 +2,54 @@
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+import textwrap
 from typing import Annotated, Any
 
 import typer
 
 from brinell.cli.options import Json, answer, show
 
+CASCADE = "cascade"
+
 
 def plugins(
     kind: Annotated[
-        str | None, typer.Argument(help="The kind: attack, distance, distortion, detector, dataset or model. Default: all.")
+        str | None,
+        typer.Argument(help="The kind: attack, cascade, distance, distortion, detector, dataset or model. Default: all."),
     ] = None,
     json: Json = False,
 ) -> int:
-    """List attacks, distances, distortions, detectors, data sets and models with their settings."""
+    """List attacks, cascades, distances, distortions, detectors, data sets and models with their settings."""
     from brinell import plugins as registry
-    from brinell.cli.schemas import PluginAnswer, PluginsAnswer
+    from brinell.cli.schemas import CascadeAnswer, PluginAnswer, PluginsAnswer
     from brinell.core.errors import RequestError
+    from brinell.engine.cascade import ABOUT, ALSO, CASCADES
 
-    if kind is not None and kind not in registry.FOLDERS:
-        raise RequestError(f"there is no kind {kind!r}{registry.nearest(kind, registry.FOLDERS)}: {', '.join(registry.FOLDERS)}")
+    kinds = [*registry.FOLDERS, CASCADE]
+    if kind is not None and kind not in kinds:
+        raise RequestError(f"there is no kind {kind!r}{registry.nearest(kind, kinds)}: {', '.join(kinds)}")
     rows = []
-    for one in [kind] if kind else registry.FOLDERS:
+    for one in [name for name in registry.FOLDERS if kind in (None, name)]:
         for name in registry.names(one):
             plugin = registry.load(one, name)
             summary = (inspect.getdoc(plugin) or "").splitlines()[0]
             settings = {field.name: repr(field.default) for field in dataclasses.fields(plugin)}
             rows.append(PluginAnswer(kind=one, name=name, summary=summary, settings=settings))
-    return answer(json, PluginsAnswer(plugins=tuple(rows)), lambda: _show(rows))
+    cascades = [
+        CascadeAnswer(name=name, also=tuple(also for also in ALSO if ALSO[also] == name), summary=ABOUT[name], stages=stages)
+        for name, stages in CASCADES.items()
+        if kind in (None, CASCADE)
+    ]
+    found = PluginsAnswer(plugins=tuple(rows), cascades=tuple(cascades))
+    return answer(json, found, lambda: _show(found))
 
 
-def _show(rows: Sequence[Any]) -> None:
-    for row in rows:
+def _show(found: Any) -> None:
+    for row in found.plugins:
         show(f"{row.kind:<9} {row.name:<15} {row.summary}")
         if row.settings:
             show(" " * 26 + ", ".join(f"{key}={value}" for key, value in row.settings.items()))
+    for row in found.cascades:
+        also = f" (also {', '.join(row.also)})" if row.also else ""
+        show(f"{CASCADE:<9} {row.name:<15} {row.summary[0].upper()}{row.summary[1:]}{also}.")
+        show(textwrap.indent(textwrap.fill(", ".join(row.stages), 100, break_on_hyphens=False, break_long_words=False), " " * 26))

@@ -97,11 +97,26 @@ class PluginAnswer(Result):
     """Settings and their defaults, as Python writes them."""
 
 
+class CascadeAnswer(Result):
+    """Attacks in an order, under one name."""
+
+    name: str
+    """What to write after --attack."""
+    also: tuple[str, ...]
+    """Other names that mean the same."""
+    summary: str
+    """What it is for."""
+    stages: tuple[str, ...]
+    """The attacks with their exact settings, in order."""
+
+
 class PluginsAnswer(Result):
     """`brinell plugins --json`."""
 
     plugins: tuple[PluginAnswer, ...]
     """All of the kind asked for."""
+    cascades: tuple[CascadeAnswer, ...]
+    """The cascades, where they or all kinds were asked for."""
 
 
 SCHEMAS: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from brinell.cli.options import say, show
+from brinell.cli.options import show, tell
 from brinell.cli.verb import Asked, verb
 from brinell.studies.agent.request import TrainAgentRequest
 
@@ -39,4 +39,4 @@ def train_agent(asked: Asked) -> int:
 
 def _tell(report: "Report") -> None:
     said = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
-    say(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in said.items()))
+    tell(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in said.items()))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from brinell.cli.options import say, show
+from brinell.cli.options import show, tell
 from brinell.cli.verb import Asked, verb
 from brinell.studies.unrestricted.request import TrainGeneratorRequest
 
@@ -37,7 +37,7 @@ def train_generator(asked: Asked) -> int:
 
 
 def _tell(report: "Report") -> None:
-    say(
+    tell(
         f"step {report.step}, {report.seconds:.0f} s: critic's loss {report.critic:.2f}, classes named "
         f"{100 * report.real_classes:.0f} % of real and {100 * report.drawn_classes:.0f} % of drawn inputs"
     )

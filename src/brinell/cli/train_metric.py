@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brinell.cli.options import percent, say, show
+from brinell.cli.options import percent, show, tell
 from brinell.cli.verb import Asked, verb
 from brinell.studies.metric.request import MetricRequest
 
@@ -17,9 +17,9 @@ def train_metric(asked: Asked) -> int:
     from brinell.studies.metric.run import train_metric as train
 
     out = asked.path
-    answer = train(asked.request(MetricRequest), out, say)
+    answer = train(asked.request(MetricRequest), out, tell)
     for note in answer.notes:
-        say(f"note: {note}")
+        tell(f"note: {note}")
     return asked.answer(answer, lambda: _show(answer, out))
 
 

@@ -10,14 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
 
-from brinell.cli.options import Json, answer, say
+from brinell.cli.options import LOUDNESS, Json, Quiet, Verbose, answer, say
 from brinell.core.errors import RequestError, StoppedError
 from brinell.engine.request import BaseRequest
+
+if TYPE_CHECKING:
+    from brinell.runners.progress import LiveProgress
 
 Kind = TypeVar("Kind", bound=BaseRequest)
 Made = TypeVar("Made")
@@ -71,11 +74,15 @@ class Asked:
 
     def carry_out(self, make: Callable[..., Made], plan: Any, what: str) -> Made:
         """What `make` makes of a plan, one of the functions of `brinell.api` for this, with live progress."""
-        from brinell.cli.progress import LiveProgress
-
         folder = self.folder(plan.request, what)
-        with LiveProgress() as progress:
+        with self.progress() as progress:
             return make(plan, folder, progress, command=self.command(plan.request), resume=self.resume)
+
+    def progress(self) -> "LiveProgress":
+        """Live progress on standard error, as loud as the command line asks for."""
+        from brinell.runners.progress import LiveProgress
+
+        return LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose)
 
     def folder(self, request: Any, what: str, *flags: str) -> Path:
         """Where the answer to a request of some data goes; from here on an interruption says how to go on."""
@@ -126,6 +133,8 @@ class Verb:
         def command(**words: Any) -> int:
             own = {name: words.pop(name) for name in names}
             file, out, resume, json = (words.pop(name, None) for name in ("file", "out", "resume", "json"))
+            LOUDNESS.quiet |= words.pop("quiet")
+            LOUDNESS.verbose |= words.pop("verbose")
             if str(words.get(self.argument, "")).endswith(".toml"):
                 file = Path(words.pop(self.argument))
             given = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
@@ -152,7 +161,11 @@ class Verb:
             last = [_parameter("out", Path | None, typer.Option(help=FRESH), None)]
         if self.resume:
             last.append(_parameter("resume", bool, typer.Option("--resume", help=self.resume), False))
-        last.append(inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, annotation=Json, default=False))
+        flags = {"json": Json, "quiet": Quiet, "verbose": Verbose}
+        last += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=False)
+            for name, hint in flags.items()
+        ]
         extra = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in extra]
         return [first, *found.values(), *extra, *last]
 

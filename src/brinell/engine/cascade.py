@@ -83,6 +83,17 @@ CASCADES: dict[str, tuple[str, ...]] = {
     "rand": ("apgd-ce?eot=20", "apgd-dlr?eot=20"),
 }
 """Orders of stages under one name: AutoAttack's three versions, the per-class study's, ours, and one without gradients."""
+ALSO = {"autoattack": "standard"}
+"""Cascades by the other names that people know them by."""
+ABOUT = {
+    "fast": "the default: AutoAttack's verdict in a fraction of its time, and its full budget where gradients mislead",
+    "standard": "AutoAttack's standard version: APGD-CE, APGD-T, FAB-T and Square; compares with RobustBench",
+    "slides": "APGD-CE, APGD-DLR, FAB and Square, as the per-class study ran them",
+    "plus": "AutoAttack's plus version: five restarts, and targeted and untargeted FAB",
+    "black-box": "Square alone, for models that give scores and no gradients",
+    "rand": "AutoAttack's version for models that draw random numbers: APGD by the mean of 20 answers",
+}
+"""What each cascade is for, in a clause."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +147,10 @@ class Stage:
     """Whose gradient the attack follows, one of `engine.adaptive.Source`."""
 
     title: str = ""
-    """A short name for people, such as "APGD-T, 9 targets, 30 steps"; no two stages of a run share one."""
+    """Its name for people, the samples that it is kept to included; no two stages of a run share one."""
+
+    short: str = ""
+    """What it does and no more, such as "APGD-T, 9 targets, 30 steps"; stages with other turns may share it."""
 
     @property
     def waits(self) -> bool:
@@ -156,7 +170,7 @@ def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
     """
     if not specs:
         raise RequestError("no attack is named: give at least one --attack, such as apgd-ce")
-    stages = tuple(_build(one) for spec in specs for one in CASCADES.get(spec, (spec,)))
+    stages = tuple(_build(one) for spec in specs for one in CASCADES.get(ALSO.get(spec, spec), (spec,)))
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:
@@ -165,6 +179,17 @@ def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
     return tuple(
         stage if titles.count(stage.title) == 1 else replace(stage, title=f"{stage.title} ({stage.name})") for stage in stages
     )
+
+
+def called(specs: tuple[str, ...], stages: tuple[Stage, ...]) -> str:
+    """What people call the attacks of a run, such as "fast cascade" or "APGD-CE, 100 steps".
+
+    Args:
+        specs: what was asked for.
+        stages: what `build_stages` made of it.
+    """
+    short = {stage.name: stage.short for stage in stages}
+    return " + ".join(short.get(spec, f"{spec} cascade") for spec in specs)
 
 
 def _build(spec: str) -> Stage:
@@ -183,14 +208,15 @@ def _build(spec: str) -> Stage:
     plugin, preset = PRESETS.get(name, (name, {}))
     known = plugins.names("attack")
     if plugin not in known and "." not in plugin and "/" not in plugin:
-        near = plugins.nearest(name, [*known, *PRESETS])
+        near = plugins.nearest(name, [*known, *PRESETS, *CASCADES, *ALSO])
         raise RequestError(f"there is no attack {name!r}{near}; `brinell plugins` lists them")
     attack = plugins.build("attack", plugin, preset | options)
-    return Stage(spec, plugin, attack, turn, eot, gradient, _title(name, attack, options, turn, eot, gradient))
+    short = _short(name, attack, options, eot, gradient)
+    return Stage(spec, plugin, attack, turn, eot, gradient, ", ".join([short, *_kept_to(turn)]), short)
 
 
-def _title(name: str, attack: Attack, options: dict[str, str], turn: Turn, eot: int, gradient: str) -> str:
-    """What people call the attack, how often it does what, settings that were chosen, and the samples it is kept to."""
+def _short(name: str, attack: Attack, options: dict[str, str], eot: int, gradient: str) -> str:
+    """What people call the attack, how often it does what, and settings that were chosen."""
     short = name in PRESETS or (len(name) <= 4 and name.isalpha())
     parts = [SPELLED.get(name) or (name.upper() if short else name.rpartition(":")[2])]
     for field, least in COUNTED.items():
@@ -202,15 +228,20 @@ def _title(name: str, attack: Attack, options: dict[str, str], turn: Turn, eot: 
         elif key not in COUNTED:
             words = key.replace("_", " ")
             parts.append({"true": words, "false": f"no {words}"}.get(value, f"{words} {value}"))
-    if turn.within is not None:
-        parts.append(f"if ≤ {100 * turn.within:g} % of the margin is left")
-    if turn.last is not None:
-        parts.append(f"if the stage before left ≤ {100 * turn.last:g} %")
-    if turn.share < 1:
-        parts.append(f"on {100 * turn.share:g} % of the samples")
-    told = {"on every sample": turn.alone, f"EOT over {eot} answers": eot > 1}
-    parts += [text for text, said in told.items() if said]
-    return ", ".join([*parts, *filter(None, (FOLLOWED.get(gradient), AWAITED.get(turn.when or "")))])
+    parts += [f"EOT over {eot} answers"] * (eot > 1)
+    return ", ".join([*parts, *filter(None, [FOLLOWED.get(gradient)])])
+
+
+def _kept_to(turn: Turn) -> list[str]:
+    """The samples that a stage is kept to, and what it waits for."""
+    told = {
+        f"if ≤ {100 * (turn.within or 0):g} % of the margin is left": turn.within is not None,
+        f"if the stage before left ≤ {100 * (turn.last or 0):g} %": turn.last is not None,
+        f"on {100 * turn.share:g} % of the samples": turn.share < 1,
+        "on every sample": turn.alone,
+        AWAITED.get(turn.when or "", ""): turn.when is not None,
+    }
+    return [text for text, said in told.items() if said]
 
 
 def _share(spec: str, name: str, options: dict[str, str]) -> float | None:

@@ -117,7 +117,8 @@ class ModelAudit:
                 answers = partial(retry.answers_somewhere, self.model, self.plan.device)
                 records = rows.concatenate(retry.divided(self._check, at, self._unchecked, answers))
                 shards[self.run.save_shard(key, _shard_key(self.plan.ids[at]), records, {})] = records
-                self.progress.open(len(missing) - start - len(at), 0)
+                right = sum(int((one.outcome == Outcome.CORRECT).sum()) for one in shards.values())
+                self.progress.open(len(missing) - start - len(at), right)
             self.run.save_part(key, _sorted(list(shards.values())), {})
         self.run.drop_shards(key)
         records = self.run.part(key)
@@ -259,7 +260,7 @@ class ModelAudit:
         known = self._known(shards)
         setting, spared = self._setting(stage), self._spared(stage, state)
         queue = deque(np.flatnonzero(state.correct & ~spared & (broken > 0)).tolist())
-        self.progress.stage(self.source.name, stage.title or stage.name, len(queue), self._worst_case(stage, len(queue)))
+        self._begin(stage, len(queue), state)
         while queue:
             at = np.array([queue.popleft() for _ in range(min(plan.group_size, len(queue)))])
             level = broken[at] - 1
@@ -275,7 +276,7 @@ class ModelAudit:
             answers = [known[one] for one in zip(at.tolist(), level.tolist(), strict=True)]
             broken[at] = np.minimum(broken[at], [reached for reached, _ in answers])
             queue.extend(at[[not closed for _, closed in answers]].tolist())
-            self.progress.open(len(queue), int((~state.correct | (broken < len(plan.levels))).sum()))
+            self.progress.open(len(queue), int((state.correct & (broken == len(plan.levels))).sum()))
         failed = retry.failed_levels(shards, plan.ids, plan.levels)
         done = [*shards.values(), implied(self.plan, self.source, stage, state, broken, spared, failed)]
         holders = telling_shards if self.run.legend(self.source.name, stage.name) else closest_shards
@@ -316,8 +317,29 @@ class ModelAudit:
         )
         return np.asarray(far | (self.plan.units == 0))
 
-    def _worst_case(self, stage: Stage, samples: int) -> int:
-        return self.plan.cost(self.source, stage)[0] * samples // max(1, len(self.plan.ids))
+    def _begin(self, stage: Stage, samples: int, state: State) -> None:
+        """Tell that a stage begins on so many samples: its place among those that may run, and what is expected after it."""
+        expected = self._expected()
+        later = expected[expected.index(stage) + 1 :] if stage in expected else []
+        place = f"{len(expected) - len(later)}/{len(expected)} " if stage in expected else ""
+        self.progress.stage(self.source.name, f"{place}{stage.short or stage.name}", samples, samples * self._once(stage))
+        # What a stage that is kept to samples near the boundary will find there is what is near it now.
+        now = replace(state, last=state.nearest)
+        open_ = state.correct & (state.broken > 0)
+        left = sum(int((open_ & ~self._spared(one, now)).sum()) * self._once(one) for one in later)
+        self.progress.ahead(left, self._models_after())
+
+    def _expected(self) -> list[Stage]:
+        """The stages that run on this model as far as is known now: those that wait for an alarm are none before there is one."""
+        return [one for one in self.plan.stages if one.name not in self.source.skipped and not self.checks.waits(one)]
+
+    def _models_after(self) -> int:
+        names = [source.name for source in self.plan.models]
+        return len(names) - names.index(self.source.name) - 1
+
+    def _once(self, stage: Stage) -> int:
+        """Forwards and backwards of a sample that a stage tries at one budget to the end."""
+        return sum(self.plan.cost_once(self.source, stage))
 
     def _setting(self, stage: Stage) -> Setting:
         return Setting(

@@ -15,7 +15,7 @@ from brinell.core.errors import ModelError, RequestError
 from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
-from brinell.engine.cascade import Stage, build_stages
+from brinell.engine.cascade import Stage, build_stages, called
 from brinell.engine.eps_grid import Budgets, SampleBudgets, doubts, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.targeting import Targeting, others, reject_class, targeting
@@ -82,6 +82,11 @@ class Plan:
         return max(1, min(4 * self.request.batch_size, GROUP_BYTES // size))
 
     @property
+    def called(self) -> str:
+        """What people call the attacks."""
+        return called(self.request.attack, self.stages)
+
+    @property
     def eot(self) -> int:
         """Evaluations by whose mean the first check judges an input: as many as the stage that takes most."""
         return max((stage.eot for stage in self.stages if not stage.waits), default=1)
@@ -90,13 +95,17 @@ class Plan:
         """The most forwards and backwards that a stage can cost: every budget fought to the end on every sample."""
         if stage.name in model.skipped:
             return 0, 0
+        forwards, backwards = self.cost_once(model, stage)
+        runs = 1 if stage.attack.family == "minimal" else len(self.levels)
+        shrinking = stage.eot * int(np.ceil(np.log2(len(self.levels) + 1))) if runs > 1 else 0
+        return len(self.ids) * runs * (forwards + shrinking), len(self.ids) * runs * backwards
+
+    def cost_once(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
+        """The most forwards and backwards that a stage can cost on one sample at one budget."""
         forwards, backwards = (stage.eot * passes for passes in stage.attack.cost(model.facts["classes"]))
         again = min(forwards, backwards) if self.request.precision != "float32" else 0
         forwards, backwards = forwards + again, backwards + again
-        runs = 1 if stage.attack.family == "minimal" else len(self.levels)
-        shrinking = stage.eot * int(np.ceil(np.log2(len(self.levels) + 1))) if runs > 1 else 0
-        per_run = forwards if self.request.queries is None else min(forwards, self.request.queries)
-        return len(self.ids) * runs * (per_run + shrinking), len(self.ids) * runs * backwards
+        return forwards if self.request.queries is None else min(forwards, self.request.queries), backwards
 
 
 def make_plan(

@@ -6,14 +6,20 @@ from typing import Protocol
 class Progress(Protocol):
     """What a run tells while it goes on."""
 
-    def stage(self, model: str, stage: str, samples: int, forwards: int) -> None:
-        """A stage begins on this many samples and costs at most this many forwards."""
+    def stage(self, model: str, stage: str, samples: int, passes: int) -> None:
+        """A stage begins on this many samples; about so many forwards and backwards of single inputs are ahead in it.
+
+        A stage that has nothing to do is told of with no samples.
+        """
+
+    def ahead(self, passes: int, models: int) -> None:
+        """About so many passes of this model are expected after the stage that begins, and so many more models after this one."""
 
     def passes(self, forwards: int, backwards: int) -> None:
         """The model has answered."""
 
-    def open(self, samples: int, broken: int) -> None:
-        """How many samples are still open in this stage, and how many of the model's are broken at the largest eps so far."""
+    def open(self, samples: int, robust: int) -> None:
+        """How many samples are still open in this stage, and how many of the model's are robust at the largest eps so far."""
 
     def message(self, text: str) -> None:
-        """Something to say in passing."""
+        """Something to say in passing; what begins with `note: ` may be left out."""

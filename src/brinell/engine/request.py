@@ -47,8 +47,8 @@ class Request(BaseRequest):
     """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of
     brinell epsilon, gives each sample its own. Default: the field's usual budgets for images."""
     attack: tuple[str, ...] = ("fast",)
-    """An attack, such as apgd-ce or pgd?steps=50&restarts=3. Attacks run in the order given, each on the samples that are still
-    robust."""
+    """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or
+    pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust."""
     targeted: str | None = None
     """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
     Default: untargeted, any wrong class counts."""

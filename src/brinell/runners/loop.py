@@ -111,9 +111,10 @@ def each_part(
         forwards: the most forward evaluations that a sample costs.
     """
     started, left, fooled = time.perf_counter(), sum(sizes.values()), 0
+    samples = left
     progress.stage(model, stage, left, left * forwards)
     for number, size in sizes.items():
         fooled += make(number)
         left -= size
-        progress.open(left, fooled)
+        progress.open(left, samples - fooled)
     manifest["seconds"] += time.perf_counter() - started

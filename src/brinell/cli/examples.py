@@ -1,0 +1,45 @@
+"""What is shown to whoever types `brinell` alone, and the examples under the help of each verb."""
+
+GREETING = """\
+Brinell, the hardness test for classifiers: how large must a change be until a model errs?
+
+  brinell audit                                           the built-in model on real digits, in half a minute
+  brinell audit --data FILE.npz --model model.py:factory  your data, and the function that returns your network
+  brinell epsilon FILE.npz                                which eps is sound for your data, and why
+  brinell plugins                                         the attacks, cascades, norms, data sets and models by name
+
+`brinell --help` lists every command, and `brinell audit --help` the options with examples."""
+
+EXAMPLES = {
+    "": ("brinell audit", "brinell audit --data cifar10:DIR --model model.py:factory --eps 8/255 --attack standard"),
+    "audit": (
+        "brinell audit --samples 100",
+        "brinell audit --data FILE.npz --model model.py:factory --eps 8/255",
+        "brinell audit --data FILE.npz --model model.onnx --eps 0:0.3:4 --attack black-box",
+        "brinell audit --data DIR --model 'timm:resnet18.a1_in1k?weights=FILE.safetensors' --dry-run",
+        "brinell audit --data FILE.csv --model forest.skops --eps 0:0.2:5 --attack 'square?steps=300'",
+        "brinell audit --resume --out RUN",
+    ),
+    "epsilon": ("brinell epsilon FILE.npz --train TRAIN.npz", "brinell epsilon FILE.npz --review"),
+    "train-agent": ("brinell train-agent --data FILE.npz --model model.py:factory --out policy.safetensors",),
+    "train-metric": ("brinell train-metric --data FILE.npz --out distance.safetensors",),
+    "benchmark": ("brinell benchmark --data FILE.npz --model model.py:factory --out SET",),
+    "detect": ("brinell detect RUN --train TRAIN.npz",),
+    "train-generator": ("brinell train-generator --data TRAIN.npz --out generator.safetensors",),
+    "unrestricted": ("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
+    "report": ("brinell report RUN",),
+    "compare": ("brinell compare RUN_A RUN_B", "brinell compare RUN --model-a plain --model-b robust"),
+    "gate": (
+        "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
+        "brinell gate RUN --baseline EARLIER --junit gate.xml",
+    ),
+    "verify": ("brinell verify RUN",),
+    "plugins": ("brinell plugins attack", "brinell plugins cascade"),
+}
+"""Verb to commands as one types them; the empty name is the whole command line."""
+
+
+def epilog(verb: str) -> str:
+    """The examples of a verb as its help shows them, one a line."""
+    # \b keeps the lines of a paragraph as they are.
+    return "\b\n" + "\n".join(["Examples:", *(f"  {one}" for one in EXAMPLES[verb])])

@@ -1,0 +1,154 @@
+"""What is told of a run that goes on: in lines, on a terminal's line, and in a notebook's cell."""
+
+import builtins
+import io
+import re
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from _helpers import Recorder, plan_of, threshold
+from brinell.runners import local, progress
+from brinell.runners.progress import LiveProgress, duration
+
+X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
+Y = np.zeros(5, dtype=int)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still until a test moves it."""
+    now = types.SimpleNamespace(at=100.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now.at)
+    return now
+
+
+def audit(tmp_path, told, **request):
+    plan = plan_of(Recorder(threshold(0.5)), X, Y, eps="0.1,0.15", **request)
+    with told:
+        local.run(plan, tmp_path / "run", told, command="from a test")
+
+
+def test_stages_are_numbered_and_those_that_ran_on_nothing_are_left_out(tmp_path):
+    """Two stages wait for alarms that never come and do not count; the third of four finds nobody near the boundary."""
+    attacks = ("fgsm", "pgd?steps=2", "bim?steps=2&within=0", "square?steps=9&when=masked", "apgd-ce?steps=9&when=random", "pgd")
+    out, every = io.StringIO(), io.StringIO()
+    audit(tmp_path / "a", LiveProgress(stream=out), attack=attacks)
+    stages = [line.partition("recorder ")[2].partition(",")[0].partition(":")[0] for line in out.getvalue().splitlines()]
+    assert stages == ["clean", "checks", "1/4 FGSM", "2/4 PGD", "4/4 PGD"]
+    audit(tmp_path / "b", LiveProgress(stream=every, verbose=True), attack=attacks)
+    told = [line for line in every.getvalue().splitlines() if line.endswith(": 0 samples, nothing to do")]
+    assert [line.partition("recorder ")[2].partition(":")[0] for line in told] == [
+        "3/4 BIM, 2 steps",
+        "Square, 9 steps",
+        "APGD-CE, 9 steps",
+    ]
+
+
+def test_plain_lines_are_no_more_than_stages_and_messages(tmp_path):
+    out = io.StringIO()
+    audit(tmp_path, LiveProgress(stream=out), attack=("fgsm",))
+    assert all(re.fullmatch(r"brinell: (recorder .*: \d+ samples, [\d,]+ forwards, [\d.]+ s|note: .*)", line)
+               for line in out.getvalue().splitlines()), out.getvalue()  # fmt: skip
+    assert "\x1b" not in out.getvalue() and "\r" not in out.getvalue()
+
+
+def test_quiet_leaves_warnings_alone(tmp_path):
+    out = io.StringIO()
+    told = LiveProgress(stream=out, quiet=True)
+    audit(tmp_path, told, attack=("fgsm",))
+    told.message("note: something")
+    told.message("warning: something else")
+    assert out.getvalue() == "brinell: warning: something else\n"
+
+
+def test_time_left_by_hand(clock):
+    """10 passes took 5 s. 30 of 40 are left here, 60 after, and two models more of 100 passes each: 290 passes at 0.5 s."""
+    told = LiveProgress(stream=io.StringIO())
+    told.stage("m", "1/2 A", 4, 40)
+    assert told.seconds_left() is None, "nobody knows what is ahead"
+    told.ahead(60, 2)
+    assert told.seconds_left() is None, "no rate yet"
+    clock.at += 5
+    told.passes(6, 4)
+    assert told.seconds_left() == pytest.approx(0.5 * (30 + 60 + 2 * 100))
+    told.open(1, 3)
+    assert told.seconds_left() == pytest.approx(0.5 * (10 + 60 + 2 * 80)), "a quarter of the samples is open"
+    told.open(0, 3)
+    told.stage("m", "2/2 B", 3, 60)
+    told.ahead(0, 0)
+    clock.at += 30
+    told.passes(20, 0)
+    assert told.seconds_left() == pytest.approx(40 * 1.5), "at this stage's own rate"
+
+
+def test_a_long_stage_says_so_once_a_minute(clock):
+    out = io.StringIO()
+    with LiveProgress(stream=out) as told:
+        told.stage("m", "1/1 A", 4, 4000)
+        told.ahead(0, 0)
+        for _ in range(130):
+            clock.at += 1
+            told.passes(1, 1)
+        told.open(0, 3)
+    lines = out.getvalue().splitlines()
+    assert [line for line in lines if "left" in line] == [
+        "brinell: m 1/1 A: 4 open, 2 passes/s, about 32 min 19 s left",
+        "brinell: m 1/1 A: 4 open, 2 passes/s, about 31 min 18 s left",
+    ]
+    assert lines[-1] == "brinell: m 1/1 A: 4 samples, 130 forwards, 2 min 10 s" and len(lines) == 3
+
+
+def test_a_terminal_has_one_line_that_is_rewritten(clock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    with LiveProgress(stream=out) as told:
+        told.stage("[m]", "1/2 A", 4, 40)
+        told.ahead(60, 0)
+        clock.at += 5
+        told.passes(6, 4)
+        clock.at += 1
+        told.open(1, 3)
+        told._line._bar.refresh()
+        told.message("warning: look out")
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    assert "[m] 1/2 A" in text and "3 robust, 2 passes/s, about 42.0 s left" in text
+    assert "brinell: warning: look out\n" in text
+    assert text.count("brinell: [m] 1/2 A: 4 samples, 6 forwards, 6.0 s\n") == 1
+
+
+def test_a_notebook_needs_nothing_but_the_notebook(clock, monkeypatch, capsys):
+    """One output of the cell is replaced; the stages that ended do not pile up below it, warnings do."""
+    shown = []
+
+    class Handle:
+        def update(self, data, raw):
+            shown.append(data["text/plain"])
+
+    module = types.ModuleType("IPython.display")
+    module.display = lambda data, raw, display_id: Handle()
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
+    with LiveProgress() as told:
+        told.stage("m", "1/2 A", 4, 40)
+        told.ahead(0, 0)
+        clock.at += 5
+        told.passes(6, 4)
+        told.message("warning: look out")
+    assert shown == ["m 1/2 A: 4 open", " 25 % m 1/2 A: 4 open, 2 passes/s, about 15.0 s left", ""]
+    assert capsys.readouterr().err == "brinell: warning: look out\n"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")])
+def test_times_read_well(seconds, text):
+    assert duration(seconds) == text
