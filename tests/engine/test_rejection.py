@@ -107,7 +107,12 @@ def test_what_the_other_logits_do_not_determine_is_not_fitted():
 
 def audit(decide, out):
     """Class 1 lies beyond the rejections, which begin near 0.45 and end near 0.55: eps 0.3 leads past them from 0.25 on."""
-    settings = {"eps": "0.3", "attack": ("apgd-ce?steps=10", "apgd-t?steps=10&gradient=repaired"), "reject_class": "last", "norm": "linf"}
+    settings = {
+        "eps": "0.3",
+        "attack": ("apgd-ce?steps=10", "apgd-t?steps=10&gradient=repaired"),
+        "reject_class": "last",
+        "norm": "linf",
+    }
     return brinell.audit(Rejecting(decide), (LINE, np.zeros(24, dtype=np.int64)), out=out, **settings).models[0]
 
 

@@ -180,9 +180,10 @@ def fitted(looked: Looked, reject: int) -> Rule | None:
     optimiser = torch.optim.Adam([weights, offset], RULE_RATE)
     with torch.enable_grad():
         for _ in range(RULE_STEPS):
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(values @ weights + offset, truth, balance)
+            logits = values @ weights + offset
+            misfit = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth, balance)
             optimiser.zero_grad()
-            (loss + RULE_DECAY * weights.square().sum()).backward()
+            torch.autograd.backward(misfit + RULE_DECAY * weights.square().sum())
             optimiser.step()
     weights, offset = weights.detach(), offset.detach()
     judged = values @ weights + offset > 0

@@ -7,7 +7,8 @@ finds the place and the stand-in itself, in the modules of a torch model:
 - at the input of a child module that takes inputs of the model's own shape, the first one or the last, the identity stands in for
   everything before it;
 - at a child module whose own gradient is not the gradient of what it computes, the identity stands in for it where it keeps the
-  shape, else a small network that was fitted to what it does.
+  shape, else a small network that was fitted to what it does;
+- wherever it rounds or detaches, in a module or between two, the identity stands in for that (`engine.straight_through`).
 
 Which of them is used is decided by the finite differences of `engine.gradient_check`, not by their names.
 
@@ -23,8 +24,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.engine.gradient_check import Agreement, agreement
+from brinell.engine.straight_through import StraightThrough
 
 FEW = 8
 """Inputs on which modules are checked one by one."""
@@ -97,6 +100,27 @@ def repaired(model: Model, root: nn.Module, stand_ins: "tuple[_StandIn, ...]") -
     return WithGradient(model, differentiable)
 
 
+def straightened(model: Model, *, attach: bool) -> WithGradient:
+    """A model whose gradient passes straight through what it rounds and, with `attach`, through what it detaches."""
+
+    def differentiable(x: Tensor) -> Tensor:
+        with StraightThrough(attach=attach):
+            return model.predict(x)
+
+    return WithGradient(model, differentiable)
+
+
+def _caught(model: Model, x: Tensor, attach: bool) -> int:
+    """How many calls that would change; 0 where the model fails with them."""
+    way, leaf = StraightThrough(attach=attach), x.detach().requires_grad_()
+    try:
+        with torch.enable_grad(), way:
+            model.predict(leaf)
+    except (ModelError, RuntimeError):
+        return 0
+    return way.caught
+
+
 def along(model: Model, surrogate: Model) -> WithGradient:
     """A model with the gradient of another, over the same domain and with as many classes, which is asked as well."""
 
@@ -128,10 +152,15 @@ def candidates(model: Model, x: Tensor, faults: list[Culprit]) -> Iterator[tuple
     """Ways around a gradient, each in a phrase, with the model that goes it.
 
     Args:
-        model: the model; without a torch module there is no way.
+        model: the model; without a torch module only roundings and detachments can be gone around.
         x: (n, *shape) inputs to which stand-ins are fitted.
         faults: modules whose gradient is wrong.
     """
+    caught = 0
+    for told, attach in (("the identity at every rounding", False), ("the identity at every rounding and detachment", True)):
+        if (count := _caught(model, x[:2], attach)) > caught:
+            caught = count
+            yield told, straightened(model, attach=attach)
     root = model.info.module
     if root is None:
         return

@@ -1,0 +1,126 @@
+"""Gradients through roundings and detachments, wherever they stand in a model's code."""
+
+import pytest
+import torch
+from torch import nn
+
+from _helpers import batch_of, distance
+from brinell.core.domain import Domain
+from brinell.core.streams import Streams
+from brinell.engine.adaptive import find_repair
+from brinell.engine.repair import candidates, straightened
+from brinell.engine.straight_through import StraightThrough
+from brinell.models._torch_model import TorchModel
+
+FOUR = Domain(kind="vector", shape=(4,))
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make().eval()
+
+
+def unseeing(x):
+    with torch.no_grad():
+        return 3 * x
+
+
+@torch.no_grad()
+def decorated(x):
+    return 3 * x
+
+
+def gradient(function, at, attach):
+    x = torch.tensor(at, requires_grad=True)
+    with StraightThrough(attach=attach) as way:
+        out = function(x)
+    torch.testing.assert_close(out, function(x.detach())), "values stay as they are"
+    grad = torch.autograd.grad(out.sum(), x)[0] if out.requires_grad else torch.zeros_like(x)
+    return grad.tolist(), way.caught
+
+
+@pytest.mark.parametrize(
+    ("function", "attach", "slope", "caught"),
+    [
+        (lambda x: torch.round(2 * x), False, [2.0, 2.0], 1),
+        (lambda x: (2 * x).floor() + x.ceil() + torch.trunc(x), False, [4.0, 4.0], 3),
+        (torch.sign, False, [1.0, 0.0], 1),
+        (lambda x: 3 * x.detach(), False, [0.0, 0.0], 0),
+        (lambda x: 3 * x.detach(), True, [3.0, 3.0], 1),
+        (lambda x: 3 * x.data, True, [3.0, 3.0], 1),
+        (unseeing, True, [3.0, 3.0], 2),
+        (decorated, True, [3.0, 3.0], 2),
+        (lambda x: x.square(), True, [0.6, 2.4], 0),
+    ],
+)
+def test_gradients_by_hand(function, attach, slope, caught):
+    found = gradient(function, [0.3, 1.2], attach)
+    assert found[0] == pytest.approx(slope) and found[1] == caught
+
+
+def test_it_ends_with_the_context():
+    x = torch.tensor([0.3], requires_grad=True)
+    with StraightThrough(attach=True):
+        pass
+    assert torch.autograd.grad((x.round() + x).sum(), x)[0].item() == 1 and not x.detach().requires_grad
+
+
+def test_integers_stay_integers():
+    with StraightThrough(attach=True):
+        assert torch.tensor([3, 4]).sign().dtype == torch.int64
+
+
+class Between(nn.Module):
+    """Rounds between two layers, in its own forward pass and in no module."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.last(torch.round(5 * self.first(x)) / 5)
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["module", "callable"])
+def test_a_rounding_in_no_module_is_gone_around(hidden):
+    net = seeded(Between)
+    model = TorchModel(nn.Sequential(net) if not hidden else Hiding(net), FOUR)
+    x = torch.rand(64, 4, generator=torch.Generator().manual_seed(0))
+    repaired, forwards, backwards = find_repair(
+        model, batch_of(x, net(x).argmax(1)), distance("linf"), 0.2, Streams.of(0, torch.arange(64)), batch_size=64
+    )
+    assert repaired.way == "the identity at every rounding" and forwards and backwards
+    leaf = x.clone().requires_grad_()
+    answers = repaired.model.predict(leaf)
+    torch.testing.assert_close(answers, net(x))
+    straight = net.last(net.first(leaf))
+    torch.testing.assert_close(*(torch.autograd.grad(out[:, 0].sum(), leaf)[0] for out in (answers, straight)))
+
+
+class Hiding(nn.Module):
+    """Keeps its network where no module is looked for."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.held = [net]
+
+    def forward(self, x):
+        return self.held[0](x)
+
+
+def test_a_model_that_rounds_nothing_has_no_such_way():
+    model = TorchModel(seeded(lambda: nn.Linear(4, 3)), FOUR)
+    assert not [told for told, _ in candidates(model, torch.rand(8, 4), []) if "rounding" in told]
+
+
+def test_detachments_are_another_way_than_roundings():
+    class Both(Between):
+        def forward(self, x):
+            return super().forward(x) + self.last(self.first(x).detach())
+
+    model = TorchModel(seeded(Both), FOUR)
+    ways = [told for told, _ in candidates(model, torch.rand(8, 4), [])]
+    assert ways[:2] == ["the identity at every rounding", "the identity at every rounding and detachment"]
+    x = torch.rand(5, 4, requires_grad=True)
+    attached, rounded = (torch.autograd.grad(straightened(model, attach=one).predict(x).sum(), x)[0] for one in (True, False))
+    torch.testing.assert_close(attached, 2 * rounded)
