@@ -16,8 +16,11 @@ FOUR = Domain(kind="vector", shape=(4,))
 
 
 def seeded(make):
-    torch.manual_seed(0)
-    return make().eval()
+    net = make().eval()
+    draw = torch.Generator().manual_seed(0)
+    for weights in net.parameters():
+        weights.data = torch.rand(weights.shape, generator=draw) - 0.5
+    return net
 
 
 def unseeing(x):
@@ -56,6 +59,42 @@ def gradient(function, at, attach):
 def test_gradients_by_hand(function, attach, slope, caught):
     found = gradient(function, [0.3, 1.2], attach)
     assert found[0] == pytest.approx(slope) and found[1] == caught
+
+
+@pytest.mark.parametrize(
+    ("function", "caught"),
+    [
+        (lambda x: (x > 0.5).float(), 1),
+        (lambda x: 1 - (x < 0.5).to(torch.float32), 1),
+        (lambda x: torch.where(x >= 0.5, 2.0, 1.0), 1),
+        (lambda x: 3.0 * (x > 0.5) * torch.ones(2), 1),
+        (lambda x: torch.nn.functional.one_hot(torch.stack([-x, x], 1).argmax(1), 2).float()[:, 1], 1),
+    ],
+)
+def test_decisions_rise_with_what_they_compare(function, caught):
+    x = torch.tensor([0.3, 1.2], requires_grad=True)
+    with StraightThrough(attach=False, decide=True) as way:
+        out = function(x)
+    torch.testing.assert_close(out, function(x.detach()))
+    assert way.caught == caught and (torch.autograd.grad(out.sum(), x)[0] > 0).all()
+
+
+def test_a_one_hot_answer_gets_a_gradient():
+    net = seeded(Between).last
+    model = TorchModel(nn.Sequential(net, OneHot()), Domain(kind="vector", shape=(16,)))
+    x = torch.rand(64, 16, generator=torch.Generator().manual_seed(0))
+    way = dict(candidates(model, x, []))["the identity at every rounding and detachment, and smooth decisions"]
+    leaf = x.clone().requires_grad_()
+    answers = way.predict(leaf)
+    torch.testing.assert_close(answers, model.predict(x))
+    expected = x.clone().requires_grad_()
+    soft = 10 * net(expected).softmax(1)
+    torch.testing.assert_close(*(torch.autograd.grad(out[:, 0].sum(), at)[0] for out, at in ((answers, leaf), (soft, expected))))
+
+
+class OneHot(nn.Module):
+    def forward(self, x):
+        return 10 * torch.nn.functional.one_hot(x.argmax(1), x.shape[1]).float()
 
 
 def test_it_ends_with_the_context():

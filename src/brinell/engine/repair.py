@@ -35,6 +35,12 @@ SMALL, LARGE = 0.01, 0.25
 """Steps at a module's input, in standard deviations of its values."""
 FIT_STEPS, FIT_WIDTH, FIT_RATE = 300, 64, 0.01
 """Of the small network that stands in for a module that changes the shape."""
+STRAIGHT = (
+    ("the identity at every rounding", False, False),
+    ("the identity at every rounding and detachment", True, False),
+    ("the identity at every rounding and detachment, and smooth decisions", True, True),
+)
+"""Ways straight through a model, each in a phrase, with the arguments of `StraightThrough`: attach and decide."""
 SUSPECT = 0.3
 """Disagreement above which a module's own gradient is wrong."""
 
@@ -100,19 +106,19 @@ def repaired(model: Model, root: nn.Module, stand_ins: "tuple[_StandIn, ...]") -
     return WithGradient(model, differentiable)
 
 
-def straightened(model: Model, *, attach: bool) -> WithGradient:
-    """A model whose gradient passes straight through what it rounds and, with `attach`, through what it detaches."""
+def straightened(model: Model, *, attach: bool, decide: bool = False) -> WithGradient:
+    """A model whose gradient passes straight through what it rounds; arguments as of `StraightThrough`."""
 
     def differentiable(x: Tensor) -> Tensor:
-        with StraightThrough(attach=attach):
+        with StraightThrough(attach=attach, decide=decide):
             return model.predict(x)
 
     return WithGradient(model, differentiable)
 
 
-def _caught(model: Model, x: Tensor, attach: bool) -> int:
+def _caught(model: Model, x: Tensor, attach: bool, decide: bool) -> int:
     """How many calls that would change; 0 where the model fails with them."""
-    way, leaf = StraightThrough(attach=attach), x.detach().requires_grad_()
+    way, leaf = StraightThrough(attach=attach, decide=decide), x.detach().requires_grad_()
     try:
         with torch.enable_grad(), way:
             model.predict(leaf)
@@ -157,10 +163,10 @@ def candidates(model: Model, x: Tensor, faults: list[Culprit]) -> Iterator[tuple
         faults: modules whose gradient is wrong.
     """
     caught = 0
-    for told, attach in (("the identity at every rounding", False), ("the identity at every rounding and detachment", True)):
-        if (count := _caught(model, x[:2], attach)) > caught:
+    for told, attach, decide in STRAIGHT:
+        if (count := _caught(model, x[:2], attach, decide)) > caught:
             caught = count
-            yield told, straightened(model, attach=attach)
+            yield told, straightened(model, attach=attach, decide=decide)
     root = model.info.module
     if root is None:
         return
