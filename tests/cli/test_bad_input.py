@@ -112,6 +112,7 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
     ("arguments", "said"),
     [
         (["audit", "{work}/nowhere.toml"], "there is no file .*nowhere.toml"),
+        (["audit", "{work}/data.npz"], "data.npz is no file of settings, which ends with .toml: name data by --data"),
         (["audit", "{work}/bad.toml"], "bad.toml is no TOML"),
         (["audit", "{work}/unknown.toml"], "there is no setting 'modle', did you mean 'model'"),
         (["audit", "--model", "digits-cmm"], "there is no model 'digits-cmm', did you mean 'digits-cnn'"),

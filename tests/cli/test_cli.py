@@ -84,6 +84,12 @@ def test_the_command_in_the_manifest_repeats_the_run(good, tmp_path):
     same_rows(Run.open(good).records(), Run.open(tmp_path / "again").records())
 
 
+def test_bare_paths_audit_the_same(good, work, tmp_path):
+    arguments = [word.removeprefix("npz:").removeprefix("torch:") for word in words(work, tmp_path / "bare")]
+    assert f"{work / 'model.py'}:parabola" in arguments and cli(arguments) == 0
+    same_rows(Run.open(good).records(), Run.open(tmp_path / "bare").records())
+
+
 def test_flags_win_over_the_file(good, tmp_path, ask):
     code, answer = ask("audit", good / "run.toml", "--samples", 3, "--out", tmp_path / "run")
     assert code == 0 and answer["n"] == 3

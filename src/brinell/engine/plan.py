@@ -18,6 +18,7 @@ from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages, called
 from brinell.engine.eps_grid import Budgets, SampleBudgets, doubts, parse_eps
 from brinell.engine.request import Request
+from brinell.engine.spelling import spelled
 from brinell.engine.targeting import Targeting, others, reject_class, targeting
 from brinell.models._answers import classes_of
 
@@ -225,7 +226,7 @@ def open_distance(spec: str) -> Distance:
 
 def open_data(spec: str) -> Dataset:
     """The data set that a spec names."""
-    dataset: Dataset = _built("dataset", spec)()
+    dataset: Dataset = _built("dataset", spelled("dataset", spec))()
     return dataset
 
 
@@ -269,7 +270,7 @@ def _check_queries(stage: Stage, request: Request) -> None:
 
 def opener_of(spec: str, dataset: Dataset) -> Callable[[], Model]:
     """Opens the model that a spec names, over the domain of the data; `engine.answers.settled` turns its answers into logits."""
-    plugin = _built("model", spec)
+    plugin = _built("model", spelled("model", spec))
 
     def open_model() -> Model:
         model: Model = plugin(dataset.domain)

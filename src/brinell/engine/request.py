@@ -35,9 +35,11 @@ class Request(BaseRequest):
     """What `brinell audit` is asked for."""
 
     data: str = "digits"
-    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, bench:DIR; options follow as ?option=value."""
+    """The data: FILE.npz, FILE.csv, a folder that holds a folder for each class, or by name as digits, cifar10:DIR, mnist:DIR and
+    what `brinell plugins dataset` lists; options follow as ?option=value."""
     model: tuple[str, ...] = ("digits-cnn",)
-    """A model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
+    """A model: model.py:FACTORY?weights=FILE, where FACTORY is a function that returns the module, FILE.onnx, FILE.skops, or by
+    name as digits-cnn, timm:NAME?weights=FILE and what `brinell plugins model` lists."""
     surrogate: str | None = None
     """A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say.
     It has the same classes."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.engine.request import Request
+from brinell.engine.spelling import respelled
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -30,6 +31,8 @@ def load(path: Path) -> dict[str, Any]:
     Raises:
         RequestError: no such file, or no TOML.
     """
+    if path.suffix != ".toml":
+        raise RequestError(f"{path} is no file of settings, which ends with .toml: name data by --data and a model by --model")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -55,7 +58,7 @@ def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
     """
     check_known(values, kind.model_fields)
     try:
-        return kind(**values)
+        return kind(**respelled(values, kind.model_fields))
     except ValidationError as error:
         first = error.errors()[0]
         where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]

@@ -1,0 +1,182 @@
+"""Bare paths, such as `FILE.npz`, a folder of class folders or `model.onnx`, as the specs that they stand for.
+
+Nothing is run and nothing is read but names of files, and of a Python file its text.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+from brinell import plugins
+from brinell.core.errors import RequestError
+
+Kind = Literal["dataset", "model"]
+
+FIELDS: dict[str, Kind] = {
+    "data": "dataset",
+    "train": "dataset",
+    "test": "dataset",
+    "model": "model",
+    "surrogate": "model",
+    "judge": "model",
+}
+"""Settings of requests that are specs, and of what."""
+
+FILES: dict[Kind, dict[str, str]] = {
+    "dataset": {".npz": "npz", ".csv": "table", ".tsv": "table", ".parquet": "table"},
+    "model": {".onnx": "onnx", ".skops": "sklearn"},
+}
+"""How a file ends, and the plugin that reads it."""
+
+PICKLED = "a pickle runs code when it is loaded, so none is: save the model by skops.io.dump and name FILE.skops"
+WEIGHTS = (
+    "weights alone do not say which network they belong to: write model.py:FACTORY?weights={path}, or timm:NAME?weights={path}"
+)
+ARRAYS = "tensors and pickles are not read: save inputs and labels by numpy.savez('FILE.npz', x=inputs, y=labels)"
+PACKED = "it is packed: unpack it, and name the folder or the file"
+OTHER = "it is of a framework that is not read: export it to ONNX, or hand brinell.audit a function from Python"
+MEANT: dict[Kind, dict[str, str]] = {
+    "dataset": {
+        ".npy": "it holds one array and no labels: save both by numpy.savez('FILE.npz', x=inputs, y=labels)",
+        **dict.fromkeys((".pt", ".pth", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".safetensors"), ARRAYS),
+        **dict.fromkeys((".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"), PACKED),
+        ".json": "it is no data: name a folder, FILE.npz or FILE.csv",
+        **dict.fromkeys((".png", ".jpg", ".jpeg"), "it is one picture: name the folder that holds a folder for each class"),
+    },
+    "model": {
+        **dict.fromkeys((".pt", ".pth", ".safetensors", ".ckpt", ".bin"), WEIGHTS),
+        **dict.fromkeys((".pkl", ".pickle", ".joblib"), PICKLED),
+        **dict.fromkeys((".h5", ".keras", ".tflite", ".pb", ".mlmodel"), OTHER),
+    },
+}
+"""What to do with files that cannot be meant as they are; `{path}` is the path."""
+
+ORIGINALS = {
+    "bench": ("benchmark.json",),
+    "wfdb": ("*.hea",),
+    "cifar10": ("test_batch*", "cifar-10-batches-*/test_batch*"),
+    "mnist": ("t10k-images*", "raw/t10k-images*", "MNIST/raw/t10k-images*"),
+}
+"""Data sets that are recognised by the names of their files."""
+PICTURES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"))
+VIDEOS = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv"))
+LOOKED_AT = 1000
+"""Entries of a folder after which no more are looked at."""
+
+
+def spelled(kind: Kind, spec: str) -> str:
+    """The spec that a bare path stands for; any other spec as it is.
+
+    Raises:
+        RequestError: a path that is there and can mean nothing, or several things.
+    """
+    body, mark, options = spec.partition("?")
+    head = body.partition(":")[0]
+    if not body or "://" in body or head in plugins.names(kind):
+        return spec
+    if kind == "model" and (source := _python(body)):
+        return f"torch:{source}{mark}{options}"
+    if ":" in body:
+        return spec
+    path = Path(body).expanduser()
+    suffix = path.suffix.lower()
+    if (name := FILES[kind].get(suffix)) and not path.is_dir():
+        return f"{name}:{body}{mark}{options}"
+    if suffix in MEANT[kind] and not path.is_dir():
+        raise RequestError(f"{kind_named(kind)} {body!r} cannot be read: {MEANT[kind][suffix].format(path=body)}")
+    if path.is_dir():
+        return f"{_folder(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
+    if "/" in body:
+        raise RequestError(f"there is no file or folder {body}: check the path")
+    return spec
+
+
+def respelled(values: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """The values of a request with every bare path as its spec; what is no text stays as it is.
+
+    Raises:
+        RequestError: as of `spelled`.
+    """
+    found = dict(values)
+    for key in FIELDS.keys() & found.keys() & set(fields):
+        value = found[key]
+        if isinstance(value, str):
+            found[key] = spelled(FIELDS[key], value)
+        elif isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+            found[key] = tuple(spelled(FIELDS[key], one) for one in value)
+    return found
+
+
+def kind_named(kind: Kind) -> str:
+    """What people call it."""
+    return "the data" if kind == "dataset" else "the model"
+
+
+def _python(body: str) -> str:
+    """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a plugin, and for anything else.
+
+    Raises:
+        RequestError: a Python file without the name of a function.
+    """
+    source, _, name = body.rpartition(":")
+    if source.endswith(".py"):
+        classes = _top_level(Path(source), lambda node: isinstance(node, ast.ClassDef) and bool(node.decorator_list))
+        return "" if name in classes else body
+    if source and Path(f"{source}.py").is_file():
+        raise RequestError(f"there is no model {source!r}: for the function of a file write {source}.py:{name}")
+    if not body.endswith(".py"):
+        return ""
+    functions = _top_level(Path(body), lambda node: isinstance(node, ast.FunctionDef | ast.ClassDef))
+    names = [one for one in functions if not one.startswith("_")]
+    some = f"it has {', '.join(names[:6])}" if names else "a function without arguments that returns it"
+    raise RequestError(
+        f"the model {body!r} names no function: write {body}:{names[0] if len(names) == 1 else 'FACTORY'} ({some})"
+    )
+
+
+def _top_level(file: Path, wanted: Callable[[ast.stmt], bool]) -> list[str]:
+    """Names of the functions and classes of a file; none where it cannot be read, which is said when it is run."""
+    try:
+        tree = ast.parse(file.expanduser().read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and wanted(node)]
+
+
+def _folder(kind: Kind, folder: Path) -> str:
+    """The data set that a folder holds.
+
+    Raises:
+        RequestError: none that is recognised, or a folder in place of a model.
+    """
+    if kind == "model":
+        raise RequestError(f"the model {folder} is a folder: name the file in it, as FILE.onnx, FILE.skops or model.py:FACTORY")
+    for name, patterns in ORIGINALS.items():
+        if any(next(folder.glob(pattern), None) for pattern in patterns):
+            return name
+    below = [file.suffix.lower() for file in islice(folder.glob("*/*"), LOOKED_AT)]
+    for name, suffixes in (("image-folder", PICTURES), ("video-folder", VIDEOS)):
+        if suffixes & set(below) or ((folder / "labels.csv").is_file() and suffixes & _suffixes(folder)):
+            return name
+    raise RequestError(f"the data {folder} is not recognised: {_seen(folder)}")
+
+
+def _suffixes(folder: Path) -> set[str]:
+    return {file.suffix.lower() for file in islice(folder.iterdir(), LOOKED_AT)}
+
+
+def _seen(folder: Path) -> str:
+    """What a folder holds in place of data, and what to name."""
+    suffixes = _suffixes(folder)
+    if suffixes & (PICTURES | VIDEOS):
+        return "its files have no classes: put them in a folder for each class, or list them with their labels in labels.csv"
+    files = [file for suffix in FILES["dataset"] for file in sorted(folder.glob(f"*{suffix}"))]
+    if files:
+        return f"name the file, as {files[0]}"
+    if (folder / "run.toml").is_file():
+        return "it is a run, whose data is named in its run.toml"
+    return (
+        "write NAME:DIR with a NAME of `brinell plugins dataset`, or name a folder that holds a folder of pictures for each class"
+    )

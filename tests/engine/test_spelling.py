@@ -1,0 +1,111 @@
+"""Bare paths are understood, or answered with the right spelling."""
+
+import re
+
+import pytest
+
+from brinell.core.errors import RequestError
+from brinell.engine.request import Request
+from brinell.engine.spelling import spelled
+from brinell.engine.toml import checked
+
+MODELS = """
+from dataclasses import dataclass
+
+def make():
+    return None
+
+def _hidden():
+    return None
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    '''A model plugin of one's own.'''
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Empty files under the names that people have, which is all that is looked at."""
+    for name in (
+        "data.npz photos/cat/1.jpg photos/dog/2.JPG clips/run/1.mp4 listed/labels.csv listed/images/1.png heap/1.png heap/2.png "
+        "ecg/100.hea cifar/test_batch.bin torchvision/MNIST/raw/t10k-images-idx3-ubyte.gz set/benchmark.json run/run.toml "
+        "empty/notes.txt stored/images.npz net.onnx forest.skops net.pt forest.pkl net.h5 x.npy x.pt x.zip 1.png table.csv "
+        "digits/cat/1.jpg"
+    ).split():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "one.py").write_text("def only(): pass\n")
+    (tmp_path / "broken.py").write_text("def only(\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+UNDERSTOOD = [
+    ("dataset", "data.npz", "npz:data.npz"),
+    ("dataset", "data.npz?layout=last", "npz:data.npz?layout=last"),
+    ("dataset", "nowhere.npz", "npz:nowhere.npz"),
+    ("dataset", "table.csv?label=y", "table:table.csv?label=y"),
+    ("dataset", "photos", "image-folder:photos"),
+    ("dataset", "photos/?size=32", "image-folder:photos?size=32"),
+    ("dataset", "./photos", "image-folder:./photos"),
+    ("dataset", "listed", "image-folder:listed"),
+    ("dataset", "clips", "video-folder:clips"),
+    ("dataset", "ecg", "wfdb:ecg"),
+    ("dataset", "cifar", "cifar10:cifar"),
+    ("dataset", "torchvision", "mnist:torchvision"),
+    ("dataset", "set", "bench:set"),
+    ("dataset", "digits", "digits"),
+    ("dataset", "npz:data.npz", "npz:data.npz"),
+    ("dataset", "in-memory:data.npz", "in-memory:data.npz"),
+    ("dataset", "models.py:Plugin", "models.py:Plugin"),
+    ("model", "net.onnx", "onnx:net.onnx"),
+    ("model", "forest.skops?trusted=a.B", "sklearn:forest.skops?trusted=a.B"),
+    ("model", "models.py:make?weights=net.pt", "torch:models.py:make?weights=net.pt"),
+    ("model", "models.py:Plugin", "models.py:Plugin"),
+    ("model", "broken.py:only", "torch:broken.py:only"),
+    ("model", "torch:models.py:make", "torch:models.py:make"),
+    ("model", "http://127.0.0.1:8080/v2/models/digits", "http://127.0.0.1:8080/v2/models/digits"),
+    ("model", "digits-cnn", "digits-cnn"),
+]
+
+
+@pytest.mark.parametrize(("kind", "bare", "spec"), UNDERSTOOD)
+def test_bare_paths_are_understood(kind, bare, spec, here):
+    assert spelled(kind, bare) == spec
+    assert spelled(kind, spec) == spec, "what is spelt stays"
+
+
+ANSWERED = [
+    ("dataset", "x.npy", r"it holds one array and no labels: save both by numpy.savez"),
+    ("dataset", "x.pt", r"tensors and pickles are not read: save inputs and labels by numpy.savez"),
+    ("dataset", "x.zip", r"it is packed: unpack it"),
+    ("dataset", "1.png", r"one picture: name the folder that holds a folder for each class"),
+    ("dataset", "heap", r"its files have no classes: put them in a folder for each class, or list them .* in labels.csv"),
+    ("dataset", "stored", r"name the file, as stored/images.npz"),
+    ("dataset", "run", r"it is a run, whose data is named in its run.toml"),
+    ("dataset", "empty", r"write NAME:DIR with a NAME of `brinell plugins dataset`"),
+    ("dataset", "no/such", r"there is no file or folder no/such: check the path"),
+    ("model", "net.pt", r"weights alone .* write model.py:FACTORY\?weights=net.pt, or timm:NAME\?weights=net.pt"),
+    ("model", "forest.pkl", r"a pickle runs code .* skops.io.dump and name FILE.skops"),
+    ("model", "net.h5", r"export it to ONNX, or hand brinell.audit a function"),
+    ("model", "models.py", r"names no function: write models.py:FACTORY \(it has make, Plugin\)"),
+    ("model", "one.py", r"write one.py:only"),
+    ("model", "one:only", r"there is no model 'one': for the function of a file write one.py:only"),
+    ("model", "photos", r"the model photos is a folder: name the file in it"),
+]
+
+
+@pytest.mark.parametrize(("kind", "bare", "said"), ANSWERED)
+def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(kind, bare, said, here):
+    with pytest.raises(RequestError) as error:
+        spelled(kind, bare)
+    assert re.search(said, str(error.value)), error.value
+
+
+def test_requests_keep_the_spec_and_not_the_path(here):
+    request = checked(Request, {"data": "photos", "model": ["net.onnx", "digits-cnn"], "surrogate": "models.py:make"})
+    assert (request.data, request.model) == ("image-folder:photos", ("onnx:net.onnx", "digits-cnn"))
+    assert request.surrogate == "torch:models.py:make"
