@@ -1,3 +1,5 @@
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -7,12 +9,14 @@ import pytest
 
 from brinell.analysis.indicators import checks_of, unmade
 from brinell.core.errors import RequestError
+from brinell.report import format as words
 from brinell.report import html
+from brinell.report.tables import csv_text
 from brinell.store import tables
 from brinell.store.run import Run
 
 INF = np.inf
-VOID = {"meta", "img", "br", "link", "input", "hr"}
+VOID = {"meta", "img", "br", "link", "input", "hr", "wbr"}
 
 
 @pytest.fixture
@@ -95,7 +99,7 @@ class Page(HTMLParser):
             self.handle_endtag(tag)
 
     def handle_data(self, data):
-        if "style" not in self.open:
+        if not {"style", "script"} & set(self.open):
             self.seen.append(data)
 
     @property
@@ -107,11 +111,21 @@ def check(text: str) -> Page:
     """What holds for every page."""
     page = Page(text)
     assert all(value.startswith(("data:image/png;base64,", "data:image/webp;base64,", "#")) for value in page.fetched)
-    assert not re.search(r"url\(|@import|<script|https?://", text)
+    assert not re.search(r"url\(|@import|https?://", text)
+    only_script_of_the_policy(text)
     assert len(re.sub(r"data:image/png;base64,[^\"]*", "", text)) < 2**20
     assert all(header.get("scope") in {"col", "row", "rowgroup"} for header in page.headers)
     assert not re.search(r"\bnan\b|\bNone\b|Undefined|\binf\b", page.text)
     return page
+
+
+def only_script_of_the_policy(text: str) -> None:
+    """One inline script, and the policy names its digest and nothing else that could run."""
+    (script,) = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    assert text.count("<script") == 1
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
 
 
 def test_one_model(make):
@@ -135,8 +149,58 @@ def test_several_models_are_compared(make):
     run = make(breaks, np.arange(200) % 4, [0.0, 0.1, 0.2], ["cat", "dog", "fox", "hen"])
     page = check(html.render(run))
     assert "Model against model" in page.text and "McNemar" in page.text
-    assert "firm is the most robust at 51/255" in page.text
+    assert "firm is the most robust at 26/255" in page.text, "where the models differ most"
     assert "mean over models" in page.text
+
+
+def test_the_headline_tells_the_eps_at_which_classes_differ_most_beside_the_largest(make):
+    """Class a breaks at 0.05 and class b at 0.15: at 0.1 the one is all broken and the other all robust."""
+    labels = np.arange(40) % 2
+    run = make({"net": np.tile(np.where(labels == 0, 0.05, 0.15), (2, 1))}, labels, [0.0, 0.04, 0.1, 0.2], ["a", "b"])
+    page = check(html.render(run))
+    head = page.text.partition("What is robust")[0]
+    assert re.search(r"Clean accuracy ?100.0 %", head.replace("\u00a0", " "))
+    assert re.search(r"Robust accuracy at 26/255 ?50.0 %.*classes differ most here", head.replace("\u00a0", " "))
+    assert re.search(r"Robust accuracy at 51/255 ?0.0 %.*Worst class at 26/255 ?0.0 %.*a$", head.replace("\u00a0", " ").strip())
+
+
+def test_attacks_that_had_nothing_to_do_are_folded_into_a_line(make):
+    path = make({"net": np.full((2, 20), 0.05)}, np.arange(20) % 2, [0.1], ["a", "b"])
+    run = Run.open(path)
+    run.manifest["stages"][1]["title"] = "APGD-DLR, 30 steps, if \u2264 6 % of the margin is left"
+    run.save_manifest()
+    page = check(html.render(path))
+    stages = page.text.partition("The attacks, stage by stage")[2].partition("Do the attacks fail")[0]
+    assert "1 apgd-ce" in stages and "2 APGD-DLR" not in stages
+    assert "1 more had nothing to do" in stages and "APGD-DLR, 30 steps (if \u2264 6 % of the margin is left)" in stages
+
+
+@pytest.mark.parametrize(
+    ("title", "short"),
+    [
+        ("APGD-T, 9 targets, 30 steps, if \u2264 25 % of the margin is left", "APGD-T, 9 targets, 30 steps"),
+        ("FAB-T, 1 target, 50 steps, stop at eps, on 12.5 % of the samples", "FAB-T, 1 target, 50 steps"),
+        ("APGD-CE, 100 steps, around what breaks the gradient (BPDA)", "APGD-CE, 100 steps"),
+        ("Square, 3000 steps", "Square, 3000 steps"),
+    ],
+)
+def test_stages_have_short_names(title, short):
+    assert words.short_title(title) == short
+
+
+def test_a_table_carries_the_headings_of_its_columns_for_narrow_screens():
+    table = "<table><thead><tr>{}</tr></thead><tbody><tr>{}</tr></tbody></table>"
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("class", "A &amp; B", "0.5 <b>x</b>", "n"))
+    made = html.labelled(table.format(heads, '<th scope="row">k</th><td>1</td><td>2</td><td>3</td>'))
+    assert '<table class=" stack">' in made and '<td data-label="A &amp; B">1</td><td data-label="0.5 x">2</td>' in made
+    few = table.format(heads.partition("</th>")[0] + "</th>", "<td>1</td>")
+    assert html.labelled(few) == few
+
+
+def test_text_that_a_spreadsheet_would_run_is_neutralised_and_numbers_are_not():
+    rows = [("=1+1", -0.5, None), ("-cmd", "+x", "@y"), ("a", "-3", "\tb")]
+    text = csv_text(("name", "b", "c"), rows)
+    assert text == "name,b,c\n'=1+1,-0.5,\n'-cmd,'+x,'@y\na,-3,'\tb\n"
 
 
 def test_a_thousand_classes(make):

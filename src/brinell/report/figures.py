@@ -49,7 +49,9 @@ class Frame:
 
 
 COLOURS = 5
-"""Series colours of the style sheet; a sixth model starts over."""
+"""Series colours of the style sheet; a sixth model starts over with another dash."""
+KEY = 28
+"""Width of a line's sample in a legend."""
 LARGE = Frame(width=430, height=270, left=46, bottom=46)
 SMALL = Frame(width=170, height=120, left=32, bottom=22, top=8, right=14)
 BARS = Frame(width=330, height=170, left=40, bottom=42, right=20)
@@ -67,7 +69,8 @@ def curve(
     """Accuracy over eps, one line per series with its interval as a band.
 
     Args:
-        series: the lines; the first lies on top.
+        series: the lines; each later one lies on top of those before, dashed and with smaller marks, so that lines that coincide
+            can all be seen.
         labels: (eps, text) of the ticks that may be written.
         title: what the figure shows, for readers who do not see it.
         distance: name of the norm for the axis; none on a small figure.
@@ -77,8 +80,9 @@ def curve(
     frame = SMALL if small else LARGE
     top = max([eps for eps, _ in labels] + [rate.eps for s in series for rate in s.rates] + [1e-12])
     parts = [percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"), small)]
-    for line in reversed(series):
-        parts.append(_line(frame, line, top, dots=not small or line.style >= 0))
+    for line in sorted(series, key=lambda line: line.style):
+        above = sum(other.style > line.style for other in series)
+        parts.append(_line(frame, line, top, (2.2 if small else 3.2) + 0.7 * min(above, COLOURS) if line.style >= 0 else 0.0))
     return svg(frame, title, parts, "small" if small else "large")
 
 
@@ -190,21 +194,44 @@ def _fitting(ticks: Sequence[tuple[float, str]], width: float) -> list[tuple[flo
     return kept
 
 
-def _line(frame: Frame, series: Series, top: float, *, dots: bool) -> str:
+def _line(frame: Frame, series: Series, top: float, radius: float) -> str:
+    """One line with its band, and marks of this radius where it is above 0."""
     known = [(rate, frame.x(rate.eps / top)) for rate in series.rates if rate.value is not None]
     if not known:
         return ""
-    style = "ref" if series.style < 0 else f"s{series.style % COLOURS}"
     parts = []
     if series.band:
         upper = [f"{x:.1f},{frame.y(rate.high or 0.0):.1f}" for rate, x in known]
         lower = [f"{x:.1f},{frame.y(rate.low or 0.0):.1f}" for rate, x in reversed(known)]
-        parts.append(f'<polygon class="band {style}" points="{" ".join(upper + lower)}"/>')
+        parts.append(f'<polygon class="band {style_of(series.style)}" points="{" ".join(upper + lower)}"/>')
     points = " ".join(f"{x:.1f},{frame.y(rate.value or 0.0):.1f}" for rate, x in known)
-    parts.append(f'<polyline class="line {style}" points="{points}"/>')
-    radius = 2.2 if frame is SMALL else 3.2
-    for rate, x in known if dots else []:
+    parts.append(f'<polyline class="line {style_of(series.style)}" points="{points}"/>')
+    for rate, x in known if radius else []:
         tip = f"{series.name}, eps {short(rate.eps)}: {percent(rate.value)} ({rate_text(rate)})"
-        place = f'cx="{x:.1f}" cy="{frame.y(rate.value or 0.0):.1f}" r="{radius}"'
-        parts.append(f'<circle class="dot {style}" {place}><title>{escape(tip)}</title></circle>')
+        parts.append(mark(series.style, x, frame.y(rate.value or 0.0), radius, tip))
     return "".join(parts)
+
+
+def style_of(style: int) -> str:
+    """Classes of the style sheet for a series: its colour and its dash; the muted reference for -1."""
+    return "ref" if style < 0 else f"s{style % COLOURS} d{(style + style // COLOURS) % COLOURS}"
+
+
+def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
+    """A mark of a series, told apart by its shape as well as by its colour; `tip` is what it says when it is pointed at."""
+    told = f"<title>{escape(tip)}</title>" if tip else ""
+    if style % COLOURS == 0:
+        return f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{told}</circle>'
+    corners = {1: (45, 135, 225, 315), 2: (270, 30, 150), 3: (0, 90, 180, 270), 4: (90, 210, 330)}[style % COLOURS]
+    size = radius * 1.25
+    points = " ".join(
+        f"{x + size * math.cos(math.radians(angle)):.1f},{y + size * math.sin(math.radians(angle)):.1f}" for angle in corners
+    )
+    return f'<polygon class="dot {style_of(style)}" points="{points}">{told}</polygon>'
+
+
+def key(style: int) -> Markup:
+    """The sample of a series for a legend: its line and its mark; of the reference, for -1, the line alone."""
+    line = f'<line class="line {style_of(style)}" x1="0" x2="{KEY}" y1="6" y2="6"/>'
+    dot = mark(style, KEY / 2, 6, 3.2, "") if style >= 0 else ""
+    return Markup(f'<svg class="keyline" viewBox="0 0 {KEY} 12" width="{KEY}" height="12" aria-hidden="true">{line}{dot}</svg>')

@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brinell.analysis.results import AuditResult, CompareResult, ModelResult, PairedRate, Rate
+from brinell.analysis.results import AuditResult, CompareResult, ModelResult, PairedRate, Rate, StageResult
+from brinell.analysis.robust_accuracy import minus
 from brinell.analysis.stats import holm
 from brinell.report import format as words
 from brinell.store.run import Run
+
+MANY = 4
+"""Of more models than this, checks are not summed up model by model in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,21 +26,37 @@ class Pair:
     notes: list[str]
 
 
-def headline(model: ModelResult) -> list[tuple[str, Rate | None, str]]:
-    """Name, rate and remark of the three figures at the top."""
-    last = model.eps_text[-1]
-    order = words.ranked(model.per_class, len(model.eps) - 1)
-    worst = order[0] if order else None
-    tied = [c for c in order if worst and c.robust[-1].value == worst.robust[-1].value]
-    remark = words.clip(words.plain(worst), 24) if worst else "too few samples per class to name one"
-    if len(tied) > 1:
-        remark = f"{remark} and {len(tied) - 1} more" if len(tied) < len(order) else "all classes alike"
-    norm = words.norm(model.distance)
+def headline(model: ModelResult, at: int, many: bool = False) -> list[tuple[str, Rate | None, str]]:
+    """Name, rate and remark of the figures at the top.
+
+    Clean accuracy, robust accuracy at the eps that tells most (position `at`) and at the largest, and the worst class at the
+    former; `many`: whether it stands beside other models. Where both are one eps, it is told once.
+    """
+    text, last = model.eps_text[at], model.eps_text[-1]
+    worst, remark = _worst(model, at)
+    tells = f"{'models' if many else 'classes'} differ most here"
+    found: list[tuple[str, Rate | None, str]] = [("Clean accuracy", model.clean_accuracy, "untouched inputs")]
+    if text != last:
+        found.append((f"Robust accuracy at {text}", model.robust_accuracy[at], tells))
+    remark_last = f"{words.norm(model.distance)}, the largest budget"
     return [
-        ("Clean accuracy", model.clean_accuracy, "untouched inputs"),
-        (f"Robust accuracy at {last}", model.robust_accuracy[-1], f"{norm}, worst case of all attacks"),
-        (f"Worst class at {last}", worst.robust[-1] if worst else None, remark),
+        *found,
+        (f"Robust accuracy at {last}", model.robust_accuracy[-1], remark_last),
+        (f"Worst class at {text}", worst, remark),
     ]
+
+
+def _worst(model: ModelResult, at: int) -> tuple[Rate | None, str]:
+    """The rate of the weakest class at one eps, and its name."""
+    order = words.ranked(model.per_class, at)
+    if not order:
+        return None, "too few samples per class to name one"
+    worst = order[0]
+    tied = [c for c in order if c.robust[at].value == worst.robust[at].value]
+    name = words.clip(words.plain(worst), 24)
+    if len(tied) > 1:
+        name = f"{name} and {len(tied) - 1} more" if len(tied) < len(order) else "all classes alike"
+    return worst.robust[at], name
 
 
 def pairs(result: AuditResult, comparisons: Sequence[CompareResult], at: int) -> list[Pair]:
@@ -60,6 +80,64 @@ def pairs(result: AuditResult, comparisons: Sequence[CompareResult], at: int) ->
             )
         )
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One stage of the cascade over all models: its row in the table of attacks."""
+
+    name: str
+    """The short name."""
+    stage: str
+    """The exact setting."""
+    waits: str
+    """What it waits for, or which samples it is kept to; empty where it always runs."""
+    each: list[StageResult]
+    """The stage of each model, in order."""
+    idle: bool
+    """Whether it asked nothing of any model and has an end: nothing was left for it, or what it waits for did not happen."""
+
+    before: list[Rate]
+    """The accuracies of the first model before it, at each eps."""
+
+    def drop(self, at: int) -> float | None:
+        """By how much it changed the accuracy of the first model at one eps."""
+        return minus(self.each[0].curve[at].value, self.before[at].value) if self.each[0].curve else None
+
+    def total(self, cost: str) -> float:
+        """A cost summed over the models: forwards, backwards or seconds."""
+        return sum(float(getattr(one, cost)) for one in self.each)
+
+
+def attacks(models: Sequence[ModelResult]) -> list[Attack]:
+    """The stages of the run, in order, each with what it did to every model."""
+    found = []
+    before = [models[0].clean_accuracy] * len(models[0].eps)
+    for i, first in enumerate(models[0].stages):
+        each = [m.stages[i] for m in models]
+        name = words.short_title(first.title)
+        found.append(
+            Attack(
+                name=name,
+                stage=first.attack,
+                waits=first.title.removeprefix(name).removeprefix(", "),
+                each=each,
+                before=before,
+                idle=not any(one.forwards or one.backwards or one.skipped or not one.finished or any(one.broken) for one in each),
+            )
+        )
+        before = first.curve or before
+    return found
+
+
+def checked(models: Sequence[ModelResult]) -> str:
+    """How many checks were made and what came of them, in a line."""
+    told = []
+    for m in models:
+        made = [words.outcome(check) for check in m.checks]
+        parts = [f"{made.count(kind)} {kind}" for kind in ("failed", "not made", "passed") if made.count(kind)]
+        told.append(f"{m.model + ': ' if len(models) > 1 else ''}{', '.join(parts)}")
+    return f"The checks: {'; '.join(told)}" if len(models) <= MANY else f"The checks of {len(models)} models"
 
 
 def ties(compared: Sequence[Pair]) -> str:

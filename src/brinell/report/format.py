@@ -4,6 +4,8 @@ import math
 import re
 from collections.abc import Sequence
 
+from markupsafe import Markup, escape
+
 from brinell.analysis.results import CheckResult, ClassResult, ModelResult, PairedRate, Rate
 from brinell.core.checks import Code
 
@@ -87,11 +89,43 @@ def norm(distance: str) -> str:
     return NORM_NAMES.get(distance, distance)
 
 
-def telling(model: ModelResult) -> int:
-    """Position of the eps at which classes are best told apart: the largest at which a tenth or more is still robust."""
-    above = [i for i, rate in enumerate(model.robust_accuracy) if rate.eps > 0 and (rate.value or 0.0) >= 0.1]
-    positive = [i for i, eps in enumerate(model.eps) if eps > 0]
-    return above[-1] if above else (positive[0] if positive else 0)
+def telling(models: Sequence[ModelResult]) -> int:
+    """Position of the eps above 0 that tells most: where models differ most, or of one model its classes.
+
+    Of several models the spread is that of their robust accuracies; of one, or where models do not differ, that of its classes
+    with samples enough. Equal spreads are told apart by how near the accuracy is to half of the clean one. With nothing to tell
+    apart, it is the largest eps.
+    """
+    if not models:
+        return 0
+    known = [i for i, eps in enumerate(models[0].eps) if eps > 0 and all(m.robust_accuracy[i].value is not None for m in models)]
+    if not known:
+        return len(models[0].eps) - 1
+
+    def spread(i: int) -> tuple[float, float, float]:
+        rates = [_value(m.robust_accuracy[i]) for m in models]
+        apart = [m for m in models if len(ranked(m.per_class, i)) > 1]
+        within = [_value(order[-1].robust[i]) - _value(order[0].robust[i]) for order in (ranked(m.per_class, i) for m in apart)]
+        half = sum(m.clean_accuracy.value or 0.0 for m in models) / 2
+        near = -abs(sum(rates) - half) / len(models)
+        return round(max(rates) - min(rates), 9), round(max(within, default=0.0), 9), round(near, 9)
+
+    best = max(known, key=lambda i: (*spread(i), i))
+    return best if any(spread(best)[:2]) else known[-1]
+
+
+def _value(rate: Rate) -> float:
+    return rate.value or 0.0
+
+
+def breakable(text: str) -> Markup:
+    """A budget that may break behind the slash, for the head of a narrow column."""
+    return Markup(escape(text).replace("/", Markup("/<wbr>")))
+
+
+def short_title(title: str) -> str:
+    """The name of a stage without what it waits for, such as `APGD-T, 9 targets, 30 steps`."""
+    return re.split(r", (?:if |on (?=[\d.]+ % )|around |stop at eps)", title)[0]
 
 
 def ranked(classes: Sequence[ClassResult], at: int) -> list[ClassResult]:
@@ -159,9 +193,8 @@ def where_it_breaks(model: ModelResult) -> str:
     return f"{text}; there, nothing is left." if gone is not None else f"{text}."
 
 
-def which_classes(model: ModelResult) -> str:
-    """The weakest and the strongest class, where the samples allow to name them."""
-    at = telling(model)
+def which_classes(model: ModelResult, at: int) -> str:
+    """The weakest and the strongest class at the eps of this position, where the samples allow to name them."""
     order = ranked(model.per_class, at)
     if len(model.per_class) < 2 or model.eps[at] == 0:
         return "There are no classes to tell apart."

@@ -1,19 +1,23 @@
 """The report: one HTML file that opens anywhere, and the tables behind it."""
 
+import base64
+import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from brinell.analysis.compare import Side, compare
 from brinell.analysis.results import CompareResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.record import Records
+from brinell.report import figures, page
 from brinell.report import format as words
-from brinell.report import page
 from brinell.report.tables import tables
 from brinell.store.files import write_text
 from brinell.store.run import Run
@@ -63,6 +67,10 @@ def _made(folder: Path) -> tuple[str, dict[str, str]]:
     return fill("brinell.report", "report.html", {"heat": page.heat}, **shown), tables(result, comparisons)
 
 
+CARDS = 4
+"""A table with so many columns or more is shown as cards, one a row, where the screen is too narrow for it."""
+
+
 def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], **context: Any) -> str:
     """A page as one self-contained HTML document, or another text from a template that does not end with `.html`.
 
@@ -81,4 +89,30 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
         lstrip_blocks=True,
     )
     found.filters |= {key: value for key, value in vars(words).items() if inspect.isfunction(value)} | dict(filters)
-    return found.get_template(name).render(context)
+    found.filters |= {"labelled": labelled, "key": figures.key}
+    script = _script()
+    digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+    return found.get_template(name).render(context | {"script": Markup(script), "script_digest": digest})
+
+
+def _script() -> str:
+    """The script of every page. The page's policy names its digest, so that no other script runs."""
+    return (Path(__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")
+
+
+def labelled(table: str) -> Markup:
+    """A table whose cells carry the headings of their columns, which a narrow screen shows beside them in place of the head.
+
+    Heat maps and tables of few columns stay as they are: they fit.
+    """
+    head, end, body = str(table).partition("</thead>")  # of a Markup, parts joined with text would be escaped
+    names = [re.sub(r"<[^>]*>", "", text) for text in re.findall(r"<th\b[^>]*>(.*?)</th>", head, flags=re.DOTALL)]
+    if not end or len(names) < CARDS or 'class="heat' in head:
+        return Markup(table)
+
+    def row(found: re.Match[str]) -> str:
+        labels = iter(names)
+        return re.sub(r"<t[dh]\b", lambda cell: f'{cell[0]} data-label="{escape(Markup(next(labels, "")))}"', found[0])
+
+    head = re.sub(r'<table(?: class="([^"]*)")?', lambda opened: f'<table class="{opened[1] or ""} stack"', head, count=1)
+    return Markup(head + end + re.sub(r"<tr\b.*?</tr>", row, body, flags=re.DOTALL))

@@ -20,6 +20,8 @@ from brinell.store.run import Run
 ALL_CLASSES = 20
 """Up to this many classes every one is shown; of more, the worst and the best."""
 WORST, BEST = 10, 5
+OPENED = 6
+"""Adversarial examples that are shown at once, of several models half of it of each; the others are folded."""
 FOLDED = 100
 """Up to this many classes the others are in a folded table; beyond, only in the CSV."""
 
@@ -43,7 +45,8 @@ class Classes:
 
 def context(run: Run, records: Records, result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[str, Any]:
     """Everything that the template shows, by name."""
-    classes = choose_classes(result.models)
+    at = words.telling(result.models)
+    classes = choose_classes(result.models, at)
     compared = findings.pairs(result, comparisons, classes.at)
     shows = len(result.models)
     return {
@@ -52,10 +55,14 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "models": result.models,
         "many": shows > 1,
         "title": _title(run, result),
-        "stage": stage_titles(run.manifest),
+        "stage": {name: words.short_title(title) for name, title in stage_titles(run.manifest).items()},
         "asked": _asked(run.manifest),
-        "headlines": [findings.headline(m) for m in result.models],
+        "headlines": [findings.headline(m, at, shows > 1) for m in result.models],
+        "at": at,
+        "attacks": findings.attacks(result.models),
         "alerts": findings.alerts(run, result),
+        "checked": findings.checked(result.models),
+        "opened": OPENED if shows == 1 else OPENED // 2,
         "probes": findings.probes(run, result.models),
         "curve": overall_figure(result),
         "quantised": findings.quantised_notes(result.models),
@@ -80,9 +87,8 @@ def heat(rate: Rate) -> str:
     return "none" if rate.value is None else f"h{round(10 * (1 - rate.value))}"
 
 
-def choose_classes(models: Sequence[ModelResult]) -> Classes:
-    """Ranks the classes by their mean over the models at the eps where they are best told apart."""
-    at = max((words.telling(m) for m in models), default=0)
+def choose_classes(models: Sequence[ModelResult], at: int) -> Classes:
+    """Ranks the classes by their mean over the models at the eps of position `at`."""
     by_class: dict[int, list[ClassResult]] = {}
     for model in models:
         for c in model.per_class:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 from brinell.analysis.results import AuditResult, CompareResult, Rate
@@ -32,12 +33,18 @@ def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[st
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV, None as an empty cell."""
+    """A table as CSV: None is an empty cell, and text that a spreadsheet would take for a formula begins with an apostrophe."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)
-    writer.writerows(["" if value is None else value for value in row] for row in rows)
+    writer.writerows(["" if value is None else _harmless(value) for value in row] for row in rows)
     return text.getvalue()
+
+
+def _harmless(value: object) -> object:
+    """A value that no spreadsheet runs: names of models and classes come from elsewhere."""
+    formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not re.fullmatch(r"-?[\d.]+", value)
+    return f"'{value}" if formula else value
 
 
 def _rate(rate: Rate) -> tuple[object, ...]:

@@ -1,6 +1,7 @@
 """Detection end to end on digits: rows that add up, thresholds that hold, what is refused; areas under curves by hand."""
 
 import json
+import re
 
 import jsonschema
 import numpy as np
@@ -93,6 +94,9 @@ def test_thresholds_keep_the_rate_of_false_alarms(work):
 def test_the_page_and_json(made, work, root, capsys):
     html = render(made)
     assert "How much of the robustness is only detectability" in html and "http:" not in html
+    assert html.count("static attacks: AUC") == 3 and html.count("adaptive attack: AUC") == 3
+    curves = re.findall(r'<polyline class="line (s\d) d\d"', html)
+    assert {tuple(curves[i : i + 3]) for i in range(0, 9, 3)} == {("s0", "s1", "s2")}, "no two curves of a figure share a colour"
     assert detect(work, work / "js", "--steps", "2", "--samples", "10", "--detector", "background", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/detect.json").read_text()))

@@ -1,15 +1,20 @@
 """The page about detectors: what they seem to give, and what is left once attacks know them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 from markupsafe import Markup, escape
 
-from brinell.report.figures import COLOURS, LARGE, percent_axis, svg
-from brinell.report.format import percent
+from brinell.report.figures import LARGE, key, mark, percent_axis, style_of, svg
+from brinell.report.format import percent, short_title
 from brinell.report.html import fill
 from brinell.store.files import write_text
-from brinell.studies.detection.analysis import DetectionResult, DetectorResult, curve, of, summarise
-from brinell.studies.detection.records import CLEAN, Detection
+from brinell.studies.detection.analysis import DetectionResult, DetectorResult, auc, curve, of, summarise
+from brinell.studies.detection.records import CLEAN, EVADING, Detection
+
+ADAPTIVE = dict(zip(EVADING, ("adaptive attack", "adaptive, background kept"), strict=True))
+"""What people call the attacks that know the detector."""
 
 
 def write(path: Path | str) -> Path:
@@ -31,8 +36,9 @@ def render(detection: Detection) -> str:
     return fill(
         __package__,
         "page.html",
-        {},
+        {"named": named},
         result=result,
+        titles=detection.manifest.get("titles", {}),
         facts=detection.manifest,
         request=detection.manifest["request"],
         sentence=in_words(result),
@@ -59,25 +65,33 @@ def in_words(result: DetectionResult) -> str:
     )
 
 
+def named(attack: str, titles: Mapping[str, str]) -> str:
+    """An attack as people call it: a stage by its short name, and those that know the detector as adaptive."""
+    return ADAPTIVE[attack] if attack in ADAPTIVE else short_title(titles.get(attack, attack))
+
+
 def roc(detection: Detection, one: DetectorResult) -> Markup:
-    """ROC curves of all attacks that found something."""
+    """ROC curves: of all static attacks together, and of each adaptive one."""
     scores = of(detection, one.model, one.detector)
-    clean = scores.score[scores.attack == CLEAN]
-    frame, parts = LARGE, [percent_axis(LARGE)]
+    clean, frame = scores.score[scores.attack == CLEAN], LARGE
+    static = ~np.isin(scores.attack, [CLEAN, *EVADING])
+    groups = [("static attacks", static), *((name, scores.attack == attack) for attack, name in ADAPTIVE.items())]
+    parts = [percent_axis(frame)]
     for share, anchor in ((0.0, "mid"), (0.5, "mid"), (1.0, "end")):
         y = frame.height - frame.bottom + 16
         parts.append(f'<text class="{anchor}" x="{frame.x(share):.1f}" y="{y}">{100 * share:.0f} %</text>')
     parts.append(f'<polyline class="line ref" points="{frame.x(0):.1f},{frame.y(0):.1f} {frame.x(1):.1f},{frame.y(1):.1f}"/>')
-    if one.false_alarms.value is not None:
-        x = frame.x(one.false_alarms.value)
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(1):.1f}"/>')
-    drawn = [r for r in one.rocs if r.n]
-    for number, r in enumerate(drawn):
-        false, true = curve(clean, scores.score[(scores.attack == r.attack) & scores.fooled])
-        points = " ".join(f"{frame.x(a):.1f},{frame.y(b):.1f}" for a, b in zip(false, true, strict=True))
-        told = f"{r.attack}: AUC {r.auc:.3f}"
-        parts.append(f'<polyline class="line s{number % COLOURS}" points="{points}"><title>{escape(told)}</title></polyline>')
+    marks, keys = [], []
+    for style, (name, rows) in enumerate(groups):
+        found = scores.score[rows & scores.fooled]
+        if not len(found) or not len(clean):
+            continue
+        points = " ".join(f"{frame.x(a):.1f},{frame.y(b):.1f}" for a, b in zip(*curve(clean, found), strict=True))
+        parts.append(f'<polyline class="line {style_of(style)}" points="{points}"/>')
+        alarms, caught = float((clean > one.threshold).mean()), float((found > one.threshold).mean())
+        told = f"{name}: AUC {auc(clean, found):.3f}; at the threshold {percent(caught)} caught, {percent(alarms)} false alarms"
+        marks.append(mark(style, frame.x(alarms), frame.y(caught), 5.0 - 0.7 * style, told))
+        keys.append(f"<li>{key(style)}{escape(name)}</li>")
     title = f"{one.detector} before {one.model}: adversarial inputs caught, by false alarms"
-    keys = "".join(f'<li><span class="key s{i % COLOURS}"></span>{escape(r.attack)}</li>' for i, r in enumerate(drawn))
-    parts.append(f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">false alarms</text>')
-    return Markup(f'<ul class="legend">{keys}</ul>') + svg(frame, title, parts, "large")
+    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">false alarms</text>')
+    return Markup(f'<ul class="legend">{"".join(keys)}</ul>') + svg(frame, title, [*parts, *marks], "large")

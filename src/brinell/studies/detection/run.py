@@ -120,6 +120,7 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
         "eps": eps,
         "models": models,
         "attacks": [stage["name"] for stage in run.manifest["stages"]],
+        "titles": {stage["name"]: stage.get("title", stage["name"]) for stage in run.manifest["stages"]},
     }
     return Detection.make(folder, about, rows.concatenate(scores), arrays)
 
