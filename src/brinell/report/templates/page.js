@@ -153,7 +153,7 @@
     figure.addEventListener("keydown", event => {
       const all = groups();
       const to = { ArrowRight: now + 1, ArrowLeft: now < 0 ? all.length - 1 : now - 1, Home: 0, End: all.length - 1 }[event.key];
-      if (event.key === "Escape") hide();
+      if (event.key.startsWith("Esc")) hide();
       if (to === undefined) return;
       event.preventDefault();
       tell(all, Math.min(Math.max(to, 0), all.length - 1));
@@ -164,7 +164,7 @@
     const cell = event.target.closest("td[title]");
     if (cell && event.pointerType !== "mouse") show([], cell.title, middle(cell));
   });
-  document.addEventListener("keydown", event => event.key === "Escape" && hide());
+  document.addEventListener("keydown", event => event.key.startsWith("Esc") && hide());
 
   // A table that goes on to the right says so.
   for (const region of document.querySelectorAll(".scroll")) {
