@@ -196,3 +196,29 @@ def test_files_that_cannot_be_read(file, monkeypatch):
 def test_settings_that_make_no_sense(options):
     with pytest.raises(ValueError):
         Onnx(**options)
+
+
+def test_files_as_others_export_them(file):
+    """A batch of one, inputs flattened to a column: what is done about it is said, and the answers are the same."""
+    reshape = helper.make_node("Reshape", ["logits", "four"], ["rows"])
+    for shape in ((1, 60), (1, 60, 1), ("n", 60)):
+        with pytest.raises(RequestError, match="flattened from .* with the channels first or last: say it by layout=first"):
+            written(file, shape=shape)(IMAGE)
+        first = Onnx(path=str(file), layout="first")(IMAGE)
+        assert torch.allclose(first.predict(X), LOGITS, atol=1e-5)
+        assert "flattened row by row" in first.info.notes[0]
+        last = Onnx(path=str(file), layout="last")(IMAGE)
+        assert torch.allclose(last.predict(X), X.permute(0, 2, 3, 1).flatten(1) @ torch.from_numpy(WEIGHT), atol=1e-5)
+    grey = Domain(kind="image", shape=(1, 6, 10))
+    written(file, shape=(1, 60, 1))
+    model = Onnx(path=str(file))(grey)
+    assert model.batch is None and "first axis was freed, and answers as before" in model.info.notes[1]
+    assert torch.allclose(model.predict(X.reshape(7, 1, 6, 10)), LOGITS, atol=1e-5)
+    # What holds its number of samples inside is asked one by one.
+    written(file, shape=(1, 60, 1), nodes=[reshape], outputs=["rows"])
+    whole = onnx.load(file)
+    whole.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 4]), "four"))
+    onnx.save(whole, file)
+    model = Onnx(path=str(file))(grey)
+    assert model.batch == 1 and "takes one input at a time, and is asked that many" in model.info.notes[1]
+    assert torch.allclose(model.predict(X.reshape(7, 1, 6, 10)), LOGITS, atol=1e-5)

@@ -1,12 +1,17 @@
 """`onnx:FILE`: a network in ONNX, answered by ONNX Runtime on the processor: scores, no gradients.
 
 The file takes one array of numbers, the samples along its first axis, and answers one row of logits or probabilities for each.
-Which of the two is seen from the answers to random inputs: probabilities are taken for their logarithms, which are logits. A file
-whose first axis has a fixed length is asked that many at a time, the last of them repeated where there are fewer.
+Which of the two is seen from the answers to random inputs: probabilities are taken for their logarithms, which are logits.
+
+Files are taken as others export them. Where the first axis has a fixed length it is freed, if the file then answers many inputs
+as it answers them in batches of that length; else it is asked that many at a time, the last of them repeated where there are
+fewer. Inputs that the file wants flattened, (784,) or (784, 1) for (1, 28, 28), are given in the order of rows. Both are said in
+a note.
 """
 
 import hashlib
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,7 +74,11 @@ class Onnx:
         for key in ("mean", "std"):
             if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
                 raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
-        return OnnxModel(_open(file, self.threads), domain, self, _digest(file), self.name or file.stem)
+        name = self.name or file.stem
+        model = OnnxModel(_open(file, self.threads), domain, self, _digest(file), name)
+        if model.batch is None or (freed := _freed(file, self.threads)) is None:
+            return model
+        return model.freed(freed) or model
 
 
 class OnnxModel:
@@ -89,8 +98,9 @@ class OnnxModel:
         self.domain, self.name, self._session, self._digest = domain, name, session, digest
         entry = _only_input(session, name)
         self._input, self._type = entry.name, TYPES[entry.type]
-        self._last = _channels_last(entry.shape, domain, options.layout, name)
-        self._batch: int | None = entry.shape[0] if isinstance(entry.shape[0], int) else None
+        self._last, self._sides = _arrangement(entry.shape, domain, options.layout, name)
+        self.batch: int | None = entry.shape[0] if isinstance(entry.shape[0], int) else None
+        """How many inputs the file takes at once; None where any number will do."""
         self._shift, self._scale = (_per_channel(values, domain) for values in (options.mean, options.std))
         self._options = options
         self._output = ""
@@ -98,7 +108,25 @@ class OnnxModel:
         self.classes = found.shape[1]
         said = options.answers or ("probabilities" if answers.are_probabilities(found) else "logits")
         self._probabilities = said == "probabilities"
-        self.info = ModelInfo(architecture="ONNX", answers=said)
+        self._notes: tuple[str, ...] = ()
+        if self._sides is not None:
+            self._notes = (f"{name} takes inputs of shape {self._sides}: those of the data are flattened row by row",)
+        batches = () if self.batch is None else (f"{name} takes {_counted(self.batch)} at a time, and is asked that many",)
+        self.info = ModelInfo(architecture="ONNX", answers=said, notes=self._notes + batches)
+
+    def freed(self, session: Any) -> "OnnxModel | None":
+        """The same file with its first axis freed, if that answers some random inputs as this does; None otherwise."""
+        try:
+            other = OnnxModel(session, self.domain, self._options, self._digest, self.name)
+            x = self._random()
+            same = torch.allclose(other.predict(x), self.predict(x), rtol=1e-3, atol=1e-4)
+        except Exception:  # what was exported for one input may hold its number anywhere
+            return None
+        if not same or other.batch is not None:
+            return None
+        note = f"{self.name} takes {_counted(self.batch or 1)} at a time: its first axis was freed, and answers as before"
+        other.info = replace(other.info, notes=(*other.info.notes, note))
+        return other
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs within the bounds to (n, classes) logits."""
@@ -117,10 +145,11 @@ class OnnxModel:
         x = x if self._shift is None else x - self._shift
         x = x if self._scale is None else x / self._scale
         rows: np.ndarray[Any, Any] = x.numpy().astype(self._type, copy=False)
-        return np.ascontiguousarray(np.moveaxis(rows, 1, -1)) if self._last else np.ascontiguousarray(rows)
+        rows = np.ascontiguousarray(np.moveaxis(rows, 1, -1)) if self._last else np.ascontiguousarray(rows)
+        return rows if self._sides is None else rows.reshape(len(rows), *self._sides)
 
     def _ask(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
-        size = self._batch
+        size = self.batch
         if size is None or size == len(rows):
             found: list[np.ndarray[Any, Any]] = self._session.run(outputs, {self._input: rows})
             return found
@@ -131,10 +160,13 @@ class OnnxModel:
             parts.append([one[: len(part)] for one in self._session.run(outputs, {self._input: padded})])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
+    def _random(self) -> Tensor:
+        low, high = self.domain.bounds()
+        return low + (high - low) * Streams.of(0, torch.arange(PROBES)).uniform(*self.domain.shape)
+
     def _probe(self, wanted: str) -> Tensor:
         """Answers (PROBES, classes) to random inputs; notes which output they come from."""
-        low, high = self.domain.bounds()
-        x = low + (high - low) * Streams.of(0, torch.arange(PROBES)).uniform(*self.domain.shape)
+        x = self._random()
         names = [one.name for one in self._session.get_outputs()]
         if wanted and wanted not in names:
             raise RequestError(f"{self.name} has no output {wanted!r}; it has {', '.join(names)}")
@@ -164,16 +196,20 @@ class OnnxModel:
         return torch.from_numpy(rows[0][1])
 
 
-def _open(file: Path, threads: int) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise RequestError("onnxruntime is not installed, which reads .onnx files: pip install 'brinell[onnx]'") from None
+def _session(source: str | bytes, threads: int) -> Any:
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = threads
     options.log_severity_level = 4  # what matters is raised
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _open(file: Path, threads: int) -> Any:
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return _session(str(file), threads)
+    except ImportError:
+        raise RequestError("onnxruntime is not installed, which reads .onnx files: pip install 'brinell[onnx]'") from None
     except Exception as error:
         raise RequestError(
             f"{file} is damaged or no ONNX file that ONNX Runtime can run ({one_line(error)}): export it again"
@@ -210,19 +246,47 @@ def _only_input(session: Any, name: str) -> Any:
     return entry
 
 
-def _channels_last(shape: list[Any], domain: Domain, layout: Layout | None, name: str) -> bool:
-    """Whether the file has the channels last; refuses another shape than the data has."""
+def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: str) -> tuple[bool, tuple[int, ...] | None]:
+    """Whether the file has the channels last, and the sides that it takes where it flattens inputs; refuses other data."""
     first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
     ways = {"first": first} | ({"last": last} if len(first) > 1 else {})
     for way in (layout,) if layout else ways:
         side = ways.get(way or "first", last)
         if len(shape) == len(side) + 1 and all(not isinstance(a, int) or a == b for a, b in zip(shape[1:], side, strict=True)):
-            return way == "last"
-    if len(shape) == len(first):
+            return way == "last", None
+    sides = [side for side in shape[1:] if isinstance(side, int)]
+    if len(sides) != len(shape) - 1 or [side for side in sides if side != 1] != [math.prod(first)] or domain.columns:
+        if len(shape) == len(first):
+            raise RequestError(
+                f"{name} takes one input of shape {shape} and has no axis for the samples: export it with a first axis of any "
+                "length"
+            )
+        raise RequestError(f"{name} takes inputs of shape {shape[1:]}, and the data has {domain.kind}s of shape {list(first)}")
+    if len(first) > 1 and first[0] > 1 and layout is None:
         raise RequestError(
-            f"{name} takes one input of shape {shape} and has no axis for the samples: export it with a first axis of any length"
+            f"{name} takes inputs of shape {shape[1:]}, flattened from {list(first)} with the channels first or last: say it by "
+            "layout=first or layout=last"
         )
-    raise RequestError(f"{name} takes inputs of shape {shape[1:]}, and the data has {domain.kind}s of shape {list(first)}")
+    return layout == "last", tuple(sides)
+
+
+def _counted(inputs: int) -> str:
+    return "one input" if inputs == 1 else f"{inputs} inputs"
+
+
+def _freed(file: Path, threads: int) -> Any:
+    """A session of the same file without a fixed length of the first axis; None where that makes no file that runs."""
+    try:
+        import onnx
+
+        model = onnx.load(file)
+        del model.graph.value_info[:]
+        for one in (*model.graph.input, *model.graph.output):
+            if one.type.tensor_type.shape.dim:
+                one.type.tensor_type.shape.dim[0].dim_param = "samples"
+        return _session(model.SerializeToString(), threads)
+    except Exception:
+        return None
 
 
 def _per_channel(values: tuple[float, ...], domain: Domain) -> Tensor | None:
