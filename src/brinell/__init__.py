@@ -10,14 +10,18 @@ from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
     from brinell.api import audit, benchmark, detect, epsilon, review, unrestricted, verify
+    from brinell.core.errors import BrinellError
+    from brinell.inputs import data
 
-__all__ = ["__version__", "audit", "benchmark", "detect", "epsilon", "review", "unrestricted", "verify"]
+__all__ = ["BrinellError", "__version__", "audit", "benchmark", "data", "detect", "epsilon", "review", "unrestricted", "verify"]
 __version__ = VERSION
+HOMES = {"BrinellError": "brinell.core.errors", "data": "brinell.inputs"}
+"""Where names lie that are no calls of `brinell.api`."""
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from brinell import api
+        from importlib import import_module
 
-        return getattr(api, name)
+        return getattr(import_module(HOMES.get(name, "brinell.api")), name)
     raise AttributeError(f"module 'brinell' has no attribute {name!r}")

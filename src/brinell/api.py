@@ -1,27 +1,25 @@
-"""The Python call: the whole audit of a model that is already in memory."""
+"""The Python calls: what the command line does, with models and data that are already in memory."""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import itertools
+import re
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import nn
-
 from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.contracts import Dataset
-from brinell.core.errors import RequestError
+from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Model
-from brinell.datasets._memory import ArrayDataset
 from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.progress import Progress
-from brinell.engine.request import BaseRequest, Request
+from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.verify import VerifyResult, verify_run
-from brinell.models._answers import KINDS, Answered, Kind
-from brinell.models._torch_model import TorchModel
+from brinell.inputs import Data, call_text, models_of, open_dataset, spec_of, texts
 from brinell.report import html
 from brinell.runners import local
 from brinell.store.run import Run
@@ -55,9 +53,9 @@ from brinell.studies.unrestricted.analysis import summarise as summarise_unrestr
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 
 Answer = TypeVar("Answer")
-Data = Dataset | tuple[Any, Any] | str
-IN_MEMORY = "in-memory"
-"""What a request says in place of a spec for what was given in Python."""
+Models = Any
+"""A model or several: `nn.Module`, function of arrays, scikit-learn classifier, onnxruntime session, pipeline of transformers,
+`Model`, or spec; a list or dict of these."""
 
 
 class Silent:
@@ -71,7 +69,17 @@ class Silent:
 
 def default_out(data: str, what: str) -> Path:
     """A fresh folder under runs/, named after the data, what was done (a norm, or a verb) and the time."""
-    return Path("runs") / f"{data.partition(':')[0]}-{what}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"{data.partition(':')[0]}-{what.replace(':', '-').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+    ends = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    return next(path for end in ends if not (path := Path("runs") / f"{name}{end}").exists())
+
+
+def in_python(error: BrinellError) -> BrinellError:
+    """The error with options of the command line written as keywords: `out=` for `--out`."""
+    flags = {"resume": "resume=True", "need-all": "need_all=True", "without-checks": "without_checks=True"}
+    line = re.sub(r"--([a-z][a-z-]*)", lambda found: flags.get(found[1], f"{found[1].replace('-', '_')}="), str(error))
+    error.args = (line, *error.args[1:])
+    return error
 
 
 def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
@@ -88,8 +96,12 @@ def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Calla
 
         @functools.wraps(call)
         def checked_call(*given: Any, **keywords: Any) -> Answer:
-            check_known([name for name in keywords if name not in own], fields)
-            return call(*given, **{name: value for name, value in keywords.items() if value is not None})
+            try:
+                check_known([name for name in keywords if name not in own], fields)
+                known = {name: value for name, value in keywords.items() if name in own and value is not None}
+                return call(*given, **known, **texts({name: value for name, value in keywords.items() if name not in own}))
+            except BrinellError as error:
+                raise in_python(error) from error.__cause__
 
         told = "\n".join(f"    {name}: {' '.join(str(field.description).split())}" for name, field in fields.items())
         raised = "Raises:\n    BrinellError: one line that says what is wrong, why, and what to do."
@@ -102,40 +114,61 @@ def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Calla
 
 @takes(Request)
 def audit(
-    model: nn.Module | Model | str | list[str],
-    data: Data,
+    model: Models,
+    data: Data | Any,
+    y: Any = None,
     *,
-    preprocessing: Mapping[str, Any] | None = None,
-    answers: Kind | None = None,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
     **settings: Any,
 ) -> AuditResult:
-    """Audit a classifier: robust accuracy per class over all budgets, records and a report.
+    """Audit classifiers: robust accuracy per class over all budgets, records and a report.
 
     Args:
-        model: an `nn.Module` that takes inputs within the bounds of the data and answers logits (evaluation mode is set for
-            the time of the audit), a `Model`, or one or more specs such as `digits-cnn`.
-        data: `(x, y)`: inputs (n, *shape) in [0, 1] and labels (n,), arrays or tensors; a `Dataset`; a torch
-            dataset of such pairs; or a spec.
-        preprocessing: `{"mean": ..., "std": ..., "axis": -3}`, applied inside the model (for an `nn.Module` only).
-        answers: what the model answers: logits, probabilities, log-probabilities, sigmoids (one score per class), or for two
-            classes one logit or probability; none goes by what the answers to clean samples look like.
+        model: an `nn.Module` that takes inputs within the bounds of the data and answers logits (evaluation mode is set for the
+            time of the audit); a function of numpy or torch arrays that answers scores or labels; a fitted classifier of
+            scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as
+            `digits-cnn`. Several of these in a list, or in a dict with their names.
+        data: `(x, y)`: inputs (n, *shape), channels first or last, bytes or in [0, 1], and labels (n,); a dict of these; a torch
+            Dataset or DataLoader; a Hugging Face dataset; a `Dataset`, as `brinell.data` makes one where more must be said; or a
+            spec such as `npz:FILE`.
+        y: the labels, where `data` are the inputs alone.
+        preprocessing: `{"mean": ..., "std": ..., "axis": -3}`, applied inside the model, or a processor of transformers.
+        mean: subtracted before the model: a number, or one for each channel.
+        std: divided by before the model, like `mean`.
+        answers: what the model answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for
+            two classes one logit or probability; none goes by what the answers to clean samples look like.
         out: the run folder; none makes a fresh one under runs/.
         resume: go on with a folder that holds part of this run.
         progress: told what goes on.
-        settings: the other options of `brinell audit`; none stands for the default.
+        settings: the other options of `brinell audit`; none stands for the default. `eps` is a number, a list of numbers or a
+            text; `norm` also np.inf or 2; `device` also a torch.device.
 
     Returns:
         What `brinell audit --json` prints; `result.run` is the folder with records, inputs and report.html.
     """
-    dataset, models = open_dataset(data), in_memory(model, data, preprocessing, answers)
-    specs = (model,) if isinstance(model, str) else tuple(model) if isinstance(model, list) else (IN_MEMORY,)
-    request = checked(Request, settings | {"data": spec_of(data, dataset), "model": specs})
+    given = data if y is None else (data, y)
+    dataset = open_dataset(given)
+    said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
+    named = {"data": spec_of(given, dataset)}
+    models = models_of(model, dataset, named["data"], **said)
+    request = checked(Request, settings | named | {"model": specs_of(model, models)})
     plan = plan_audit(request, dataset=dataset, models=models)
     folder = Path(out or default_out(request.data, request.norm))
-    return carry_out(plan, folder, progress or Silent(), command="brinell.audit(...) from Python", resume=resume)
+    command = call_text("audit", model, given, said | settings)
+    return carry_out(plan, folder, progress or Silent(), command=command, resume=resume)
+
+
+def specs_of(model: Models, models: tuple[Model, ...]) -> tuple[str, ...]:
+    """What a request says of models: their specs, or that they were given in memory and under which names."""
+    if models:
+        return tuple(f"{IN_MEMORY}:{one.name}" for one in models)
+    return tuple(str(one) for one in model) if isinstance(model, list | tuple) else (str(model),)
 
 
 def carry_out(plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool) -> AuditResult:
@@ -153,11 +186,13 @@ def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tupl
 
 @takes(BenchmarkRequest)
 def benchmark(
-    model: nn.Module | Model | str,
-    data: Data,
+    model: Models,
+    data: Data | Any,
     *,
-    preprocessing: Mapping[str, Any] | None = None,
-    answers: Kind | None = None,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -168,11 +203,13 @@ def benchmark(
     Returns:
         What `brinell benchmark --json` prints; `result.folder` holds the set.
     """
-    dataset, models = open_dataset(data), in_memory(model, data, preprocessing, answers)
-    named = {"data": spec_of(data, dataset), "model": model if isinstance(model, str) else IN_MEMORY}
-    plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=models[0] if models else None)
+    dataset = open_dataset(data)
+    said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
+    one = only(models_of(model, dataset, spec_of(data, dataset), **said))
+    named = {"data": spec_of(data, dataset), "model": str(model) if one is None else f"{IN_MEMORY}:{one.name}"}
+    plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=one)
     folder = Path(out or default_out(plan.request.data, "benchmark"))
-    command = "brinell.benchmark(...) from Python"
+    command = call_text("benchmark", model, data, said | settings)
     return make_benchmark(plan, folder, progress or Silent(), command=command, resume=resume)
 
 
@@ -193,7 +230,7 @@ def unrestricted(
     """
     plan = unrestricted_run.make_plan(checked(UnrestrictedRequest, settings))
     folder = Path(out or default_out(plan.request.data, "unrestricted"))
-    command = "brinell.unrestricted(...) from Python"
+    command = f"brinell.unrestricted({', '.join(f'{key}={value!r}' for key, value in settings.items())}) in Python"
     return make_unrestricted(plan, folder, progress or Silent(), command=command, resume=resume)
 
 
@@ -275,10 +312,10 @@ def review(
 
 @takes(EpsilonRequest)
 def epsilon(
-    data: Data,
+    data: Data | Any,
     *,
-    train: Data | None = None,
-    model: nn.Module | Model | str | None = None,
+    train: Data | Any = None,
+    model: Models = None,
     out: Path | str | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -297,14 +334,12 @@ def epsilon(
         What `brinell epsilon --json` prints; `result.folder` holds distances and report.html.
     """
     given, known = open_dataset(data), None if train is None else open_dataset(train)
-    named = {"train": train if isinstance(train, str) else None, "model": model if isinstance(model, str) else None}
+    named = {name: str(one) if isinstance(one, str | Path) else None for name, one in (("train", train), ("model", model))}
     request = checked(EpsilonRequest, settings | named | {"data": spec_of(data, given)})
     folder = Path(out or default_out(request.data, "epsilon"))
     check_free(folder)
-    models = () if model is None else in_memory(model, data)
-    facts, arrays = measure(
-        request, (progress or Silent()).message, dataset=given, train=known, model=models[0] if models else None
-    )
+    one = None if model is None else only(models_of(model, given, request.data))
+    facts, arrays = measure(request, (progress or Silent()).message, dataset=given, train=known, model=one)
     save_folder(folder, facts, arrays)
     epsilon_page.write(folder)
     return summarise_epsilon(folder)
@@ -312,19 +347,23 @@ def epsilon(
 
 def verify(
     run: Path | str,
-    model: nn.Module | Model | None = None,
-    data: Dataset | tuple[Any, Any] | None = None,
+    model: Models = None,
+    data: Data | Any = None,
     *,
-    preprocessing: Mapping[str, Any] | None = None,
-    answers: Kind | None = None,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
 ) -> VerifyResult:
     """Check every claim of a run again, as `brinell verify` does.
 
     Args:
         run: the run folder.
-        model: the model of a run that was made from one in memory.
+        model: the model of a run that was made from one in memory, or all of its models.
         data: its data, likewise.
         preprocessing: as it was given to `audit`.
+        mean: likewise.
+        std: likewise.
         answers: likewise.
 
     Raises:
@@ -334,40 +373,21 @@ def verify(
     request = make_request(folder.manifest["request"])
     if data is None and request.data.startswith(IN_MEMORY):
         raise RequestError(f"{run} was made from data in memory: pass it to brinell.verify(run, model, data)")
-    if model is None and request.model == (IN_MEMORY,):
+    if model is None and request.model[0].startswith(IN_MEMORY):
         raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
     dataset = None if data is None else open_dataset(data)
-    models = () if model is None else in_memory(model, data or request.data, preprocessing, answers)
+    said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
+    models = () if model is None else models_of(model, dataset, request.data, **said)
+    names = [one["name"] for one in folder.manifest["models"]]
+    if models and [one.name for one in models] != names:
+        raise RequestError(
+            f"{run} is of {', '.join(names)}, and these are {', '.join(one.name for one in models)}: pass the same"
+        )
     return verify_run(folder, plan_audit(request, dataset=dataset, models=models))
 
 
-def in_memory(
-    model: Any, data: Any, preprocessing: Mapping[str, Any] | None = None, answers: Kind | None = None
-) -> tuple[Model, ...]:
-    """A model given in Python, a module wrapped over the domain of the data; nothing for specs."""
-    if isinstance(model, str | list):
-        if answers is not None:
-            raise RequestError("answers says what a model in memory answers; a spec says it itself, ...?answers=probabilities")
-        return ()
-    if isinstance(model, nn.Module):
-        dataset = open_dataset(data) or open_data(data)
-        model = TorchModel(model, domain=dataset.domain, name=type(model).__name__, preprocessing=preprocessing)
-    if answers is None:
-        return (model,)
-    if answers not in KINDS:
-        raise RequestError(f"answers is {answers!r}; it is one of {', '.join(KINDS)}")
-    return (Answered(model, answers),)
-
-
-def open_dataset(data: Data) -> Dataset | None:
-    """Data given in Python as a data set; None for a spec, which the plan opens."""
-    if isinstance(data, str):
-        return None
-    if isinstance(data, tuple):
-        return ArrayDataset(*data)
-    return data if isinstance(data, Dataset) else ArrayDataset(data)
-
-
-def spec_of(data: Data, dataset: Dataset | None) -> str:
-    """What a request says of data: its spec, or that it was given in memory and under which name."""
-    return data if isinstance(data, str) else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
+def only(models: tuple[Model, ...]) -> Model | None:
+    """The model, where one is taken; None for a spec."""
+    if len(models) > 1:
+        raise RequestError(f"this takes one model, and {len(models)} are given: call it once for each")
+    return models[0] if models else None

@@ -66,6 +66,8 @@ class ModelInfo:
     """What its answers are before they are turned into logits, one of `models._answers.Kind`; None where nobody said."""
     training: Callable[[], Sequence[str]] | None = None
     """Names of the modules that are in training mode now; None where the model is no torch module."""
+    notes: tuple[str, ...] = ()
+    """What was decided where the user said nothing, in lines that the run prints and its manifest keeps."""
     server: Server | None = None
     """Present where the model runs on another machine."""
 

@@ -17,7 +17,7 @@ from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages, called
 from brinell.engine.eps_grid import Budgets, SampleBudgets, doubts, parse_eps
-from brinell.engine.request import Request
+from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.spelling import spelled
 from brinell.engine.targeting import Targeting, others, reject_class, targeting
 from brinell.models._answers import classes_of
@@ -231,6 +231,8 @@ def open_data(spec: str) -> Dataset:
 
 
 def _built(kind: str, spec: str) -> Any:
+    if spec.startswith(f"{IN_MEMORY}:"):
+        raise RequestError(f"{kind} {spec!r} was given in memory, from Python: repeat it there, with the same objects")
     name, path, options = plugins.parse(spec)
     return plugins.build(kind, name, options | ({"path": path} if path else {}))
 
@@ -355,6 +357,7 @@ def facts_of(model: Model) -> dict[str, Any]:
         "parameters": info.parameters,
         "classes": classes_of(model),
         "access": model.access.name.lower(),
+        "notes": list(info.notes),
     } | ({"served": dict(info.server.served)} if info.server else {})
 
 

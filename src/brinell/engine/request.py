@@ -9,6 +9,9 @@ from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+IN_MEMORY = "in-memory"
+"""What a request says in place of a spec for what was given in Python."""
+
 Seed = Annotated[int, Field(ge=0, description="The seed of every random number.")]
 BatchSize = Annotated[int, Field(ge=1, description="The most inputs shown to the model at once.")]
 Device = Annotated[str, Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.")]

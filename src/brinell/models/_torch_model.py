@@ -1,9 +1,7 @@
 """Any `torch.nn.Module` as a model: preprocessing inside, weights and training flags left as they were."""
 
 import hashlib
-import inspect
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import chain
@@ -17,6 +15,7 @@ from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
 from brinell.models import _first_conv as first_conv
+from brinell.models._content import structure_of
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Foolbox's words: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse `flip_axis`."""
@@ -104,11 +103,10 @@ class TorchModel:
         if self._channels_last and x.device.type == "cpu":
             x = channels_last(x)
         if self._dtype != x.dtype:
-            answer: Tensor = self.module(x.to(self._dtype))
-            return _rows(answer.float(), x)
+            answer = _rows(self.module(x.to(self._dtype)), x)
+            return answer.float() if isinstance(answer, Tensor) else answer
         with first_conv.FastGradient() if self._first_conv and x.requires_grad and x.device.type == "cpu" else nullcontext():
-            logits: Tensor = self.module(x)
-        return _rows(logits, x)
+            return _rows(self.module(x), x)
 
     def features(self, x: Tensor) -> Tensor:
         """(n, d) what the last linear layer is given, the penultimate layer as papers call it; the logits where there is none."""
@@ -200,7 +198,7 @@ class TorchModel:
     def digest(self) -> str:
         """Hash of structure, source of the module's classes, every parameter and buffer, and preprocessing; always made anew."""
         hashed = hashlib.blake2b(digest_size=16)
-        for text in (_structure(self.module), self._code, repr(self._preprocessing), repr(self._bounds), self.domain.text()):
+        for text in (structure_of(self.module), self._code, repr(self._preprocessing), repr(self._bounds), self.domain.text()):
             hashed.update(text.encode() + b"\0")
         for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
             hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
@@ -208,8 +206,10 @@ class TorchModel:
         return hashed.hexdigest()
 
 
-def _rows(answer: Tensor, x: Tensor) -> Tensor:
-    """Answers as rows; those of one number each may come without an axis of their own."""
+def _rows(answer: Any, x: Tensor) -> Tensor:
+    """Answers as rows; those of one number each may come without an axis of their own, those of transformers as `logits`."""
+    if not isinstance(answer, Tensor):
+        answer = answer.get("logits", answer) if isinstance(answer, dict) else getattr(answer, "logits", answer)
     return answer.unsqueeze(1) if isinstance(answer, Tensor) and answer.shape == (len(x),) else answer
 
 
@@ -237,19 +237,6 @@ def channels_last(x: Tensor) -> Tensor:
     if x.shape[1] == 1:
         return x.squeeze(1).unsqueeze(-1).permute(0, 3, 1, 2)
     return x.contiguous(memory_format=torch.channels_last)
-
-
-def _structure(module: nn.Module) -> str:
-    """The printed module without memory addresses, and the source of each class that torch does not bring."""
-    text = [re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module))]
-    for kind in sorted({type(part) for part in module.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__)):
-        text.append(kind.__qualname__)
-        if not kind.__module__.startswith("torch."):
-            try:
-                text.append(inspect.getsource(kind))
-            except (OSError, TypeError):  # typed in, not saved: its name must do
-                continue
-    return "\n".join(text)
 
 
 def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:

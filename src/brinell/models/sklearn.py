@@ -52,13 +52,26 @@ class Sklearn:
         if not self.path or not file.is_file():
             raise RequestError(f"there is no file {str(file)!r}: write sklearn:FILE.skops")
         estimator = _load(file, self.trusted)
-        own = _own(estimator, self.answers, file)
-        for setting in [key for key in estimator.get_params() if key.rpartition("__")[2] == "n_jobs"]:
-            estimator.set_params(**{setting: 1})
         digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-        model = SklearnModel(estimator, domain, own, name=self.name or file.stem, digest=digest)
-        model.probe()
-        return model
+        name = self.name or file.stem
+        return of_estimator(estimator, domain, self.answers, name=name, digest=digest, where=str(file))
+
+
+def of_estimator(
+    estimator: Any, domain: Domain, asked: Answers | None, *, name: str, digest: str, where: str = "the model"
+) -> "SklearnModel":
+    """A model around an estimator, asked once; its settings of how many processes it starts become 1.
+
+    Raises:
+        RequestError: no fitted classifier of one label each, or other features than the data has.
+    """
+    own = _own(estimator, asked, where)
+    for setting, value in estimator.get_params().items():
+        if setting.rpartition("__")[2] == "n_jobs" and value not in (None, 1):
+            estimator.set_params(**{setting: 1})
+    model = SklearnModel(estimator, domain, own, name=name, digest=digest)
+    model.probe()
+    return model
 
 
 class SklearnModel:
@@ -148,7 +161,7 @@ def _load(file: Path, trusted: tuple[str, ...]) -> Any:
         raise RequestError(f"{file} cannot be loaded ({one_line(error)}): save it by the skops and scikit-learn in use") from None
 
 
-def _own(estimator: Any, asked: Answers | None, file: Path) -> Answers:
+def _own(estimator: Any, asked: Answers | None, file: str) -> Answers:
     if not hasattr(estimator, "predict") or not hasattr(estimator, "classes_"):
         raise RequestError(f"{file} holds a {type(estimator).__name__}, which is no fitted classifier: it has no classes_")
     if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(estimator.classes_, list):

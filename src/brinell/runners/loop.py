@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from brinell.core.errors import RequestError
 from brinell.engine import toml
 from brinell.engine.progress import Progress
+from brinell.engine.request import IN_MEMORY
 from brinell.runners import provenance
 from brinell.store.files import write_text
 from brinell.store.folder import Layout
@@ -62,7 +63,8 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
             refuse(layout, path, before["request"], job.request, job.ignored, job.inputs)
         manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
-        write_text(path / layout.request, toml.dump(job.request, f"{layout.verb} {layout.request}"))
+        again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{layout.verb} {layout.request}"
+        write_text(path / layout.request, toml.dump(job.request, again))
         layout.save(path, manifest)
         yield manifest
         manifest |= {"state": "finished", "finished": provenance.now()}

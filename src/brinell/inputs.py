@@ -1,0 +1,390 @@
+"""What people hold in their hands, as what an audit takes: settings as texts, models of any library, data of any form.
+
+Each is recognised by what it is and never by trying: what fits nothing, or fits in two ways, is refused in one line. The
+conversions themselves lie beside the plug-ins of their kind (`models._callable`, `models._transformers`, `datasets._given`).
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brinell.core.contracts import Dataset
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import BrinellError, RequestError, one_line
+from brinell.core.model import Model
+from brinell.datasets._arrays import Layout
+from brinell.datasets._memory import ArrayDataset, Bounds
+from brinell.engine.plan import open_data
+from brinell.engine.request import IN_MEMORY
+from brinell.models._answers import KINDS, Answered
+from brinell.models._callable import CallableModel
+from brinell.models._content import digest_of
+from brinell.models._torch_model import TorchModel, affine
+from brinell.models._transformers import bare, is_pipeline, is_processor, parts_of, with_processor
+
+Data = Dataset | tuple[Any, Any] | str
+NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
+FORMS = (
+    "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
+    "a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
+)
+
+
+# Settings
+
+
+def texts(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a request has them: eps, norm and device as texts, paths as texts, numbers of numpy and torch as Python's."""
+    own: dict[str, Callable[[Any], Any]] = {"eps": eps_text, "norm": norm_text, "device": device_text}
+    return {name: own.get(name, _plain)(value) for name, value in settings.items() if value is not None}
+
+
+def eps_text(value: Any) -> str:
+    """Budgets as a text: a number, a text, or any list, array or tensor of these.
+
+    Multiples of 1/255 are written as such, so that 8/255 reads the same whether it was a float or a text.
+
+    Raises:
+        RequestError: something that is no number.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Tensor | np.ndarray) or (hasattr(value, "tolist") and not isinstance(value, np.generic)):
+        value = value.tolist()
+    if isinstance(value, list | tuple | set | range):
+        if not value:
+            raise RequestError("eps is an empty list: give a number, such as 8/255, or a list of numbers")
+        return ", ".join(eps_text(one) for one in value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise RequestError(
+            f"eps is {_short(value)}: give a number such as 8/255, a list of numbers, or a text such as '0:8/255:9'"
+        )
+    slack = 1e-6 if isinstance(value, np.floating) and value.dtype != np.float64 else 1e-12
+    of_255 = round(number * 255)
+    if len(repr(number)) > 8 and of_255 and math.isclose(number * 255, of_255, rel_tol=slack):
+        return f"{of_255}/255"
+    return str(value) if isinstance(value, np.floating) else repr(number)
+
+
+def norm_text(value: Any) -> Any:
+    """A norm as a text: `np.inf`, 2, "Linf", "L2", "l_1", "embedding:FILE"; or several of them."""
+    if isinstance(value, list | tuple | set):
+        return tuple(norm_text(one) for one in value)
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
+        text = "inf" if math.isinf(value) else f"{value:g}"
+    else:
+        text = str(value)
+    if ":" in text:
+        return text
+    low = text.strip().lower().replace("_", "").replace("-", "").replace("∞", "inf")
+    low = low.removeprefix("l") if low.removeprefix("l") in NORMS else low
+    if isinstance(value, int | float | np.number) and low not in NORMS:
+        raise RequestError(f"norm is {_short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
+    return NORMS.get(low, text.strip().lower())
+
+
+def device_text(value: Any) -> str:
+    """A device as a text: a `torch.device`, the number of a GPU, or a text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"cuda:{value}"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray | Tensor) and value.ndim == 0):
+        return value.item()
+    return value
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+# Data
+
+
+def data(
+    x: Any,
+    y: Any = None,
+    *,
+    classes: Sequence[str] | None = None,
+    kind: Kind | None = None,
+    layout: Layout | None = None,
+    bounds: Bounds | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """Inputs and labels as data for any call of Brinell, with what cannot be read off them said.
+
+    `brinell.audit(model, (x, y))` does this by itself wherever nothing has to be said.
+
+    Args:
+        x: (n, *shape) arrays or tensors, a data frame of numbers; or with `y` left out a dict, a torch Dataset or DataLoader, a
+            Hugging Face dataset. Bytes are divided by 255, other values lie in [0, 1] unless there are bounds.
+        y: (n,) labels: whole numbers from 0 on, or texts.
+        classes: names of the classes, in the order of the model's answers.
+        kind: image, signal, video or vector.
+        layout: where the channels are, first or last.
+        bounds: (low, high) in the units of `x`; for vectors also one for each column, or "columns" for their own ranges.
+        name: how reports call it.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    return ArrayDataset(x, y, classes, name=name, kind=kind, layout=layout, bounds=bounds)
+
+
+def open_dataset(given: Any) -> Dataset | None:
+    """Data given in Python as a data set; None for a spec, which the plan opens."""
+    if isinstance(given, str | Path):
+        return None
+    return given if isinstance(given, Dataset) else ArrayDataset(given)
+
+
+def spec_of(given: Any, dataset: Dataset | None) -> str:
+    """What a request says of data: its spec, or that it was given in memory and under which name."""
+    return str(given) if isinstance(given, str | Path) else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
+
+
+# Models
+
+
+def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
+    """What is done to inputs before the model, in one value: a processor, or foolbox's mapping with numbers as lists."""
+    if mean is None and std is None:
+        return preprocessing
+    if preprocessing is not None:
+        raise RequestError("mean and std are given twice: by themselves, and by preprocessing; leave one of the two out")
+    found: dict[str, Any] = {}
+    for key, value in (("mean", mean), ("std", std)):
+        if value is None:
+            continue
+        numbers = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
+        if numbers.dtype.kind not in "iuf":
+            raise RequestError(f"{key} is {_short(value)}: it is a number, or one number for each channel")
+        if numbers.size > 1:
+            found["axis"] = -len(domain.shape)
+        found[key] = float(numbers) if numbers.ndim == 0 else [float(one) for one in numbers.ravel()]
+        if numbers.size == 1:
+            found[key] = float(numbers.ravel()[0])
+    return found
+
+
+def models_of(
+    model: Any,
+    dataset: Dataset | None,
+    spec: str,
+    *,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
+) -> tuple[Model, ...]:
+    """Models given in Python, each over the domain of the data; nothing for specs.
+
+    Args:
+        model: one model, or a list or dict of them (names from the dict).
+        dataset: the data, where they are in memory.
+        spec: the data's spec, where they are not.
+        preprocessing: as that of `brinell.audit`.
+        mean: subtracted before the model.
+        std: divided by before the model.
+        answers: what the models answer.
+
+    Raises:
+        RequestError: what is no model, or cannot be asked about the data.
+    """
+    named = _named(model)
+    if not named:
+        given = {"preprocessing": preprocessing, "mean": mean, "std": std}
+        if said := [key for key, value in given.items() if value is not None]:
+            raise RequestError(f"{said[0]} is for models in memory; a spec says it itself, such as onnx:FILE?mean=0.5&std=0.25")
+        if answers is not None:
+            raise RequestError("answers says what a model in memory answers; a spec says it itself, ...?answers=probabilities")
+        return ()
+    if answers not in (None, "labels", *KINDS):
+        raise RequestError(f"answers is {answers!r}; it is one of labels, {', '.join(KINDS)}")
+    dataset = dataset or open_data(spec)
+    before = preparation(preprocessing, mean, std, dataset.domain)
+    return tuple(_model_of(one, dataset, name, before, answers) for name, one in named.items())
+
+
+def _named(model: Any) -> dict[str, Any]:
+    """The models in memory by name; empty for specs."""
+    many = model if isinstance(model, list | tuple) else None
+    if isinstance(model, str | Path) or (many and all(isinstance(one, str | Path) for one in many)):
+        return {}
+    if isinstance(model, dict):
+        if not model:
+            raise RequestError("the dict of models is empty: give {'name': model}")
+        pairs = {str(name): one for name, one in model.items()}
+    elif many is not None:
+        if not many:
+            raise RequestError("the list of models is empty: give at least one")
+        pairs = {}
+        for one in many:
+            name, at = name_of(one), 1
+            while (free := name if at == 1 else f"{name}-{at}") in pairs:
+                at += 1
+            pairs[free] = one
+    else:
+        pairs = {name_of(model): model}
+    if specs := [str(one) for one in pairs.values() if isinstance(one, str | Path)]:
+        raise RequestError(f"{specs[0]!r} is a spec among models in memory: give all as specs in a list, or all as objects")
+    return pairs
+
+
+def name_of(model: Any) -> str:
+    """How reports call a model that nobody named."""
+    if isinstance(own := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and own:
+        return own
+    if is_pipeline(model):
+        return type(model.model).__name__
+    name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
+    return str(name).strip("<>")
+
+
+def _model_of(model: Any, dataset: Dataset, name: str, before: Any, answers: str | None) -> Model:
+    """One model in memory, its answers as logits where it was said what they are."""
+    made = _wrapped(model, dataset, name, before, answers)
+    return made if answers in (None, "labels") else Answered(made, str(answers))
+
+
+def _wrapped(model: Any, dataset: Dataset, name: str, before: Any, answers: str | None) -> Model:
+    """A model in memory by what it is; the first line that fits decides."""
+    domain = dataset.domain
+    if is_pipeline(model):
+        return _pipeline(model, domain, name, before)
+    if isinstance(model, nn.Module):
+        return _module(model, domain, name, before, answers)
+    if hasattr(model, "get_inputs") and hasattr(model, "run"):
+        return _onnx(model, domain, name, _mapping(before))
+    estimator = hasattr(model, "predict") and hasattr(model, "get_params")
+    if isinstance(model, Model) or estimator:
+        if before is not None:
+            raise RequestError(f"preprocessing, mean and std are for modules and functions; {name} does that by itself")
+        return _estimator(model, domain, name, answers) if estimator else model
+    if isinstance(model, type):
+        raise RequestError(f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)")
+    if callable(model):
+        return _function(model, dataset, name, _mapping(before), answers)
+    raise RequestError(f"a {type(model).__name__} is no model: give {FORMS}")
+
+
+def _pipeline(pipeline: Any, domain: Domain, name: str, before: Any) -> Model:
+    if before is not None:
+        raise RequestError(f"{name} brings its own processor: leave preprocessing, mean and std out, or give its .model alone")
+    network, processor = parts_of(pipeline)
+    return bare(network, domain, name) if processor is None else with_processor(network, processor, domain, name)
+
+
+def _module(module: nn.Module, domain: Domain, name: str, before: Any, answers: str | None) -> Model:
+    if answers == "labels":
+        raise RequestError(f"{name} is a torch module, which answers scores: for labels give a function that returns them")
+    if is_processor(before):
+        return with_processor(module, before, domain, name)
+    if hasattr(module, "main_input_name"):
+        return bare(module, domain, name, preprocessing=_mapping(before))
+    return TorchModel(module, domain=domain, name=name, preprocessing=_mapping(before))
+
+
+def _mapping(before: Any) -> Mapping[str, Any] | None:
+    if before is None or isinstance(before, Mapping):
+        return before
+    raise RequestError(
+        f"preprocessing is a {type(before).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module of "
+        "transformers its processor"
+    )
+
+
+def _function(
+    function: Callable[[Any], Any], dataset: Dataset, name: str, before: Mapping[str, Any] | None, answers: str | None
+) -> Model:
+    if before and before.get("flip_axis") is not None:
+        raise RequestError(f"flip_axis is for modules: reverse the channels inside {name}")
+    scale, shift = affine(dataset.domain, before or {}, None)
+    identity = bool((scale == 1).all() and (shift == 0).all())
+    return CallableModel(
+        function,
+        dataset.domain,
+        classes=len(dataset.classes),
+        name=name,
+        as_given=dataset.as_given if isinstance(dataset, ArrayDataset) else lambda x: x,
+        scale=None if identity else scale,
+        shift=None if identity else shift,
+        labels=None if answers is None else answers == "labels",
+    )
+
+
+def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
+    from brinell.models.sklearn import of_estimator
+
+    wanted = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
+    if answers not in wanted:
+        raise RequestError(f"answers is {answers!r}, and a classifier of scikit-learn answers probabilities, logits or labels")
+    # As many processes as there are cores would each be started for every query.
+    if any(key.rpartition("__")[2] == "n_jobs" and value not in (None, 1) for key, value in estimator.get_params().items()):
+        estimator = copy.deepcopy(estimator)
+    return of_estimator(estimator, domain, wanted[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
+
+
+def _onnx(session: Any, domain: Domain, name: str, before: Mapping[str, Any] | None) -> Model:
+    from brinell.models.onnx import Onnx, OnnxModel
+
+    settings: dict[str, tuple[float, ...]] = {}
+    for key, value in (before or {}).items():
+        if key == "flip_axis":
+            raise RequestError("flip_axis is for modules: reverse the channels inside the network")
+        if key in ("mean", "std"):
+            settings[key] = tuple(float(one) for one in np.asarray(value).ravel())
+    path = getattr(session, "_model_path", None)
+    held = Path(path).read_bytes() if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
+    try:
+        options = Onnx(**settings)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise RequestError(one_line(error)) from None
+    name = Path(path).stem if path and name == type(session).__name__ else name
+    return OnnxModel(session, domain, options, digest_of(held or "a session whose file is not known"), name)
+
+
+# What a manifest says
+
+
+def call_text(verb: str, model: Any, given: Any, settings: Mapping[str, Any]) -> str:
+    """The call that repeats a run, objects in memory by their names, numbers in full."""
+    named = _named(model)
+    if not named:
+        first = repr(str(model)) if isinstance(model, str | Path) else repr([str(one) for one in model])
+    elif isinstance(model, list | tuple | dict):
+        first = "{" + ", ".join(f"{name!r}: {name_of(one)}" for name, one in named.items()) + "}"
+    else:
+        first = name_of(model)
+    words = [first, repr(str(given)) if isinstance(given, str | Path) else "data"]
+    words += [f"{key}={_told(value)}" for key, value in settings.items() if value is not None]
+    memory = ", with the same objects," if named or not isinstance(given, str | Path) else ""
+    return f"brinell.{verb}({', '.join(words)}) in Python{memory}"
+
+
+def _told(value: Any) -> str:
+    if is_processor(value):
+        return f"{type(value).__name__}({', '.join(f'{key}={one!r}' for key, one in value.to_dict().items())})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_told(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, Tensor | np.ndarray):
+        value = value.tolist()
+    return repr(str(value) if isinstance(value, Path | torch.device) else value)
+
+
+__all__ = ["BrinellError", "call_text", "data", "models_of", "open_dataset", "spec_of", "texts"]

@@ -1,0 +1,141 @@
+"""Functions of one's own as models: what they are asked with is what they take, and what they answer is what they said."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.core.model import Access
+from brinell.models._callable import CallableModel
+from brinell.models._content import digest_of, modules_in
+from brinell.testing import check_model
+
+IMAGE = Domain(kind="image", shape=(3, 4, 5))
+WEIGHT = torch.linspace(-1, 1, 240).reshape(60, 4).sin()
+X = torch.linspace(0, 1, 300).reshape(5, 3, 4, 5)
+LOGITS = X.flatten(1) @ WEIGHT
+
+
+def of(function, **settings):
+    return CallableModel(function, IMAGE, classes=4, name="mine", **settings)
+
+
+def torch_scores(x):
+    return x.flatten(1) @ WEIGHT
+
+
+def array_scores(x):
+    assert isinstance(x, np.ndarray) and x.dtype == np.float32
+    return x.reshape(len(x), -1) @ WEIGHT.numpy()
+
+
+def frozen_scores(x):
+    return torch_scores(x).detach()
+
+
+class Output:
+    def __init__(self, logits):
+        self.logits = logits
+
+
+@pytest.mark.parametrize(
+    ("function", "access", "asked"),
+    [
+        (torch_scores, Access.GRADIENTS, "tensors with gradients"),
+        (array_scores, Access.SCORES, "numpy arrays"),
+        (frozen_scores, Access.SCORES, "tensors"),
+        (lambda x: Output(torch_scores(x)), Access.GRADIENTS, "tensors with gradients"),
+        (lambda x: {"logits": torch_scores(x)}, Access.GRADIENTS, "tensors with gradients"),
+        (lambda x: torch_scores(x).tolist(), Access.SCORES, "numpy arrays|tensors"),
+        (functools.partial(lambda w, x: x.flatten(1) @ w, WEIGHT), Access.GRADIENTS, "tensors with gradients"),
+    ],
+    ids=["torch", "numpy", "no-gradient", "logits", "dict", "list", "partial"],
+)
+def test_scores_of_any_library(function, access, asked):
+    model = of(function)
+    check_model(model)
+    assert model.access == access and model.classes == 4
+    assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
+    assert any(f"asked with {one} of shape (n, 3, 4, 5)" in model.info.notes[0] for one in asked.split("|"))
+
+
+def test_labels():
+    for function in (lambda x: torch_scores(x).argmax(1), lambda x: array_scores(x).argmax(1)):
+        model = of(function)
+        assert model.access == Access.LABELS and model.classes == 4
+        assert torch.equal(model.predict(X).argmax(1), LOGITS.argmax(1))
+    whole = of(lambda x: array_scores(x).argmax(1) * 1.0 + 1, labels=True)
+    assert whole.access == Access.LABELS
+    with pytest.raises(RequestError, match="labels or as scores: say which by answers='labels' or answers='logit'"):
+        of(lambda x: array_scores(x).argmax(1) * 1.0 + 1)
+
+
+def test_one_score_of_two_classes_stays_a_score():
+    model = of(lambda x: x.mean((1, 2, 3)))
+    assert model.access == Access.GRADIENTS and model.classes == 1
+
+
+def test_the_function_gets_the_layout_of_the_data_and_the_normalisation():
+    def last(x):
+        assert x.shape[1:] == (4, 5, 3)
+        return x.permute(0, 3, 1, 2).flatten(1) @ WEIGHT
+
+    model = of(last, as_given=lambda x: x.permute(0, 2, 3, 1), scale=torch.tensor(2.0), shift=torch.tensor(-0.5))
+    assert torch.allclose(model.predict(X), (2 * X - 0.5).flatten(1) @ WEIGHT, atol=1e-4)
+
+
+def test_modules_inside_are_in_evaluation_mode_and_left_as_they_were():
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(60, 4))
+    net.train()
+    model = of(lambda x: net(x - 0.5))
+    assert torch.equal(model.predict(X), model.predict(X)), "dropout was on"
+    assert net.training and net[1].training
+    assert modules_in(lambda x: net(x)) == [net]
+
+
+def test_the_digest_follows_what_the_function_refers_to():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(60, 4))
+    one, other = of(lambda x: net(x)).digest(), of(lambda x: net(x) + 0).digest()
+    assert one != other and one == of(lambda x: net(x)).digest()
+    model = of(lambda x: net(x))
+    first = model.digest()
+    assert first == model.digest()
+    with torch.no_grad():
+        net[1].bias[0] += 1e-3
+    assert model.digest() != first
+    assert digest_of([1, 2]) != digest_of([2, 1]) and digest_of({"a": X}) == digest_of({"a": X.clone()})
+    assert digest_of(np.zeros(2)) != digest_of(np.zeros(2, np.float32))
+
+
+def test_things_that_are_freed_do_not_pass_for_each_other():
+    """Arrays made on the way lie at an address that is used again at once."""
+
+    class Estimator:
+        def get_params(self):
+            return {}
+
+        def __getstate__(self):
+            return [np.arange(7) + at for at in range(50)]
+
+    assert len({digest_of(Estimator()) for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: "cat", "answers with a str"),
+        (lambda x: torch.zeros(7, 4), r"answers 3 inputs with shape \(7, 4\): it must give a row of scores"),
+        (
+            lambda x: x.reshape(len(x), 7),
+            r"cannot take the data, arrays of shape \('n', 3, 4, 5\) \(with tensors with gradients: Run",
+        ),
+    ],
+)
+def test_a_function_that_cannot_be_asked(function, words):
+    with pytest.raises(RequestError, match=words) as caught:
+        of(function)
+    assert "\n" not in str(caught.value)

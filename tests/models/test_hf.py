@@ -1,0 +1,133 @@
+"""Classifiers of transformers, built from their configs: the same answers as behind their own processors. Nothing is fetched."""
+
+import json
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+import brinell
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.models._transformers import view_of, with_processor
+from brinell.models.hf import HuggingFace
+from brinell.testing import check_model
+
+transformers = pytest.importorskip("transformers")
+
+PICTURE = (np.kron(np.random.default_rng(0).random((6, 7, 3)), np.ones((8, 8, 1))) * 255).astype(np.uint8)
+X = torch.from_numpy(PICTURE).permute(2, 0, 1)[None].float() / 255
+IMAGE = Domain(kind="image", shape=(3, 48, 56), levels=256)
+WAVE = Domain(kind="signal", shape=(1, 400), low=-1.0, high=1.0)
+
+
+@pytest.fixture(scope="module")
+def vit():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)  # noqa: TID251
+        config = transformers.ViTConfig(
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=16,
+            image_size=32,
+            patch_size=8,
+            num_labels=4,
+        )
+        return transformers.ViTForImageClassification(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("ViTImageProcessor", {"size": {"height": 32, "width": 32}}),
+        ("ViTImageProcessor", {"size": {"height": 32, "width": 32}, "resample": 3, "image_mean": [0.3, 0.5, 0.6]}),
+        ("ConvNextImageProcessor", {"size": {"shortest_edge": 32}}),
+        ("MobileViTImageProcessor", {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}),
+    ],
+)
+def test_pictures_are_prepared_as_the_processor_does_it(kind, settings):
+    class Shown(torch.nn.Module):
+        """Answers with what it is shown."""
+
+        def forward(self, x):
+            return x.flatten(1)
+
+    processor = getattr(transformers, kind)(**settings)
+    wanted = processor(images=PIL.Image.fromarray(PICTURE), return_tensors="pt")["pixel_values"].flatten(1)
+    shown = with_processor(Shown(), processor, IMAGE, "net").predict(X)
+    # Libraries round resized pictures to bytes, and cut off at the bounds what bicubic overshoots.
+    assert shown.shape == wanted.shape and (shown - wanted).abs().quantile(0.99) < 0.025 and (shown - wanted).abs().max() < 0.3
+    assert wanted.std() > 0.2
+
+
+def test_a_folder(tmp_path, vit):
+    vit.save_pretrained(tmp_path)
+    with pytest.raises(RequestError, match="has no processor that can be read .*write processor=false"):
+        HuggingFace(path=str(tmp_path))(IMAGE)
+    small = Domain(kind="image", shape=(3, 32, 32))
+    bare = HuggingFace(path=str(tmp_path), processor=False)(small)
+    with torch.no_grad():
+        assert torch.allclose(bare.predict(torch.ones(1, 3, 32, 32)), vit(torch.ones(1, 3, 32, 32)).logits, atol=1e-6)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    model = HuggingFace(path=str(tmp_path), name="mine")(IMAGE)
+    check_model(model)
+    assert model.classes == 4 and model.name == "mine"
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["ViTModel"]}))
+    with pytest.raises(RequestError, match="holds ViTModel, and no image or audio classifier"):
+        HuggingFace(path=str(tmp_path))(IMAGE)
+
+
+def test_what_cannot_be_opened(tmp_path):
+    for path, words in (("", "names no model"), ("./nowhere", "no folder ./nowhere"), (str(tmp_path), "cannot be opened")):
+        with pytest.raises(RequestError, match=words) as caught:
+            HuggingFace(path=path)(IMAGE)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"do_resize": True, "size": {"longest_edge": 5, "shortest_edge": 3}}, "states a size of"),
+        ({"do_resize": True, "size": 8, "resample": 0}, "PIL's filter 0"),
+        ({"do_normalize": True, "image_mean": [0.1, 0.2], "image_std": [1, 1]}, "normalises 2 channels, and the data have 3"),
+        ({"rescale_offset": True}, "by an offset"),
+    ],
+)
+def test_a_processor_that_does_more(said, words):
+    with pytest.raises(RequestError, match=words):
+        view_of(said, (8, 8), 3, "net")
+
+
+def test_waves():
+    config = transformers.Wav2Vec2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, conv_dim=(8, 8), conv_stride=(5, 2),
+        conv_kernel=(10, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
+        classifier_proj_size=8, num_labels=3,
+    )  # fmt: skip
+    network = transformers.Wav2Vec2ForSequenceClassification(config).eval()
+    extractor = transformers.Wav2Vec2FeatureExtractor()
+    x = torch.linspace(-1, 1, 400).reshape(1, 1, 400)
+    shown = extractor(x[0, 0].numpy(), sampling_rate=16000, return_tensors="pt")["input_values"]
+    with torch.no_grad():
+        wanted = network(shown).logits
+        assert torch.allclose(with_processor(network, extractor, WAVE, "w").predict(x), wanted, atol=1e-5)
+    with pytest.raises(RequestError, match="makes spectrograms"):
+        with_processor(network, transformers.WhisperFeatureExtractor(), WAVE, "w")
+
+
+def test_in_memory_with_processor_or_pipeline(tmp_path, vit):
+    pictures = np.stack([PICTURE, PICTURE[::-1].copy(), 255 - PICTURE])
+    processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+    with torch.no_grad():
+        y = vit(
+            processor(images=[PIL.Image.fromarray(one) for one in pictures], return_tensors="pt")["pixel_values"]
+        ).logits.argmax(1)
+    quick = {"eps": 0.1, "attack": "fgsm"}
+    result = brinell.audit(vit, (pictures, y), preprocessing=processor, out=tmp_path / "a", **quick)
+    assert result.models[0].clean_accuracy.value == 1
+    pipe = transformers.pipeline("image-classification", model=vit, image_processor=processor)
+    again = brinell.audit({"pipe": pipe}, (pictures, y), out=tmp_path / "b", **quick)
+    assert again.models[0].robust_accuracy == result.models[0].robust_accuracy and again.models[0].model == "pipe"

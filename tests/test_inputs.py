@@ -1,0 +1,324 @@
+"""What people hold in their hands, one after another: a right figure, or one line that says what to do."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import brinell
+from _helpers import rows_of
+from brinell.core.errors import BrinellError
+from brinell.engine.eps_grid import parse_eps
+from brinell.inputs import eps_text, models_of, norm_text, texts
+from brinell.store.run import Run
+
+RNG = torch.Generator().manual_seed(0)
+X = torch.rand(24, 3, 5, 5, generator=RNG)
+QUICK = {"eps": [0.02, 0.1], "attack": "fgsm"}
+
+
+def network(seed=1):
+    rng = torch.Generator().manual_seed(seed)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(75, 3))
+    net[1].weight.data = torch.randn(3, 75, generator=rng)
+    return net
+
+
+NET = network()
+with torch.no_grad():
+    Y = NET(X).argmax(1)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (8 / 255, "8/255"),
+        (np.float32(8 / 255), "8/255"),
+        (0.3, "0.3"),
+        (1, "1.0"),
+        (0.2, "0.2"),
+        ("0:8/255:9", "0:8/255:9"),
+        ([0, 4 / 255, "8/255"], "0.0, 4/255, 8/255"),
+        (np.linspace(0, 8 / 255, 3), "0.0, 4/255, 8/255"),
+        (torch.tensor([0.5, 1.0]), "0.5, 1.0"),
+        ((0.01, 0.03), "0.01, 0.03"),
+        (1e-7, "1e-07"),
+    ],
+)
+def test_eps(given, text):
+    assert eps_text(given) == text
+    wanted = [float(one) if not isinstance(one, str) else None for one in np.atleast_1d(np.asarray(given, dtype=object)).tolist()]
+    if None not in wanted:
+        assert parse_eps(text).values == pytest.approx(sorted(wanted), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize("given", [None, True, float("nan"), float("inf"), object(), {"a": 1}, [], [None]])
+def test_what_is_no_eps(given):
+    with pytest.raises(BrinellError, match="^eps is "):
+        eps_text(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [(np.inf, "linf"), (2, "l2"), (2.0, "l2"), (1, "l1"), (0, "l0"), ("L2", "l2"), ("Linf", "linf"), ("l_inf", "linf")]
+    + [("inf", "linf"), ("2", "l2"), ("embedding:A/File.pt", "embedding:A/File.pt"), (["Linf", 2], ("linf", "l2"))],
+)
+def test_norm(given, text):
+    assert norm_text(given) == text
+
+
+def test_other_settings():
+    given = {"device": torch.device("cpu"), "samples": np.int64(7), "seed": torch.tensor(3), "queries": None}
+    assert texts(given) == {"device": "cpu", "samples": 7, "seed": 3}
+    assert texts({"device": 1}) == {"device": "cuda:1"}
+
+
+class Dicts:
+    """Items of a data set as mappings."""
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, at):
+        return {"image": X[at], "label": int(Y[at])}
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(zip(X, Y, strict=True))
+
+
+def _doubled(items):
+    return torch.utils.data.default_collate(items)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (X, Y),
+        (X.permute(0, 2, 3, 1).numpy(), Y.numpy()),
+        {"x": X, "y": Y},
+        {"pixel_values": X.numpy(), "labels": Y.tolist()},
+        (X.tolist(), Y.tolist()),
+        Dicts(),
+        Stream(),
+        DataLoader(TensorDataset(X, Y), batch_size=7),
+        DataLoader(TensorDataset(X, Y), batch_size=7, shuffle=True),
+        DataLoader(TensorDataset(X, Y), batch_size=7, collate_fn=_doubled),
+        brinell.data(X, Y, layout="first"),
+    ],
+    ids=["tensors", "last", "dict", "names", "lists", "dict-items", "stream", "loader", "shuffled", "collated", "said"],
+)
+def test_data_in_any_form_are_the_same_data(data):
+    held = data if hasattr(data, "digest") else brinell.data(data)
+    assert torch.allclose(held.load(range(24)), X) and torch.equal(torch.from_numpy(held.labels()), Y)
+    assert held.domain.kind == "image" and held.domain.shape == (3, 5, 5)
+
+
+def test_hugging_face_datasets():
+    datasets = pytest.importorskip("datasets")
+    picture = pytest.importorskip("PIL.Image")
+    pixels = np.arange(4 * 6 * 5 * 3).reshape(4, 6, 5, 3).astype(np.uint8)
+    features = datasets.Features(
+        {"id": datasets.Value("int64"), "picture": datasets.Image(), "kind": datasets.ClassLabel(names=["a", "b"])}
+    )
+    rows = {"id": [1, 2, 3, 4], "picture": [picture.fromarray(one) for one in pixels], "kind": [0, 1, 1, 0]}
+    data = datasets.Dataset.from_dict(rows, features=features)
+    held = brinell.data(data)
+    assert held.classes == ("a", "b") and held.labels().tolist() == [0, 1, 1, 0] and held.domain.shape == (3, 6, 5)
+    assert torch.equal((held.load([2]) * 255).round().byte()[0], torch.from_numpy(pixels[2]).permute(2, 0, 1))
+    assert "the column 'picture'" in held.info.notes[0]
+    with pytest.raises(BrinellError, match=r"holds the splits test: name one of them, data\['test'\]"):
+        brinell.data(datasets.DatasetDict({"test": data}))
+    with pytest.raises(BrinellError, match="names no labels; it has id, picture: give"):
+        brinell.data(data.remove_columns("kind"))
+
+
+def test_pictures_whose_channels_may_lie_anywhere():
+    for shape in ((4, 3, 5, 3), (4, 16, 16, 16), (4, 1, 4, 1)):
+        with pytest.raises(
+            BrinellError, match=r"channels could be first or last: say it by brinell.data\(x, y, layout='first'\)"
+        ):
+            brinell.data(np.zeros(shape), [0] * 4)
+        assert brinell.data(np.zeros(shape), [0] * 4, layout="last").domain.shape == (shape[3], shape[1], shape[2])
+    assert brinell.data(np.zeros((4, 2, 8, 9)), [0] * 4).domain.shape == (2, 8, 9)
+    assert brinell.data(np.zeros((4, 8, 9, 2)), [0] * 4).domain.shape == (2, 8, 9)
+    with pytest.raises(BrinellError, match=r"grey pictures or signals of 8 channels: for pictures write x\[:, None\]"):
+        brinell.data(np.zeros((4, 8, 8)), [0] * 4)
+    assert brinell.data(np.zeros((4, 8, 8)), [0] * 4, kind="image").domain.shape == (1, 8, 8)
+    assert brinell.data(np.zeros((4, 8, 8)), [0] * 4, kind="signal").domain.kind == "signal"
+    with pytest.raises(BrinellError, match=r"frames before channels: write x.swapaxes\(1, 2\)"):
+        brinell.data(np.zeros((2, 8, 3, 6, 6)), [0] * 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            (X * 255, Y),
+            r"from .* outside the bounds 0 to 1: divide them by 255, or write brinell.data\(x, y, bounds=\(0, 255\)\)",
+        ),
+        ((X * 2 - 1, Y), "they look normalised: take the normalisation out of the data and give it as mean= and std="),
+        ((torch.rand(4, 3, generator=RNG) * 50, [0, 1, 0, 1]), r"brinell.data\(x, y, bounds='columns'\)"),
+        ({"image": X, "img": X, "label": Y}, "'image' and 'img' could be the inputs of the dict"),
+        ({"a": X, "b": Y}, "the dict names no inputs; it has a, b"),
+        (X, "has no labels: give"),
+        ("x" and 7, "is no data: give"),
+        (DataLoader(TensorDataset(X, Y), sampler=[1, 2, 3]), "draws its samples by a list"),
+        (([[1, 2], [3]], [0, 1]), "the inputs are no array|of unequal"),
+        ((X, ["a"] * 23), "23 labels for 24"),
+    ],
+)
+def test_data_that_are_refused(given, words):
+    with pytest.raises(BrinellError, match=words) as caught:
+        brinell.data(given)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_as_texts():
+    names = ["bee", "ant", "ant"] * 8
+    held = brinell.data(X, names)
+    assert held.classes == ("ant", "bee") and held.labels().tolist() == [1, 0, 0] * 8
+    assert "in sorted order: ant, bee" in held.info.notes[0]
+    said = brinell.data(X, names, classes=["bee", "ant"])
+    assert said.labels().tolist() == [0, 1, 1] * 8 and not said.info.notes
+    with pytest.raises(BrinellError, match="there is a label 'ant', and the classes are bee, cow"):
+        brinell.data(X, names, classes=["bee", "cow"])
+
+
+def test_several_models_from_records_to_verification(tmp_path):
+    models = {"first": NET, "second": lambda x: NET((x - 0.0) / 1.0), "other": network(2)}
+    result = brinell.audit(models, X, Y, out=tmp_path / "run", **QUICK)
+    assert [one.model for one in result.models] == list(models)
+    first, second, other = result.models
+    assert first.robust_accuracy == second.robust_accuracy and first.clean_accuracy.value == 1 > other.clean_accuracy.value
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert all(name in page for name in models)
+    run = Run.open(tmp_path / "run")
+    assert set(run.records().model.tolist()) == set(models)
+    assert brinell.verify(result.run, models, (X, Y)).passed
+    with pytest.raises(BrinellError, match="is of first, second, other, and these are first"):
+        brinell.verify(result.run, {"first": NET}, (X, Y))
+    again = brinell.audit([NET, network(2)], (X, Y), out=tmp_path / "list", **QUICK)
+    assert [one.model for one in again.models] == ["Sequential", "Sequential-2"]
+
+
+def test_a_forest_in_memory_with_columns_in_their_units(tmp_path):
+    data = load_breast_cancer()
+    forest = RandomForestClassifier(10, random_state=0, n_jobs=2).fit(data.data, data.target_names[data.target])
+    held = brinell.data(data.data[:30], data.target_names[data.target[:30]], bounds="columns")
+    result = brinell.audit(forest, held, eps=0.1, attack="square?steps=20", out=tmp_path / "run")
+    shown = result.models[0]
+    assert shown.clean_accuracy.k == int((forest.predict(data.data[:30]) == data.target_names[data.target[:30]]).sum())
+    assert shown.robust_accuracy[0].k < shown.clean_accuracy.k, "columns were not asked in their units"
+    assert forest.n_jobs == 2
+    assert brinell.verify(result.run, forest, held).passed
+    forest.estimators_.pop()
+    assert not brinell.verify(result.run, forest, held).passed
+    line = LogisticRegression().fit(data.data[:, :1] / 30, data.target)
+    held = brinell.data(data.data[:30, :1] / 30, data.target[:30])
+    labels = models_of(line, held, "", answers="labels")[0]
+    assert labels.info.answers == "one-hot"
+
+
+def test_a_data_frame_brings_the_names_of_its_columns():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"age": [20.0, 50.0, 80.0], "flag": [1, 1, 1]})
+    held = brinell.data(frame, [0, 1, 0])
+    assert [one.name for one in held.domain.columns] == ["age", "flag"] and held.domain.columns[1].fixed
+    assert held.domain.in_units(held.load([1])).tolist() == [[50.0, 1.0]]
+    with pytest.raises(BrinellError, match="column 'name' of the data frame holds no numbers"):
+        brinell.data(frame.assign(name="x"), [0, 1, 0])
+    with pytest.raises(BrinellError, match="does not say which column is the class"):
+        brinell.data(frame)
+
+
+def test_an_onnx_session(tmp_path):
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", 1, ("n", 3, 5, 5))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [onnx.numpy_helper.from_array(NET[1].weight.detach().numpy().T.copy(), "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx")
+    session = runtime.InferenceSession(str(tmp_path / "net.onnx"))
+    held = brinell.data(X, Y)
+    model = models_of(session, held, "", mean=[0.1, 0.2, 0.3], std=0.5)[0]
+    wanted = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ NET[1].weight.detach().T
+    assert torch.allclose(model.predict(X), wanted, atol=1e-4) and model.name == "net"
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"mean": [0.1, 0.2, 0.3], "std": np.array([0.5, 0.6, 0.7])}, True),
+        ({"mean": torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1), "std": [0.5, 0.6, 0.7]}, True),
+        ({"preprocessing": {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7], "axis": -3}}, True),
+        ({"mean": 0.5}, False),
+    ],
+)
+def test_mean_and_std_for_modules_and_functions(settings, wanted):
+    mean, std = (torch.tensor(values)[:, None, None] for values in ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]))
+    answer = NET((X - mean) / std if wanted else X - 0.5)
+    for model in (NET, lambda x: NET(x)):
+        found = models_of(model, brinell.data(X, Y), "", **settings)[0].predict(X)
+        assert torch.allclose(found, answer, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: brinell.audit(NET, (X, Y), eps=True), "^eps is True: give a number such as 8/255"),
+        (lambda: brinell.audit(NET, (X, Y), norm=3, eps=0.1), "^norm is 3: it is np.inf, 2, 1 or 0"),
+        (lambda: brinell.audit(NET, (X, Y), samples="ten"), "samples is 'ten'"),
+        (lambda: brinell.audit(NET, (X, Y), epsilon=0.1), "no setting 'epsilon'"),
+        (lambda: brinell.audit(NET, (X, Y), attack=7), "attack is 7"),
+        (lambda: brinell.audit(nn.Linear, (X, Y)), r"Linear is a class and no model: give an instance, Linear\(...\)"),
+        (lambda: brinell.audit(7, (X, Y)), "a int is no model: give a torch module"),
+        (lambda: brinell.audit({}, (X, Y)), "dict of models is empty"),
+        (lambda: brinell.audit([], (X, Y)), "list of models is empty"),
+        (lambda: brinell.audit([NET, "digits-cnn"], (X, Y)), "'digits-cnn' is a spec among models in memory"),
+        (lambda: brinell.audit("digits-cnn", "digits", mean=0.5), "mean is for models in memory; a spec says it itself"),
+        (lambda: brinell.audit(NET, (X, Y), mean=0.5, preprocessing={"mean": 1}), "mean and std are given twice"),
+        (lambda: brinell.audit(NET, (X, Y), mean="half"), "mean is 'half'"),
+        (lambda: brinell.audit(NET, (X, Y), preprocessing=5), "preprocessing is a int"),
+        (lambda: brinell.audit(RandomForestClassifier(), (X, Y)), "no fitted classifier"),
+        (lambda: brinell.audit(NET, (X, Y), answers="labels"), "Sequential is a torch module, which answers scores"),
+        (lambda: brinell.audit(NET, (X, Y), answers="logit-ish"), "answers is 'logit-ish'"),
+        (lambda: brinell.audit(NET, (X, Y), device=torch.device("meta"), resume=True, targeted="no"), "no"),
+    ],
+)
+def test_everything_else_is_one_line(call, words):
+    with pytest.raises(BrinellError, match=words) as caught:
+        call()
+    assert "\n" not in str(caught.value) and "pydantic" not in str(caught.value)
+
+
+def test_the_same_call_twice_makes_two_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = (brinell.audit(NET, (X, Y), **QUICK) for _ in range(2))
+    assert first.run != second.run
+    with pytest.raises(BrinellError, match="holds a run: add resume=True to go on with it, or choose another out=$"):
+        brinell.audit(NET, (X, Y), out=first.run, **QUICK)
+    again = brinell.audit(NET, (X, Y), out=first.run, resume=True, **QUICK)
+    assert rows_of(Run.open(again.run).records()) == rows_of(Run.open(second.run).records())
+
+
+def test_provenance_says_what_repeats_the_run(tmp_path):
+    brinell.audit({"mine": NET}, (X, Y), mean=0.5, std=[0.2, 0.2, 0.2], norm=np.inf, out=tmp_path / "run", **QUICK)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    said = "brinell.audit({'mine': Sequential}, data, mean=0.5, std=[0.2, 0.2, 0.2], norm='linf', eps='0.02, 0.1', attack='fgsm')"
+    assert manifest["command"] == f"{said} in Python, with the same objects,"
+    text = (tmp_path / "run" / "run.toml").read_text()
+    assert text.startswith(f"# {said} in Python, with the same objects, repeats this run\n")
+    with pytest.raises(BrinellError, match="was given in memory, from Python: repeat it there, with the same objects"):
+        brinell.audit("digits-cnn", "in-memory:arrays", eps=0.1)
