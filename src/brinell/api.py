@@ -173,6 +173,8 @@ def specs_of(model: Models, models: tuple[Model, ...]) -> tuple[str, ...]:
 
 def carry_out(plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool) -> AuditResult:
     """Run an audit that is planned, and write its report. `command` is what the manifest says of how to repeat it."""
+    for note in [note for source in plan.models for note in source.facts["notes"]]:
+        progress.message(f"note: {note}")
     run = local.run(plan, folder, progress, command=command, resume=resume)
     html.write(run.path)
     return summarise(run.manifest, run.records(), str(run.path))

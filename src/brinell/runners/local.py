@@ -52,8 +52,6 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         folder = Run(out, manifest)
         for note in manifest["data"]["notes"]:
             progress.message(f"note: {plan.dataset.name}: {note}")
-        for note in [note for source in plan.models for note in source.facts["notes"]]:
-            progress.message(f"note: {note}")
         for doubt in plan.doubts:
             progress.message(f"note: {doubt}")
         for source in plan.models:
