@@ -10,12 +10,25 @@ from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
     from brinell.api import audit, benchmark, detect, epsilon, review, unrestricted, verify
+    from brinell.attacking import attack
     from brinell.core.errors import BrinellError
     from brinell.inputs import data
 
-__all__ = ["BrinellError", "__version__", "audit", "benchmark", "data", "detect", "epsilon", "review", "unrestricted", "verify"]
+__all__ = [
+    "BrinellError",
+    "__version__",
+    "attack",
+    "audit",
+    "benchmark",
+    "data",
+    "detect",
+    "epsilon",
+    "review",
+    "unrestricted",
+    "verify",
+]
 __version__ = VERSION
-HOMES = {"BrinellError": "brinell.core.errors", "data": "brinell.inputs"}
+HOMES = {"attack": "brinell.attacking", "BrinellError": "brinell.core.errors", "data": "brinell.inputs"}
 """Where names lie that are no calls of `brinell.api`."""
 
 

@@ -1,0 +1,160 @@
+"""One attack in one line: exact margins on linear models, and nothing left behind in what it was handed."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from brinell.core.errors import BrinellError
+from brinell.testing import linear_problem
+
+RNG = torch.Generator().manual_seed(0)
+X = torch.rand(12, 3, 4, 4, generator=RNG)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm2d(3), nn.Linear(48, 3)
+        self.head.weight.data = torch.randn(3, 48, generator=torch.Generator().manual_seed(1))
+
+    def forward(self, x):
+        return self.head(self.norm(x).flatten(1))
+
+
+@pytest.fixture
+def net():
+    return Net()
+
+
+def clean(net):
+    with torch.no_grad():
+        return net.eval()(X).argmax(1)
+
+
+@pytest.mark.parametrize(
+    ("norm", "attack"), [("linf", "apgd-ce?steps=10"), (2, "apgd?steps=10"), (np.inf, "pgd?steps=10"), ("l2", "fab")]
+)
+def test_success_is_what_the_exact_margin_says(norm, attack):
+    problem = linear_problem("image", "l2" if norm in (2, "l2") else "linf")
+    x, y, margin = problem.batch.x, problem.batch.y, problem.margin
+    domain = problem.model.domain
+    for share in (0.9, 1.1):
+        found = brinell.attack(
+            problem.model.predict, x, y, attack, eps=margin * share, norm=norm, bounds=(domain.low, domain.high), layout="first",
+            answers="logits",
+        )  # fmt: skip
+        assert found.success.all() == (share > 1) and bool(found.success.any()) == (share > 1)
+        assert (found.distance <= margin * share * 1.0001).all()
+        assert found.x_adv.min() >= domain.low and found.x_adv.max() <= domain.high
+        assert ((found.margin > 0) == found.success).all() and (found.queries > 0).all()
+        moved = problem.model.predict(found.x_adv).argmax(1) != y
+        assert torch.equal(moved, found.success)
+
+
+def test_robust_samples_come_with_the_worst_input_that_was_found(net):
+    y = clean(net)
+    found = brinell.attack(net, X, y, "pgd?steps=5", eps=0.001)
+    assert not found.success.any() and found.robust_accuracy == 1
+    assert (found.distance > 0).all(), "robust samples came back clean"
+    with torch.no_grad():
+        logits = net.eval()(found.x_adv)
+    own = logits.gather(1, y[:, None])[:, 0]
+    best = logits.scatter(1, y[:, None], -torch.inf).amax(1)
+    assert torch.allclose(best - own, found.margin, atol=1e-4)
+    assert repr(found) == "<AttackResult: 0 of 12 broken, 100.0% robust, linf, 6 queries each>"
+
+
+def test_samples_that_were_wrong_from_the_start(net):
+    y = (clean(net) + 1) % 3
+    found = brinell.attack(net, X, y, eps=0.1)
+    assert found.success.all() and not found.distance.any() and torch.equal(found.x_adv, X) and not found.queries.any()
+
+
+def test_in_a_training_loop(net):
+    """The whole budget is spent on every sample, nothing of the network or of torch changes, and training on it helps."""
+    y = clean(net)
+    net.train()
+    net.norm.eval()
+    net.head.weight.grad = torch.ones(3, 48)
+    held = {name: value.clone() for name, value in net.state_dict().items()}
+    state, flags = torch.random.get_rng_state(), [part.training for part in net.modules()]
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        worst = brinell.attack(net, X, y, "pgd?steps=8", eps=8 / 255, worst=True, answers="logits")
+        assert torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
+    assert [part.training for part in net.modules()] == flags and torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(value, held[name]) for name, value in net.state_dict().items())
+    assert torch.equal(net.head.weight.grad, torch.ones(3, 48)) and net.norm.weight.grad is None
+    assert not worst.x_adv.requires_grad and (worst.backwards == 8).all(), "an attack that finds something still goes on"
+    closest = brinell.attack(net, X, y, "pgd?steps=8", eps=8 / 255, answers="logits")
+    assert (worst.margin >= closest.margin - 1e-5).all() and worst.margin.mean() > closest.margin.mean()
+    other = brinell.attack(net, X, y, "pgd?steps=1", eps=8 / 255, seed=1, worst=True)
+    again = brinell.attack(net, X, y, "pgd?steps=1", eps=8 / 255, seed=2, worst=True)
+    assert not torch.equal(other.x_adv, again.x_adv)
+    opt = torch.optim.SGD(net.parameters(), 0.05)
+    before = worst.margin.mean()
+    for step in range(20):
+        found = brinell.attack(net, X, y, "pgd?steps=3", eps=8 / 255, seed=step, worst=True, answers="logits")
+        opt.zero_grad()
+        nn.functional.cross_entropy(net(found.x_adv), y).backward()
+        opt.step()
+    assert brinell.attack(net, X, y, "pgd?steps=8", eps=8 / 255, worst=True).margin.mean() < before
+
+
+def test_arrays_come_back_as_they_were_given(net):
+    weight = torch.randn(48, 3, generator=torch.Generator().manual_seed(2)).numpy()
+    last = X.permute(0, 2, 3, 1).numpy().copy()
+
+    def scores(x):
+        return x.reshape(len(x), -1) @ weight
+
+    y = scores(last).argmax(1)
+    for function in (scores, lambda x: torch.as_tensor(scores(np.asarray(x)))):
+        found = brinell.attack(function, last, y, "square?steps=30", eps=0.1, layout="last")
+        assert isinstance(found.x_adv, np.ndarray) and found.x_adv.shape == last.shape and found.success.dtype == bool
+        assert found.success.any() and (scores(found.x_adv).argmax(1) != y)[found.success].all()
+        assert np.abs(found.x_adv - last).max() <= 0.1 + 1e-6
+    with pytest.raises(BrinellError, match="apgd needs gradients, and scores gives scores only: take square"):
+        brinell.attack(scores, last, y, eps=0.1, layout="last")
+    double = brinell.attack(net, X.double(), clean(net), eps=0.05)
+    assert double.x_adv.dtype == torch.float64
+
+
+def test_targets_and_cascades(net):
+    y = clean(net)
+    towards = (y + 1) % 3
+    found = brinell.attack(net, X, y, ["fgsm", "apgd-ce?steps=20"], eps=0.5, targeted=towards)
+    with torch.no_grad():
+        answered = net.eval()(found.x_adv).argmax(1)
+    assert torch.equal((answered == towards), found.success) and found.success.all()
+    both = brinell.attack(net, X, y, ["fgsm", "square?steps=20"], eps=0.02)
+    one = brinell.attack(net, X, y, "fgsm", eps=0.02)
+    assert (one.success <= both.success).all() and (both.queries[one.success] == one.queries[one.success]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"eps": None}, "eps is missing, within which apgd searches: give a number, such as eps=8/255"),
+        ({"eps": [0.1, 0.2]}, "eps holds 2 numbers for 12 samples"),
+        ({"eps": "0:0.1:3"}, "is 3 budgets: brinell.attack takes one"),
+        ({"eps": 8}, r"eps 8.* did you mean 8/255\?"),
+        ({"attack": "fast"}, "fast decides by what a whole run finds: call brinell.audit"),
+        ({"attack": "nothing"}, "there is no attack 'nothing'"),
+        ({"attack": "fgsm", "norm": 1}, "fgsm works in l2, linf, not in l1|fgsm works in"),
+        ({"x": X * 255}, r"from .* outside the bounds 0 to 1 \(or NaN\): give bounds"),
+        ({"x": X * torch.nan}, "or NaN"),
+        ({"y": torch.zeros(5, dtype=torch.long)}, "it holds 12 whole numbers"),
+        ({"y": torch.full((12,), 9)}, "the class 9, and the model distinguishes 3"),
+        ({"model": "digits-cnn"}, "takes one model in memory"),
+        ({"targeted": 7}, "there is no target class '7'"),
+        ({"attack": "fab", "worst": True}, "minimises the distance"),
+        ({"bounds": 3}, "bounds is 3"),
+    ],
+)
+def test_what_is_refused(net, change, words):
+    given = {"model": net, "x": X, "y": clean(net), "eps": 8 / 255} | change
+    with pytest.raises(BrinellError, match=words) as caught:
+        brinell.attack(**given)
+    assert "\n" not in str(caught.value)
