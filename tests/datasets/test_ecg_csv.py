@@ -60,7 +60,7 @@ def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
         ("a,b\n1,1\n", {}, "no column called label or class or target or y: name the label's by label="),
         ("a,b,y\n1,1,1\n", {"label": "z"}, "no column 'z'"),
         ("a,a,y\n1,1,1\n", {}, "two columns of one name .'a'."),
-        ("1,1,1\n1,1\n", {}, "cannot be read as a table: .*Expected 3 columns, got 2"),
+        ("1,1,1\n1,1\n", {}, "damaged or cut short .*Expected 3 columns, got 2"),
         ("", {}, "is empty"),
         ("a,b,label\n", {}, "a header and no row"),
         ("label\n1\n", {}, "no column of values"),

@@ -2,6 +2,7 @@
 
 import tempfile
 import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +163,13 @@ def test_a_missing_file_gives_one_line(tmp_path: Path) -> None:
 
 def test_a_full_disk_gives_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
-    import shutil
+    import tempfile
 
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class Full(BytesIO):
+        def write(self, part: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfileobj", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", Full)
     with pytest.raises(RequestError, match="no space left .* TMPDIR"):
         Npz(path=bad(tmp_path, x=X, y=Y))()
 

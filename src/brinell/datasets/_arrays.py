@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core.bounded import MOST_CLASSES
 from brinell.core.contracts import DataInfo, Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.record import Array as Array
@@ -184,6 +185,8 @@ def check_labels(y: Array, n: int, what: str = "the array of labels") -> Labels:
         raise RequestError(f"{what} has type {y.dtype}; labels are whole numbers from 0 on")
     if y.min() < 0:
         raise RequestError(f"{what} holds the label {int(y.min())}; labels are counted from 0")
+    if y.max() >= MOST_CLASSES:
+        raise RequestError(f"{what} holds the label {int(y.max())}; labels are below {MOST_CLASSES}: count them from 0 on")
     return y.astype(np.int64)
 
 

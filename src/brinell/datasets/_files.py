@@ -2,10 +2,8 @@
 
 import csv
 import errno
-import shutil
+import io
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,8 +11,12 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
+
+LONGEST_LINE = 1 << 24
+"""Bytes of the first line of a table at most."""
 
 
 def existing(path: str, what: Literal["file", "folder"], spec: str) -> Path:
@@ -38,10 +40,22 @@ def no_originals(folder: Path, name: str, packed: str) -> RequestError:
 def csv_file(file: Path) -> Iterator[IO[str]]:
     """A CSV file to read from; what goes wrong with it meanwhile is said in one line."""
     try:
-        with file.open(newline="", encoding="utf-8-sig") as text:
-            yield text
+        yield io.StringIO(bounded.read(file, bounded.MOST_TEXT).decode("utf-8-sig"), newline="")
     except (OSError, csv.Error, UnicodeDecodeError) as error:
         raise unread(file, error) from None
+
+
+def first_row(file: Path) -> list[str]:
+    """The cells of the first line of a CSV file of any length; none where it is empty."""
+    try:
+        with bounded.opened(file) as stream:
+            line = stream.readline(LONGEST_LINE)
+        cells = next(csv.reader([line.decode("utf-8-sig")], strict=True), [])
+    except (OSError, csv.Error, UnicodeDecodeError) as error:
+        raise unread(file, error) from None
+    if len(line) == LONGEST_LINE or len(cells) > bounded.MOST_COLUMNS:
+        raise RequestError(f"{file} has a first line of {len(line)} bytes and {len(cells)} columns: it is no table of inputs")
+    return cells
 
 
 def unread(what: object, error: Exception) -> RequestError:
@@ -54,14 +68,25 @@ def unread(what: object, error: Exception) -> RequestError:
     return RequestError(f"{what} is damaged or cut short ({reason}): fetch it again")
 
 
-def spill(stream: IO[bytes], what: object) -> IO[bytes]:
-    """The bytes of a stream in a temporary file that has no name and goes away with its last user."""
+def spill(stream: IO[bytes], what: object, packed: int) -> IO[bytes]:
+    """The bytes of a stream in a temporary file that has no name and goes away with its last user.
+
+    Args:
+        stream: unpacks as it is read.
+        what: the file, for messages.
+        packed: its bytes before unpacking, which bound those after.
+    """
     with ExitStack() as undo:
         try:
-            file = undo.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(stream, file, 1 << 20)
+            file, found = undo.enter_context(tempfile.TemporaryFile()), 0
+            while part := stream.read(1 << 20):
+                found += len(part)
+                bounded.unpacked(found, packed, what, bounded.ON_DISK)
+                file.write(part)
             file.seek(0)
-        except (OSError, EOFError, zlib.error, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+        except RequestError:
+            raise
+        except Exception as error:  # decoders raise whatever comes their way on damaged bytes
             raise unread(what, error) from None
         undo.pop_all()
     return file
@@ -69,6 +94,8 @@ def spill(stream: IO[bytes], what: object) -> IO[bytes]:
 
 def mapped(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, what: object, order: str = "C") -> Array:
     """An array over the bytes of a file, none of them read yet."""
+    if min(shape, default=1) < 0 or not dtype.itemsize:
+        raise RequestError(f"{what} is damaged: its shape is {shape} and its type {dtype}; fetch it again")
     if 0 in shape:
         raise RequestError(f"{what} has shape {shape} and holds nothing: there is nothing to audit")
     end = file.seek(0, 2)
@@ -86,7 +113,7 @@ def map_npy(file: IO[bytes], what: object) -> Array:
         if version not in readers:
             raise ValueError(f"format version {version}")
         shape, fortran, dtype = readers[version](file)
-    except (ValueError, EOFError, OSError, SyntaxError) as error:
+    except Exception as error:  # the header is Python that numpy reads, and it raises whatever comes its way
         raise unread(what, error) from None
     if dtype.hasobject:
         raise RequestError(

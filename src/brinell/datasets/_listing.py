@@ -3,17 +3,25 @@
 import csv
 import hashlib
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Labels, class_names, little
+from brinell.datasets._arrays import Labels, check_labels, class_names, little
 from brinell.datasets._files import csv_file, unread
 
+DIGITS = 1000
+"""Characters of a label from which on it is not even read."""
+DECODED = 4 * bounded.MOST_PIXELS // bounded.RATIO
+"""Bytes of a file whose decoder may take as much memory as the largest picture needs."""
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 COLUMNS = ("label", "imagenet_index", "class_index", "index")
 
 
@@ -30,7 +38,7 @@ class Listing(NamedTuple):
         hashed.update(little(self.labels))
         for file in self.files:
             try:
-                with file.open("rb") as content:
+                with bounded.opened(file) as content:
                     hashed.update(hashlib.file_digest(content, "blake2b").digest())
             except OSError as error:
                 raise unread(file, error) from None
@@ -42,9 +50,29 @@ def listing_of(folder: Path, suffixes: frozenset[str], what: str, below: str) ->
     return _table(folder, below) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, what)
 
 
+@contextmanager
+def picture(file: Path) -> Iterator[Image.Image]:
+    """A picture, opened and not decoded yet: of a format that Pillow decodes by itself, and of bounded size.
+
+    Formats are listed because for others Pillow starts programs on this machine, such as one that runs PostScript.
+
+    Raises:
+        RequestError: a file that is damaged, of another format or too large.
+    """
+    with bounded.decoding(file, DECODED), warnings.catch_warnings(), bounded.opened(file) as stream:
+        warnings.simplefilter("ignore")  # of its size, which is checked here, and of what a damaged file holds
+        with Image.open(stream, formats=FORMATS) as found:
+            width, height = found.size
+            if width * height > bounded.MOST_PIXELS:
+                raise RequestError(f"{file} is {width} x {height}, more than {bounded.MOST_PIXELS} pixels: make it smaller")
+            yield found
+
+
 def centre(image: Image.Image, size: int) -> Image.Image:
     """A square from the middle, after the shorter side was brought to `size` pixels."""
     scale = size / min(image.size)
+    if size * max(image.size) > bounded.MOST_PIXELS * min(image.size) / size:
+        raise ValueError(f"{image.size[0]} x {image.size[1]} pixels cannot be brought to {size} on the shorter side")
     width, height = (max(size, round(side * scale)) for side in image.size)
     image = image.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (width - size) // 2, (height - size) // 2
@@ -86,7 +114,11 @@ def _table(folder: Path, below: str) -> Listing:
     files = [_listed(folder, row["file"], table, below) for row in rows]
     texts = [row[column] or "" for row in rows]
     if all(text.strip().isdecimal() for text in texts):
-        labels = np.array([int(text) for text in texts], dtype=np.int64)
+        labels = np.array(
+            [min(int(text) if len(text) < DIGITS else bounded.MOST_CLASSES, bounded.MOST_CLASSES) for text in texts],
+            dtype=np.int64,
+        )
+        check_labels(labels, len(labels), f"column {column} of {table}")
         named = {label: row["name"] for label, row in zip(labels.tolist(), rows, strict=True) if row.get("name")}
         names = _fill(named, int(labels.max()) + 1) if classes is None else classes.names
         return Listing(files, labels, class_names(names, labels, f"the list of classes of {folder}"))
@@ -103,9 +135,9 @@ def _fill(named: Mapping[int, str], classes: int) -> list[str]:
 
 
 def _listed(folder: Path, name: str | None, table: Path, below: str) -> Path:
-    for file in (folder / (name or ""), folder / below / (name or "")):
-        if file.is_file():
-            return file
+    for place in (name or "", f"{below}/{name or ''}"):
+        if bounded.inside(folder, place, table, links=True).is_file():
+            return folder / place
     raise RequestError(f"{table} lists {name!r}, which is neither beside it nor in {below}/: fetch it, or drop the row")
 
 
@@ -121,12 +153,14 @@ def _classes(folder: Path) -> _Classes | None:
     if len(found) > 1:
         raise RequestError(f"{folder} has {found[0].name} and {found[1].name}: leave one list of classes")
     try:
-        content: Any = json.loads(found[0].read_text("utf-8"))
+        content: Any = json.loads(bounded.text(found[0]))
         entries = [entry if isinstance(entry, dict) else {"index": index, "name": entry} for index, entry in enumerate(content)]
         named = {int(entry["index"]): str(entry["name"]) for entry in entries}
+        if not 0 <= min(named) <= max(named) < bounded.MOST_CLASSES:
+            raise ValueError(f"indices from {min(named)} to {max(named)}")
         lookup = {str(entry[key]): int(entry["index"]) for key in ("name", "wnid") for entry in entries if key in entry}
         classes = _Classes(tuple(_fill(named, max(named) + 1)), lookup)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(
             f"{found[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
         ) from None

@@ -12,7 +12,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from brinell.core.errors import RequestError, one_line
+from brinell.core import bounded
+from brinell.core.errors import BrinellError, RequestError
 
 VALUES = frozenset(
     "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
@@ -44,7 +45,7 @@ TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 BUILDERS = ("_reconstruct", "_frombuffer", "dtype", "encode")
 
 
-class _Refused(ValueError):
+class _Refused(BrinellError):
     """Something that no file of plain arrays needs."""
 
 
@@ -90,15 +91,15 @@ def read_values(file: IO[bytes], what: object) -> Any:
     """The value in a pickled file: numbers, text, lists, tuples, dicts, arrays. Keys of dicts that are bytes become text."""
     machine = _Machine()
     try:
-        for opcode, argument, _ in pickletools.genops(file):
-            machine.step(opcode.name, argument)
-        return _plain(machine.stack.pop())
+        with bounded.decoding(what, file.seek(0, 2)):
+            file.seek(0)
+            for opcode, argument, _ in pickletools.genops(file):
+                machine.step(opcode.name, argument)
+            return _plain(machine.stack.pop())
     except _Refused as error:
         raise RequestError(
             f"{what} asks for {error}, which no published batch holds; pickles are never run: fetch it again"
         ) from None
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise RequestError(f"{what} is damaged or no pickled batch ({one_line(error)}): fetch it again") from None
 
 
 class _Machine:
@@ -206,7 +207,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, _Array):
         return value.value
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: item.value if isinstance(item, _Array) else item for key, item in value.items()}
     if isinstance(value, _Type | _Global | _Mark):
         raise _Refused(f"a bare {type(value).__name__.strip('_').lower()}")
     return value

@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
+from brinell.core import bounded
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays, check_labels, class_names
@@ -24,6 +25,8 @@ PARTS = {"test": ("test_batch",), "train": tuple(f"data_batch_{number}" for numb
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 """For a folder that lacks the file of names."""
 PIXELS = 3 * 32 * 32
+MOST_NAMES = 1 << 20
+"""Bytes of the file of class names at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +126,7 @@ def _append(file: IO[bytes], data: Array, what: Path) -> None:
 
 def _open(path: Path) -> IO[bytes]:
     try:
-        return path.open("rb")
+        return bounded.opened(path)
     except FileNotFoundError:
         raise RequestError(f"there is no file {path}: the folder must hold every batch of the split") from None
     except OSError as error:
@@ -133,7 +136,7 @@ def _open(path: Path) -> IO[bytes]:
 def _names(folder: Path) -> Sequence[object]:
     text, pickled = folder / "batches.meta.txt", folder / "batches.meta"
     if text.is_file():
-        return [line.strip() for line in text.read_text("utf-8", "replace").splitlines() if line.strip()]
+        return [line.strip() for line in bounded.read(text, MOST_NAMES).decode("utf-8", "replace").splitlines() if line.strip()]
     if not pickled.is_file():
         return CLASSES
     with _open(pickled) as file:

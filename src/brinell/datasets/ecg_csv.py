@@ -6,7 +6,6 @@ unless label= names another; all other columns are values, in their order, but t
 numbers, or names. Such tables are often sorted by class: classes (or groups) take turns, so that the first samples hold them all.
 """
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from brinell.core import bounded
 from brinell.core.contracts import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
 from brinell.datasets._arrays import Array, Labels, StoredArrays, arrange, check_labels, class_names, domain_of
-from brinell.datasets._files import csv_file, existing
+from brinell.datasets._files import existing, first_row
 
 __all__ = ["EcgCsv"]
 
@@ -144,8 +144,7 @@ class _Table(NamedTuple):
 
 def _read(file: Path) -> _Table:
     """All cells; columns of a file without header are called 1, 2, ..."""
-    with csv_file(file) as text:
-        first = next(csv.reader(text, strict=True), [])
+    first = first_row(file)
     if not first:
         raise RequestError(f"{file} is empty: one row holds one beat")
     counted = first in ([str(number + start) for number in range(len(first))] for start in (0, 1))
@@ -153,14 +152,12 @@ def _read(file: Path) -> _Table:
     names = first if header else [str(number + 1) for number in range(len(first))]
     if twice := [name for name in names if names.count(name) > 1]:
         raise RequestError(f"{file} has two columns of one name ({twice[0]!r}): rename one")
-    try:
+    with bounded.decoding(file, file.stat().st_size):
         cells = pa.csv.read_csv(
             file,
             read_options=pa.csv.ReadOptions(column_names=names, skip_rows=int(header)),
             convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
         )
-    except (OSError, pa.ArrowException) as error:
-        raise RequestError(f"{file} cannot be read as a table: {str(error).splitlines()[0][:200]}") from None
     if not len(cells):
         raise RequestError(f"{file} has a header and no row: there is nothing to audit")
     return _Table(cells, header, header and not counted)

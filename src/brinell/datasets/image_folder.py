@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image
 
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing, unread
-from brinell.datasets._listing import centre, listing_of
+from brinell.datasets._files import existing
+from brinell.datasets._listing import centre, listing_of, picture
 
 __all__ = ["ImageFolder"]
 
@@ -72,16 +71,13 @@ class _Pictures(Rows):
     def row(self, index: int) -> Array:
         """(C, H, W): the pixels of one picture."""
         file, (_, height, width) = self._files[index], self.shape[1:]
-        try:
-            with Image.open(file) as picture:
-                if picture.mode.startswith(("I", "F")):
-                    raise ValueError(f"{picture.mode} pixels, more than 8 bits; convert it")
-                image = picture.convert(self._settings.mode)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise unread(file, error) from None
-        if self._settings.size:
-            image = centre(image, height)
-        pixels = np.array(image, dtype=np.uint8)
+        with picture(file) as held:
+            if held.mode.startswith(("I", "F")):
+                raise ValueError(f"{held.mode} pixels, more than 8 bits; convert it")
+            image = held.convert(self._settings.mode)
+            if self._settings.size:
+                image = centre(image, height)
+            pixels = np.array(image, dtype=np.uint8)
         if pixels.shape[:2] != (height, width):
             raise RequestError(
                 f"{file} is {pixels.shape[1]} x {pixels.shape[0]} now, not {width} x {height}: leave the folder alone"
@@ -92,11 +88,8 @@ class _Pictures(Rows):
 def _one_size(files: Sequence[Path]) -> tuple[int, int]:
     first: tuple[int, int] | None = None
     for file in files:
-        try:
-            with Image.open(file) as picture:
-                size = picture.size
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise unread(file, error) from None
+        with picture(file) as held:
+            size = held.size
         first = first or size
         if size != first:
             raise RequestError(

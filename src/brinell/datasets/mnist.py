@@ -11,6 +11,7 @@ from typing import IO, Literal, cast
 
 import numpy as np
 
+from brinell.core import bounded
 from brinell.core.contracts import Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, StoredArrays, arrange, check_labels
@@ -71,9 +72,9 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
 def _idx(file: Path, axes: int) -> Array:
     try:
         if file.suffix == ".gz":
-            with gzip.open(file) as packed, spill(cast(IO[bytes], packed), file) as unpacked:
+            with gzip.open(file) as packed, spill(cast(IO[bytes], packed), file, file.stat().st_size) as unpacked:
                 return _map(unpacked, file, axes)
-        with file.open("rb") as plain:
+        with bounded.opened(file) as plain:
             return _map(plain, file, axes)
     except OSError as error:
         raise unread(file, error) from None

@@ -7,12 +7,15 @@ Heartbeats may bring the rhythm that they stand in (`rhythm=BEFORE+AFTER`, `brin
 attack changes. Each array is unpacked into a temporary file and mapped, so that an archive may be larger than memory.
 """
 
+import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from brinell.core import bounded
+from brinell.core.bounded import MOST_CLASSES
 from brinell.core.contracts import DataInfo, Dataset, Kind
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
@@ -35,6 +38,8 @@ __all__ = ["Npz"]
 
 INPUTS = ("x", "images", "clips", "beats_uV")
 LABELS = ("y", "labels")
+NUMBER_BYTES = 10_000
+"""Bytes of an array of one number at most, its header included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +96,15 @@ class Npz:
             with zipfile.ZipFile(file) as archive:
                 known = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
                 x_name, y_name = _pick(self.x, INPUTS, known, file, "x"), _pick(self.y, LABELS, known, file, "y")
-                x, y = _array(archive, x_name, file), np.array(_array(archive, y_name, file))
-                names = np.array(_array(archive, "classes", file)) if "classes" in known else None
-                groups = np.array(_array(archive, _pick(self.groups, (), known, file, "groups"), file)) if self.groups else None
-                intervals = [np.array(_array(archive, _pick(name, (), known, file, "rhythm"), file)) for name in self.rhythm]
+                x = _array(archive, x_name, file)
+                y, most = _small(archive, y_name, file, len(x)), max(len(x), MOST_CLASSES)
+                names = _small(archive, "classes", file, most) if "classes" in known else None
+                groups = _small(archive, _pick(self.groups, (), known, file, "groups"), file, most) if self.groups else None
+                intervals = [_small(archive, _pick(name, (), known, file, "rhythm"), file, most) for name in self.rhythm]
                 numbers: dict[str, float] = {name: _number(archive, name, file) for name in ("fs", "r_index") if name in known}
-        except (zipfile.BadZipFile, OSError) as error:
+        except RequestError:
+            raise
+        except Exception as error:  # of a damaged archive the library raises whatever comes its way
             raise unread(file, error) from None
         inputs = f"array {x_name} of {file}"
         arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, what=inputs)
@@ -157,15 +165,28 @@ def _pick(asked: str, usual: tuple[str, ...], known: list[str], file: Path, opti
 def _array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
     what = f"array {name} of {file}"
     try:
-        with archive.open(name + ".npy") as member, spill(member, what) as unpacked:
+        told = archive.getinfo(name + ".npy")
+        bounded.unpacked(told.file_size, told.compress_size, what, bounded.ON_DISK)
+        with archive.open(told) as member, spill(member, what, told.compress_size) as unpacked:
             return map_npy(unpacked, what)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except RequestError:
+        raise
+    except Exception as error:
         raise unread(what, error) from None
+
+
+def _small(archive: zipfile.ZipFile, name: str, file: Path, most: int) -> Array:
+    """An array that is read into memory, of as many rows as there are inputs, or of classes."""
+    found = _array(archive, name, file)
+    if len(found) > most or found.nbytes > bounded.IN_MEMORY and found.nbytes > 1000 * most:
+        raise RequestError(f"array {name} of {file} has shape {found.shape}, where at most {most} values belong: see what it is")
+    return np.array(found)
 
 
 def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
     try:
         with archive.open(name + ".npy") as member:
-            return float(np.lib.format.read_array(member, allow_pickle=False).item())
-    except (ValueError, TypeError, EOFError) as error:
+            held = io.BytesIO(member.read(NUMBER_BYTES))
+        return float(np.lib.format.read_array(held, allow_pickle=False).item())
+    except Exception as error:
         raise RequestError(f"array {name} of {file} is no single number ({error}): correct it, or remove it") from None

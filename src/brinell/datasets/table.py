@@ -15,14 +15,16 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
+from brinell.core import bounded
 from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, Labels, StoredArrays
-from brinell.datasets._files import existing, unread
+from brinell.datasets._files import existing, first_row
 
 __all__ = ["Table"]
 
@@ -168,18 +170,35 @@ class _Part(NamedTuple):
 
 def _read(file: Path) -> pa.Table:
     kind = file.suffix.lower()
-    try:
+    with bounded.decoding(file, file.stat().st_size):
         if kind == ".parquet":
-            table = pa.parquet.read_table(file)
+            table = _parquet(file)
         elif kind in (".csv", ".tsv", ".txt"):
+            first_row(file)
             options = pa.csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
             table = pa.csv.read_csv(file, parse_options=options)
         else:
             raise RequestError(f"{file} is no table: name a .csv, .tsv or .parquet file")
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise unread(file, error) from None
     if not len(table):
         raise RequestError(f"{file} has no rows: there is nothing to audit")
+    return table
+
+
+def _parquet(file: Path) -> pa.Table:
+    """What a Parquet file holds, once it is known how much that is; texts stay as codes into a dictionary."""
+    packed = file.stat().st_size
+    with bounded.opened(file) as stream:
+        kinds = pa.parquet.read_schema(stream)
+        texts = [field.name for field in kinds if _is_text(field.type)]
+        held = pa.parquet.ParquetFile(stream, read_dictionary=texts)
+        told = held.metadata
+        groups = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
+        bounded.unpacked(max(groups, 8 * told.num_rows * told.num_columns), packed, file)
+        table = held.read()
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            long = (pa.compute.sum(pa.compute.binary_length(one.dictionary).take(one.indices)).as_py() for one in column.chunks)
+            bounded.unpacked(sum(length or 0 for length in long), packed, file)
     return table
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from brinell.core.bounded import MOST_PIXELS
 from brinell.core.contracts import DataInfo, Dataset, Domain, Streams
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import at_least
@@ -32,6 +33,10 @@ from brinell.datasets._listing import centre, listing_of
 __all__ = ["VideoFolder"]
 
 SUFFIXES = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts"))
+FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm,mpeg,mpegts,mpegvideo,asf,flv,ogg"
+"""Containers that FFmpeg may find in a file, whatever the file is called; none of them names other files."""
+OPENING = 20.0
+"""Seconds within which a file must open."""
 Sampling = Literal["uniform", "random"]
 
 
@@ -203,12 +208,18 @@ def _opened(file: Path) -> Any:
     """The file as a container of videos. It may name no other file, least of all one elsewhere, as playlists do."""
     av = library()
     try:
-        container = av.open(str(file), options={"protocol_whitelist": "file"})
-    except (av.FFmpegError, OSError) as error:
+        if not file.is_file():
+            raise UnreadableError(f"{file} is no regular file: take it out")
+        container = av.open(str(file), options={"protocol_whitelist": "file", "format_whitelist": FORMATS}, timeout=OPENING)
+    except (av.FFmpegError, OSError, ValueError) as error:
         raise _broken(file, error) from None
     if not container.streams.video:
         container.close()
         raise UnreadableError(f"{file} holds no video: take it out")
+    codec = container.streams.video[0].codec_context
+    if (codec.width or 0) * (codec.height or 0) > MOST_PIXELS:
+        container.close()
+        raise UnreadableError(f"{file} says that it is {codec.width} x {codec.height}, more than any video: take it out")
     return container
 
 
@@ -224,7 +235,7 @@ def _frame_count(file: Path) -> int:
     with _opened(file) as container:
         try:
             return sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
-        except (av.FFmpegError, OSError) as error:
+        except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
             raise _broken(file, error) from None
 
 
@@ -236,7 +247,7 @@ def _decode(file: Path) -> Iterator[Any]:
                 if frame.is_corrupt:
                     raise UnreadableError(f"{file} is damaged within: fetch it again, or take it out")
                 yield frame
-        except (av.FFmpegError, OSError) as error:
+        except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
             raise _broken(file, error) from None
 
 

@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from brinell.core import bounded
 from brinell.core.contracts import DataInfo, Dataset, Domain, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError, one_line
@@ -196,12 +197,28 @@ class _Record:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 self.header = library.rdheader(path)
-                self.marks = library.rdann(path, settings.annotations)
-                self.signal = library.rdrecord(path, channels=self._channels())
+                packed = self._packed(folder)
+                channels = self._channels()
+                with bounded.decoding(f"record {name}", packed):
+                    self.marks = library.rdann(path, settings.annotations)
+                    self.signal = library.rdrecord(path, channels=channels)
         except _Unfit:
             raise
         except Exception as error:
             raise _Unfit(f"record {name} cannot be read ({one_line(error, 200)}): left out") from None
+
+    def _packed(self, folder: Path) -> int:
+        """Bytes of the files that the header names, which must lie beside it and hold what it says."""
+        place = (folder / self.name).parent
+        files = {str(one) for one in getattr(self.header, "file_name", None) or [] if one}
+        for one in files:
+            if not bounded.inside(place, one, f"record {self.name}").is_file():
+                raise _Unfit(f"record {self.name} names {one}, which is no file beside it: left out")
+        packed = sum((place / one).stat().st_size for one in files)
+        said = (self.header.sig_len or 0) * (self.header.n_sig or 0)
+        if said < 0 or said > 16 * packed:
+            raise _Unfit(f"record {self.name} says it has {said} values in {packed} bytes: left out")
+        return packed
 
     def _channels(self) -> list[int]:
         names = list(self.header.sig_name or [])

@@ -49,5 +49,5 @@ def _compress(frames: np.ndarray, quality: int) -> np.ndarray:
     for index, pixels in enumerate(frames):
         file = io.BytesIO()
         Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0]).save(file, "JPEG", quality=quality)
-        back[index] = np.asarray(Image.open(file)).reshape(pixels.shape)
+        back[index] = np.asarray(Image.open(file, formats=["JPEG"])).reshape(pixels.shape)
     return back

@@ -1,15 +1,16 @@
 """Weights from a file into a module, key for key. Nothing is ever unpickled but tensors."""
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from brinell.core.errors import RequestError, one_line
+from brinell.core import bounded
+from brinell.core.errors import RequestError
 
 NESTED = ("state_dict", "model_state_dict", "model", "net")
 """Keys under which checkpoints keep the state dict."""
@@ -22,10 +23,8 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     if not file.is_file():
         raise RequestError(f"there is no file {file}: check weights=")
     if file.suffix == ".safetensors":
-        try:
+        with bounded.decoding(file, file.stat().st_size, "no safetensors file"):
             return load_file(file)
-        except (SafetensorError, OSError) as error:
-            raise RequestError(f"{file} is damaged or no safetensors file ({one_line(error)}): fetch it again") from None
     if file.suffix not in (".pt", ".pth", ".th", ".bin", ".ckpt"):
         raise RequestError(f"{file}: weights come as .safetensors, or as .pt or .pth that holds a state dict")
     return state_dict(read_torch(file), file)
@@ -33,14 +32,25 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 def read_torch(file: Path) -> Any:
     """What torch reads in a file with `weights_only=True`."""
-    try:
-        return torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:
-        if "eights_only" in str(error) or "Unsupported" in str(error):
-            raise RequestError(
-                f"{file} is a pickle of more than tensors, which is never loaded: save model.state_dict() as .safetensors"
-            ) from None
-        raise RequestError(f"{file} is damaged or no file of torch ({one_line(error)}): fetch it again") from None
+    with bounded.decoding(file, file.stat().st_size, "no file of torch"):
+        _check_packing(file)
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            if "eights_only" in str(error) or "Unsupported" in str(error):
+                raise RequestError(
+                    f"{file} is a pickle of more than tensors, which is never loaded: save model.state_dict() as .safetensors"
+                ) from None
+            raise
+
+
+def _check_packing(file: Path) -> None:
+    """Refuse an archive whose members become more than they are; torch itself packs nothing."""
+    with bounded.opened(file) as stream:
+        if not zipfile.is_zipfile(stream):
+            return
+        with zipfile.ZipFile(stream) as archive:
+            bounded.unpacked(sum(one.file_size for one in archive.infolist()), file.stat().st_size, file)
 
 
 def state_dict(content: Any, file: Path) -> dict[str, Tensor]:

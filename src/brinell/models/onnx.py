@@ -11,6 +11,7 @@ a note.
 
 import hashlib
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core import bounded
 from brinell.core.contracts import Access, Domain, Streams
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
@@ -28,6 +30,9 @@ from brinell.models import _answers as answers
 __all__ = ["Onnx"]
 
 TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+MOST_GRAPH = (1 << 31) - 1
+"""Bytes of the file itself at most, which is protobuf's own limit."""
+OTHERWISE = "no ONNX file"
 PROBES = 8
 """Random inputs by whose answers logits are distinguished from probabilities."""
 
@@ -75,10 +80,12 @@ class Onnx:
             if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
                 raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
         name = self.name or file.stem
-        model = OnnxModel(_open(file, self.threads), domain, self, _digest(file), name)
-        if model.batch is None or (freed := _freed(file, self.threads)) is None:
-            return model
-        return model.freed(freed) or model
+        digest, packed = _digest(file)
+        with bounded.decoding(file, packed, OTHERWISE):
+            model = OnnxModel(_open(file, self.threads), domain, self, digest, name)
+            if model.batch is None or (freed := _freed(file, self.threads)) is None:
+                return model
+            return model.freed(freed) or model
 
 
 class OnnxModel:
@@ -216,21 +223,42 @@ def _open(file: Path, threads: int) -> Any:
         ) from None
 
 
-def _digest(file: Path) -> str:
-    """Hash of the file and of those in which it keeps its weights."""
-    hashed = hashlib.blake2b(file.read_bytes(), digest_size=16)
-    for name in sorted(_beside(file)):
-        hashed.update((file.parent / name).read_bytes())
-    return hashed.hexdigest()
+def _digest(file: Path) -> tuple[str, int]:
+    """Hash of the file and of those in its folder in which it keeps its weights, and the bytes of all of them."""
+    content = bounded.read(file, MOST_GRAPH)
+    hashed, packed = hashlib.blake2b(content, digest_size=16), len(content)
+    for name in sorted(_beside(file, content)):
+        place = bounded.inside(file.parent, name, file)
+        if not place.is_file():
+            raise RequestError(f"{file} keeps weights in {name[:80]!r}, which is no file beside it: fetch it, or export it again")
+        with bounded.opened(place) as weights:
+            while part := weights.read(1 << 22):
+                hashed.update(part)
+                packed += len(part)
+    return hashed.hexdigest(), packed
 
 
-def _beside(file: Path) -> set[str]:
+def _beside(file: Path, content: bytes) -> set[str]:
+    """Names of the files in which any tensor of the graph, of a node or of a function says that its numbers are."""
     try:
         import onnx
     except ImportError:
         raise RequestError("onnx is not installed, which lists the weights of .onnx files: pip install 'brinell[onnx]'") from None
-    tensors = onnx.load(file, load_external_data=False).graph.initializer
-    return {entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location"}
+    with bounded.decoding(file, len(content), OTHERWISE):
+        model = onnx.load_model_from_string(content)
+        found = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
+    return found
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Every tensor anywhere in a message of ONNX."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for one in value if isinstance(value, Sequence) else [value]:
+            if field.message_type.name == "TensorProto":
+                yield one
+            yield from _tensors(one)
 
 
 def _only_input(session: Any, name: str) -> Any:

@@ -7,7 +7,9 @@ without that the predicted class alone, which only attacks that ask for labels c
 """
 
 import hashlib
+import io
 import warnings
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
@@ -25,6 +28,8 @@ from brinell.models import _answers as answers
 __all__ = ["Sklearn"]
 
 Answers = Literal["probabilities", "decision", "labels"]
+MOST_BYTES = 1 << 33
+"""Bytes of a file at most."""
 METHODS: dict[Answers, str] = {"probabilities": "predict_proba", "decision": "decision_function", "labels": "predict"}
 
 
@@ -51,8 +56,10 @@ class Sklearn:
         file = Path(self.path).expanduser()
         if not self.path or not file.is_file():
             raise RequestError(f"there is no file {str(file)!r}: write sklearn:FILE.skops")
-        estimator = _load(file, self.trusted)
-        digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+        content = bounded.read(file, MOST_BYTES)
+        with bounded.decoding(file, len(content)):
+            estimator = _load(file, content, self.trusted)
+        digest = hashlib.blake2b(content, digest_size=16).hexdigest()
         name = self.name or file.stem
         return of_estimator(estimator, domain, self.answers, name=name, digest=digest, where=str(file))
 
@@ -141,13 +148,17 @@ class SklearnModel:
         return hashlib.blake2b(f"{self._digest} {self._asked} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
 
-def _load(file: Path, trusted: tuple[str, ...]) -> Any:
+def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
     try:
         import skops.io as skops
     except ImportError:
         raise RequestError("skops is not installed, which reads .skops files: pip install 'brinell[sklearn]'") from None
     try:
-        wanted = sorted(skops.get_untrusted_types(file=file))
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            bounded.unpacked(sum(one.file_size for one in archive.infolist()), len(content), file)
+        wanted = sorted(skops.get_untrusted_types(data=content))
+    except RequestError:
+        raise
     except Exception as error:
         raise RequestError(f"{file} is damaged or no skops file ({one_line(error)}): save it by skops.io.dump") from None
     if others := [one for one in wanted if one not in trusted]:
@@ -156,7 +167,7 @@ def _load(file: Path, trusted: tuple[str, ...]) -> Any:
             f"from, add trusted={'+'.join([*trusted, *others])}"
         )
     try:
-        return skops.load(file, trusted=wanted)
+        return skops.loads(content, trusted=wanted)
     except Exception as error:
         raise RequestError(f"{file} cannot be loaded ({one_line(error)}): save it by the skops and scikit-learn in use") from None
 

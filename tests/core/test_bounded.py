@@ -1,0 +1,70 @@
+"""What is read of files that others wrote: no devices, nothing outside, and never far more than they hold."""
+
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brinell.core import bounded
+from brinell.core.errors import RequestError
+
+
+def test_a_file_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_bytes(b"12345")
+    assert bounded.read(file, 5) == b"12345"
+    with pytest.raises(RequestError, match="f has more than 4 bytes"):
+        bounded.read(file, 4)
+
+
+def test_no_device_pipe_or_folder_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(RequestError, match="no regular file"):
+            bounded.read(path, 10)
+    with pytest.raises(FileNotFoundError):
+        bounded.read(tmp_path / "none", 10)
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "a\0b"])
+def test_what_is_named_lies_inside(tmp_path: Path, name: str) -> None:
+    for links in (False, True):
+        with pytest.raises(RequestError, match="list names .*(leads out of|no path)"):
+            bounded.inside(tmp_path, name, "list", links=links)
+        assert bounded.inside(tmp_path, "a/b", "list", links=links) == tmp_path / "a/b"
+
+
+def test_links_that_lead_out_are_refused_unless_they_may(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/link").symlink_to("/etc/passwd")
+    with pytest.raises(RequestError, match="leads out"):
+        bounded.inside(tmp_path / "in", "link", "list")
+    assert bounded.inside(tmp_path / "in", "link", "list", links=True) == tmp_path / "in/link"
+
+
+def test_what_becomes_far_more_than_it_is_is_refused() -> None:
+    bounded.unpacked(bounded.IN_MEMORY, 1, "f")
+    bounded.unpacked(bounded.RATIO * 10**9, 10**9, "f")
+    with pytest.raises(RequestError, match="f has 1 bytes and would become 268 MB"):
+        bounded.unpacked(bounded.IN_MEMORY + 1, 1, "f")
+
+
+def test_a_decoder_gets_no_more_memory_than_its_file_is_worth() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(RequestError, match="f has 10 bytes and asks for far more memory"), bounded.decoding("f", 10):
+        np.empty(bounded.SPARE + (1 << 28), np.uint8)
+    with bounded.decoding("f", 1 << 28):
+        np.empty(bounded.SPARE + (1 << 28), np.uint8)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+def test_whatever_a_decoder_raises_is_one_line() -> None:
+    with (
+        pytest.raises(RequestError, match=r"f is damaged or no cake \(too\s+hot\): fetch it again"),
+        bounded.decoding("f", 1, "no cake"),
+    ):
+        raise ValueError("too\nhot")
+    with pytest.raises(RequestError, match="^ours$"), bounded.decoding("f", 1):
+        raise RequestError("ours")
