@@ -119,6 +119,10 @@ def _scratch(kind: str, name: str) -> type[Any]:
         module = import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except ModuleNotFoundError as error:
         raise RequestError(f"module {source!r} cannot be imported: {error}") from None
+    except (Exception, SystemExit) as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(f"module {source!r} failed on import with {type(error).__name__}: {error}") from error
     plugin = getattr(module, attribute, None)
     if not isinstance(plugin, type):
         raise RequestError(f"{source} has no class {attribute!r}{nearest(attribute, dir(module))}")

@@ -24,6 +24,7 @@ from brinell.cli import (
     verify,
 )
 from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
+from brinell.cli.supervise import supervised, unanswered
 from brinell.cli.verb import Verb
 from brinell.core.errors import BrinellError
 from brinell.core.renamed import renamed
@@ -79,8 +80,13 @@ def _root(
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    malloc.keep_freed_memory()
-    sys.exit(run(sys.argv[1:]))
+    arguments = sys.argv[1:]
+
+    def work() -> int:
+        malloc.keep_freed_memory()
+        return run(arguments)
+
+    sys.exit(supervised(work, unanswered(arguments)))
 
 
 def run(arguments: list[str]) -> int:
@@ -102,6 +108,12 @@ def run(arguments: list[str]) -> int:
         return end.exit_code
     except typer.Abort:
         return 130
+    except SystemExit as end:  # no verb raises it
+        say(
+            f"error: a file of a model or an attack ended the program (SystemExit: {end.code}), so there is no answer: take "
+            "sys.exit out of it; what was computed is kept"
+        )
+        return unanswered(arguments)
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
             say(f"error: {_new_name(error) or error.format_message()}")

@@ -25,6 +25,6 @@ def import_file(path: Path) -> ModuleType:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RequestError(f"{path} failed on import with {type(error).__name__}: {error}") from error
     return module

@@ -76,7 +76,7 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
         raise RequestError(f"{file} has no function {factory!r}; it has {', '.join(own) or 'none'}")
     try:
         module = function(**arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RequestError(f"{file}:{factory} failed with {type(error).__name__}: {one_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise RequestError(f"{file}:{factory} returned a {type(module).__name__}, not an nn.Module")

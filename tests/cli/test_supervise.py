@@ -1,0 +1,143 @@
+"""The exit code of the command line is what a verb returned, whatever the files of models and attacks do to the process."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from brinell.cli import run as cli
+from brinell.cli.supervise import unanswered
+
+PROGRAM = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from brinell.cli.supervise import supervised
+def waits():
+    try:
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        time.sleep(0.3)
+        print("tidied", flush=True)
+        return 130
+sys.exit(supervised(lambda: WORK, 3))
+"""
+MODEL = "import os, sys\nfrom torch import nn\ndef net():\n    {}\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+
+
+def supervising(work, **more):
+    words = [sys.executable, "-c", PROGRAM.replace("WORK", work)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "said"),
+    [
+        ("0", 0, ""),
+        ("1", 1, ""),
+        ("130", 130, ""),
+        ("os._exit(0)", 3, "ended itself with code 0, which is no answer"),
+        ("os._exit(1)", 3, "ended itself with code 1"),
+        ("sys.exit(0)", 3, "ended itself with code 0"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 3, "SIGSEGV"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 3, "SIGKILL (memory may be short)"),
+        ("1 / 0", 3, "ZeroDivisionError"),
+        ("[os.write(n, b'0') for n in range(3, 10) if os.path.exists(f'/proc/self/fd/{n}')] and os._exit(0)", 3, "is no answer"),
+        ("(__import__('atexit').register(os._exit, 0), 2)[1]", 2, ""),
+    ],
+)
+def test_only_what_was_returned_counts(work, code, said):
+    process = supervising(work)
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert said in error and bool(error) == bool(said) and not out
+    if code == 3 and "Error" not in said:
+        assert error.count("\n") == 1
+
+
+def test_verify_that_ends_without_an_answer_has_failed():
+    assert [unanswered(words) for words in (["verify", "run"], ["-q", "verify"], ["audit"], ["gate", "verify"], [])] == [
+        1,
+        1,
+        3,
+        3,
+        3,
+    ]
+
+
+@pytest.mark.parametrize(("number", "code", "left"), [(signal.SIGINT, 130, "tidied\n"), (signal.SIGTERM, 143, "")])
+def test_signals_reach_the_child(number, code, left):
+    process = supervising("waits()")
+    assert int(process.stdout.readline()) != process.pid
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[0] == left
+    assert process.returncode == code
+
+
+def test_ctrl_c_at_a_terminal_counts_once():
+    """A terminal sends it to both processes, and the parent forwards what it got: the child is still let tidy up."""
+    process = supervising("waits()", start_new_session=True)
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[0] == "tidied\n"
+    assert process.returncode == 130
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the parent's death is told on Linux alone")
+def test_a_killed_command_leaves_nothing_that_goes_on():
+    process = supervising("waits()")
+    child = int(process.stdout.readline())
+    process.kill()
+    process.communicate(timeout=60)  # which ends once nobody holds the pipe any more
+    until = time.monotonic() + 10
+    while os.path.exists(f"/proc/{child}") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{child}") or "\nState:\tZ" in open(f"/proc/{child}/status").read()
+
+
+# Files of models and attacks
+
+
+def brinell(*words):
+    line = [sys.executable, "-m", "brinell", *map(str, words)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr
+
+
+def test_a_model_that_ends_the_process_has_not_been_audited(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL.format("os._exit(0)"))
+    code, said = brinell("audit", "--data", "digits", "--model", f"{tmp_path}/model.py:net", "--out", tmp_path / "run")
+    assert code == 3 and "no answer" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", ["import", "factory", "answer"])
+def test_a_model_that_leaves_is_no_success(tmp_path, capsys, place):
+    """In the process of the caller too, where a file's own exit is an exception."""
+    file = tmp_path / "model.py"
+    if place == "import":
+        file.write_text("raise SystemExit(0)\n")
+    elif place == "factory":
+        file.write_text(MODEL.format("sys.exit(0)"))
+    else:
+        layer = "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
+        file.write_text(layer + "def net():\n    return Net()\n")
+    words = ["audit", "--data", "digits", "--model", f"{file}:net", "--samples", "4", "--out", str(tmp_path / "run")]
+    assert cli(words) == (3 if place == "answer" else 2)
+    out, said = capsys.readouterr()
+    assert not out and said.count("\n") == 1 and "SystemExit" in said
+
+
+def test_an_attack_that_leaves_is_no_success(tmp_path, capsys):
+    fgsm = (Path(__file__).parents[2] / "src/brinell/attacks/fgsm.py").read_text()
+    leaves = re.sub(r"(    def __call__.*?\n        \"\"\".*?\"\"\"\n)", r"\1        raise SystemExit(0)\n", fgsm, flags=re.S)
+    assert leaves != fgsm
+    (tmp_path / "leaves.py").write_text(leaves)
+    (tmp_path / "model.py").write_text(MODEL.format("pass"))
+    words = ["audit", "--data", "digits", "--samples", "40", "--model", f"{tmp_path}/model.py:net", "--eps", "0.1"]
+    assert cli([*words, "--attack", f"{tmp_path}/leaves.py:FGSM", "--out", str(tmp_path / "run")]) == 3
+    assert "ended the program" in capsys.readouterr().err
