@@ -18,7 +18,6 @@ from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
-from brinell.engine.verify import VerifyResult, verify_run
 from brinell.inputs import Data, call_text, models_of, open_dataset, spec_of, texts
 from brinell.report import html
 from brinell.runners import local
@@ -51,6 +50,8 @@ from brinell.studies.unrestricted import run as unrestricted_run
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.unrestricted.analysis import summarise as summarise_unrestricted
 from brinell.studies.unrestricted.request import UnrestrictedRequest
+from brinell.studies.verification.result import VerifyResult
+from brinell.studies.verification.run import verify_run
 
 Answer = TypeVar("Answer")
 Models = Any
@@ -356,8 +357,9 @@ def verify(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    rerun: int | None = None,
 ) -> VerifyResult:
-    """Check every claim of a run again, as `brinell verify` does.
+    """Recompute what a run claims, as `brinell verify` does.
 
     Args:
         run: the run folder.
@@ -367,6 +369,7 @@ def verify(
         mean: likewise.
         std: likewise.
         answers: likewise.
+        rerun: robust samples of each model that are attacked again; none for 8 or 2 %, whichever is more.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -385,7 +388,7 @@ def verify(
         raise RequestError(
             f"{run} is of {', '.join(names)}, and these are {', '.join(one.name for one in models)}: pass the same"
         )
-    return verify_run(folder, plan_audit(request, dataset=dataset, models=models))
+    return verify_run(folder, plan_audit(request, dataset=dataset, models=models), Silent(), count=rerun)
 
 
 def only(models: tuple[Model, ...]) -> Model | None:

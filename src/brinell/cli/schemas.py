@@ -5,12 +5,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult, Result
-from brinell.engine.verify import VerifyResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.metric.run import MetricAnswer
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
+from brinell.studies.verification.result import VerifyResult
 
 
 class PlannedCell(Result):

@@ -1,15 +1,24 @@
 """`brinell verify`: does every claim of a run still hold?"""
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from brinell.cli.options import Json, RunFolder, answer, show
 
 
-def verify(run: RunFolder, json: Json = False) -> int:
-    """Load the stored inputs, run the model again, and check each claimed success, distance and bound."""
+def verify(
+    run: RunFolder,
+    rerun: Annotated[
+        int | None,
+        typer.Option(min=0, help="Robust samples of each model to attack again. Default: 8, or 2 % where that is more."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Recompute what a run claims: rows, classes, adversarial inputs, costs, checks, tables, and a part of its robust samples."""
     from brinell import api
 
-    result = api.verify(run)
+    result = api.verify(run, rerun=rerun)
     return answer(json, result, lambda: _show(result), passed=result.passed)
 
 
@@ -17,7 +26,11 @@ def _show(result: Any) -> None:
     for problem in result.problems:
         samples = f" ({problem.count} samples, the first {', '.join(map(str, problem.samples))})" if problem.count else ""
         show(f"FAIL  {problem.where}: {problem.what}{samples}")
+    for sentence in result.proved:
+        show(f"holds     {sentence}")
+    for sentence in result.trusted:
+        show(f"on trust  {sentence}")
     show(
-        f"{result.successes} adversarial inputs and {result.predictions} clean predictions checked: "
-        + ("all hold" if result.passed else "failed")
+        f"{result.rows} rows, {result.successes} adversarial inputs and {result.predictions} clean predictions checked, "
+        f"{result.rerun} robust samples attacked again: " + ("all hold" if result.passed else "failed")
     )

@@ -122,17 +122,7 @@ class ModelAudit:
             self.run.save_part(key, _sorted(list(shards.values())), {})
         self.run.drop_shards(key)
         records = self.run.part(key)
-        return State(
-            target=None if self.plan.targeting is None else np.ma.getdata(records.target),
-            clean_pred=records.clean_pred,
-            clean_confidence=records.clean_confidence,
-            correct=records.outcome == Outcome.CORRECT,
-            failed=records.outcome == Outcome.FAILED,
-            broken=np.full(len(records), len(self.plan.levels)),
-            clean_margin=-np.ma.getdata(records.best_margin),
-            nearest=np.ma.getdata(records.best_margin).copy(),
-            last=np.full(len(records), -np.inf),
-        )
+        return State.of(records, self.plan.levels, targeted=self.plan.targeting is not None)
 
     def _check(self, at: Array) -> Records:
         started = time.perf_counter()
@@ -199,16 +189,7 @@ class ModelAudit:
         self.run.drop_shards(key)
         records = self.run.part(key)
         open_, before = state.correct & (state.broken > 0), state.nearest
-        fooled = records.outcome == Outcome.FOOLED
-        found = np.searchsorted(self.plan.ids, records.sample_id[fooled])
-        self._lower(state.broken, records, fooled)
-        failed = (records.outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(records.best_margin)
-        at = np.searchsorted(self.plan.ids, records.sample_id[failed])
-        state.last = np.full(len(self.plan.ids), -np.inf)
-        state.last[at] = np.ma.getdata(records.best_margin)[failed]
-        state.nearest = np.maximum(before, state.last)
-        # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
-        state.nearest[found] = np.where(np.isinf(state.last[found]), before[found], state.last[found])
+        found = state.note(records, self.plan.ids, self.plan.levels)
         if stage.turn.when == "suspected" and len(found):
             self.checks.conditions.add("masked")
         if not self._is_probe(stage):
@@ -217,7 +198,7 @@ class ModelAudit:
             self.checks.conditions.add("suspected")
         ahead = state.last > before + AHEAD * state.clean_margin
         ahead[found] = True
-        looked = open_ & (self._draw(stage) < stage.turn.share)
+        looked = open_ & (draw(self.plan, stage) < stage.turn.share)
         return self._alarm(stage, int((ahead & looked).sum()), int(looked.sum()))
 
     def _is_probe(self, stage: Stage) -> bool:
@@ -239,14 +220,6 @@ class ModelAudit:
             self.progress.message(f"warning: {self.source.name}: {text}")
         self.checks.conditions.add("masked")
         return {Code.AHEAD: text}
-
-    def _draw(self, stage: Stage) -> Array:
-        """(n,) a number from 0 to 1 for each sample, its own whatever the others are."""
-        return Streams.of(self.plan.request.seed, torch.as_tensor(self.plan.ids)).fold(f"share {stage.name}").uniform().numpy()
-
-    def _lower(self, broken: Array, records: Records, chosen: Array) -> None:
-        at = np.searchsorted(self.plan.ids, records.sample_id[chosen])
-        np.minimum.at(broken, at, np.searchsorted(self.plan.levels, records.eps[chosen]))
 
     def _descend(self, key: str, stage: Stage, state: State) -> None:
         """Attack group after group until no sample is open.
@@ -312,10 +285,7 @@ class ModelAudit:
 
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
-        far = stage.turn.spared(
-            state.clean_margin, state.nearest, state.last, draw=self._draw(stage), waits=self.checks.waits(stage)
-        )
-        return np.asarray(far | (self.plan.units == 0))
+        return spared(self.plan, stage, state, waits=self.checks.waits(stage))
 
     def _begin(self, stage: Stage, samples: int, state: State) -> None:
         """Tell that a stage begins on so many samples: its place among those that may run, and what is expected after it."""
@@ -368,6 +338,17 @@ class ModelAudit:
             x=self._load(self.plan.ids[at]),
             unit=self.plan.units[at],
         )
+
+
+def draw(plan: Plan, stage: Stage) -> Array:
+    """(n,) a number from 0 to 1 for each sample, its own whatever the others are."""
+    return Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold(f"share {stage.name}").uniform().numpy()
+
+
+def spared(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Array:
+    """(n,) bool: which samples earlier stages left too far from the boundary for this one, or all where it waits in vain."""
+    far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=draw(plan, stage), waits=waits)
+    return np.asarray(far | (plan.units == 0))
 
 
 def _shard_key(*columns: Array) -> str:

@@ -74,7 +74,7 @@ class ModelChecks:
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
             right = bool(state.correct.any())
-            checks[name], passes = self._probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
+            checks[name], passes = self.probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
             before = spent.get(name, {})
             spent[name] = {kind: before.get(kind, 0) + count for kind, count in passes.items()}
             self.run.save_manifest()
@@ -164,7 +164,8 @@ class ModelChecks:
         self.run.save_manifest()
         return repaired
 
-    def _probe(self, state: State) -> Checked:
+    def probe(self, state: State) -> Checked:
+        """Make every check that comes before the attacks."""
         batch, streams = self._checked(state)
         self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
         distance, eps, batch_size = self.plan.distance, self._eps(state), self.plan.request.batch_size

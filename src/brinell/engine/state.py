@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.record import Outcome, Records
+
 Array = np.ndarray[Any, Any]
 
 
@@ -28,3 +30,38 @@ class State:
     the first."""
     last: Array
     """The same of the stage just before; minus infinity where it did not attack, or did not fail."""
+
+    @classmethod
+    def of(cls, clean: Records, levels: Array, *, targeted: bool) -> "State":
+        """What the rows of the first check (n) say, before the first of the stages over `levels`."""
+        return cls(
+            target=np.ma.getdata(clean.target) if targeted else None,
+            clean_pred=clean.clean_pred,
+            clean_confidence=clean.clean_confidence,
+            correct=clean.outcome == Outcome.CORRECT,
+            failed=clean.outcome == Outcome.FAILED,
+            broken=np.full(len(clean), len(levels)),
+            clean_margin=-np.ma.getdata(clean.best_margin),
+            nearest=np.ma.getdata(clean.best_margin).copy(),
+            last=np.full(len(clean), -np.inf),
+        )
+
+    def note(self, records: Records, ids: Array, levels: Array) -> Array:
+        """Take in what the rows of a stage say; returns the positions of the samples that it fooled, each as often as it did.
+
+        Args:
+            records: all rows of the stage.
+            ids: (n,) the samples, ascending.
+            levels: the positive budgets, ascending.
+        """
+        before, fooled = self.nearest, records.outcome == Outcome.FOOLED
+        found = np.searchsorted(ids, records.sample_id[fooled])
+        np.minimum.at(self.broken, found, np.searchsorted(levels, records.eps[fooled]))
+        failed = (records.outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(records.best_margin)
+        at = np.searchsorted(ids, records.sample_id[failed])
+        self.last = np.full(len(ids), -np.inf)
+        self.last[at] = np.ma.getdata(records.best_margin)[failed]
+        self.nearest = np.maximum(before, self.last)
+        # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
+        self.nearest[found] = np.where(np.isinf(self.last[found]), before[found], self.last[found])
+        return np.asarray(found)

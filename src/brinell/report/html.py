@@ -29,7 +29,7 @@ def render(run: Path) -> str:
     Raises:
         RequestError: no run there, or a damaged file in it.
     """
-    return _made(run)[0]
+    return made(run)[0]
 
 
 def write(run: Path) -> Path:
@@ -42,7 +42,7 @@ def write(run: Path) -> Path:
         RequestError: no run there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
-    html, csv = _made(run)
+    html, csv = made(run)
     for name, text in csv.items():
         write_text(run / "tables" / name, text)
     write_text(run / "report.html", html)
@@ -58,8 +58,12 @@ def compare_all(run: Run, records: Records) -> list[CompareResult]:
     return [compare(a, b) for a, b in combinations(sides, 2)]
 
 
-def _made(folder: Path) -> tuple[str, dict[str, str]]:
-    """The page and, by file name, the tables."""
+def made(folder: Path) -> tuple[str, dict[str, str]]:
+    """The page and, by file name, the tables, as `write` writes them.
+
+    Raises:
+        RequestError: no run there, or a damaged file in it.
+    """
     run = Run.open(folder)
     records = run.records()
     result, comparisons = summarise(run.manifest, records, str(folder)), compare_all(run, records)

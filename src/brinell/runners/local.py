@@ -41,7 +41,7 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         LAYOUT,
         out,
         plan.request,
-        about=_about(plan),
+        about=about(plan),
         inputs="the data, the weights, the recommended budgets",
         device=plan.device,
         command=command,
@@ -88,7 +88,8 @@ def _criterion(plan: Plan) -> dict[str, Any]:
     return MISCLASSIFIED.about() if plan.request.reject_class is None else {"name": NotRejected.name}
 
 
-def _about(plan: Plan) -> dict[str, Any]:
+def about(plan: Plan) -> dict[str, Any]:
+    """What a manifest says of a run that follows from its plan."""
     stages = [
         {
             "name": stage.name,

@@ -63,6 +63,19 @@ def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True) -
         raise RequestError(f"{path} is damaged or missing ({error}): the arrays that it should hold cannot be read") from None
 
 
+def names_of_arrays(path: Path) -> list[str]:
+    """The names in a safetensors file.
+
+    Raises:
+        RequestError: the file is damaged or missing.
+    """
+    try:
+        with safetensors.safe_open(path, "np") as file:
+            return list(file.keys())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise RequestError(f"{path} is damaged or missing ({error}): the arrays that it should hold cannot be read") from None
+
+
 def named_safetensors(path: Path, what: str) -> None:
     """Refuse a file name that does not end with .safetensors; `what` is what the file would hold.
 

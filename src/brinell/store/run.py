@@ -9,7 +9,7 @@ import numpy as np
 
 from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
 from brinell.store import tables
-from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
 
 PART_BYTES = 8 * 2**20
@@ -78,6 +78,16 @@ class Run:
         for path, samples in self._holding(model, attack, ids, closest_shards):
             found |= _read_arrays([path], samples)
         return found
+
+    def stored(self, model: str, attack: str) -> set[int]:
+        """The samples of which a finished stage keeps an adversarial input.
+
+        Raises:
+            RequestError: a file of arrays is damaged.
+        """
+        cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
+        names = {name for cell in cells for path in self._files("arrays", f"part-{cell}-*") for name in names_of_arrays(path)}
+        return {int(name) for name in names if "/" not in name}
 
     def extras(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, dict[str, Array]]:
         """What a stage says of each of `ids` besides, by name: of every sample that it attacked, if it says anything at all.

@@ -1,11 +1,10 @@
-"""Checking a run against itself and against the model: is every claimed success still one?"""
+"""A run against its model: does it still predict the recorded classes, and is every stored input a success?"""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from brinell.core import losses, norms
@@ -16,13 +15,12 @@ from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
-from brinell.engine.answers import settled
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.shard import session
 from brinell.engine.targeting import LEAST_LIKELY
 from brinell.store.run import Run
+from brinell.studies.verification.result import Notes
 
 Array = np.ndarray[Any, Any]
 CHUNK = 256
@@ -30,112 +28,31 @@ CHANCE = 5.0
 """Standard errors by which the mean of a random model's eot may differ from the run's, which was the best of many."""
 
 
-class Problem(BaseModel):
-    """Something in a run that does not hold."""
+class Claims:
+    """What the records of a run claim that a model answered."""
 
-    model_config = ConfigDict(frozen=True)
-
-    where: str
-    """File, or model and stage."""
-    samples: tuple[int, ...]
-    """The first few samples concerned; empty where it concerns a whole file."""
-    count: int
-    """How many samples."""
-    what: str
-    """What was found, in one sentence."""
-
-
-class VerifyResult(BaseModel):
-    """Outcome of a verification."""
-
-    model_config = ConfigDict(frozen=True)
-
-    run: str
-    """The run folder."""
-    passed: bool
-    """Whether no problem was found."""
-    successes: int
-    """Adversarial inputs that were shown to the model again."""
-    predictions: int
-    """Clean predictions that were repeated."""
-    boundary: int
-    """Clean predictions that came out differently by rounding alone, or a random model's chance: the two classes are level."""
-    problems: list[Problem]
-    """What does not hold."""
-
-
-class Verification:
-    """Verifies one run, model by model."""
-
-    def __init__(self, run: Run, plan: Plan) -> None:
-        self.run, self.plan = run, plan
-        self.problems: list[Problem] = []
+    def __init__(self, run: Run, plan: Plan, notes: Notes) -> None:
+        self.run, self.plan, self._notes = run, plan, notes
         self.successes = self.predictions = self.boundary = 0
+        """Adversarial inputs and clean predictions that were asked again, and those of the latter that differ by rounding."""
 
-    def result(self) -> VerifyResult:
-        """What was found so far."""
-        return VerifyResult(
-            run=str(self.run.path),
-            passed=not self.problems,
-            successes=self.successes,
-            predictions=self.predictions,
-            boundary=self.boundary,
-            problems=self.problems,
-        )
-
-    def files(self) -> None:
-        """Hashes of all records and arrays, digests of data and models, and whether the run is finished."""
-        manifest = self.run.manifest
-        if manifest["state"] != "finished":
-            self._note("manifest.json", "the run is not finished: go on with --resume first")
-        now, then = self.run.digests(), manifest.get("files", {})
-        for name in sorted(now.keys() | then.keys()):
-            if name not in now:
-                self._note(name, "the file is gone")
-            elif name not in then:
-                self._note(name, "the file was not there when the run ended")
-            elif now[name] != then[name]:
-                self._note(name, "the file was changed after the run ended")
-        if manifest["data"]["digest"] != self.plan.data_digest:
-            self._note("data", f"{self.plan.dataset.name} is not the data of the run: its digest differs")
-        digests = {model["name"]: model["digest"] for model in manifest["models"]}
-        for source in self.plan.models:
-            if digests.get(source.name) != source.facts["digest"]:
-                self._note(source.name, "the model is not the one of the run: its digest differs")
-
-    def model(self, source: ModelSource, model: Model) -> None:
+    def check(self, source: ModelSource, model: Model) -> None:
         """Repeat the clean predictions, and judge each stored adversarial input anew."""
-        clean = self._part(clean_cell(self.plan, source), f"{source.name} clean")
+        clean = self._part(clean_cell(self.plan, source))
         if clean is None:
             return
         self._clean(source, model, clean)
         for stage in self.plan.stages if len(self.plan.levels) else ():
-            where = f"{source.name} {stage.name}"
-            records = self._part(stage_cell(self.plan, source, stage), where)
+            records = self._part(stage_cell(self.plan, source, stage))
             if records is not None:
-                self._complete(where, records)
                 self._adversarial(source, stage, model, records)
 
-    def _part(self, key: str, where: str) -> Records | None:
-        if not self.run.has_part(key):
-            self._note(where, "its records are missing, or belong to another request, data or model")
-            return None
+    def _part(self, key: str) -> Records | None:
+        """All rows of a stage; None where they cannot be read, which `rows` has noted."""
         try:
-            return self.run.part(key)
-        except RequestError as error:
-            self._note(where, str(error))
+            return self.run.part(key) if self.run.has_part(key) else None
+        except RequestError:
             return None
-
-    def _complete(self, where: str, records: Records) -> None:
-        """One row for each sample and budget, neither more nor fewer, and each at the sample's own radius."""
-        units = self.plan.units[np.searchsorted(self.plan.ids, records.sample_id).clip(0, len(self.plan.ids) - 1)]
-        other = records.sample_id[~np.isclose(records.radius, records.eps * units, rtol=1e-9)]
-        self._note(where, "the row's radius is not the budget that the sample was given", np.unique(other).tolist())
-        expected = sorted((sample, eps) for sample in self.plan.ids.tolist() for eps in self.plan.levels.tolist())
-        if sorted(zip(records.sample_id.tolist(), records.eps.tolist(), strict=True)) != expected:
-            self._note(
-                where, f"{len(records)} rows, not one for each of {len(self.plan.ids)} samples x {len(self.plan.levels)} budgets"
-            )
 
     def _clean(self, source: ModelSource, model: Model, records: Records) -> None:
         wrong: list[int] = []
@@ -146,7 +63,9 @@ class Verification:
             self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
             wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
             self._targets(source, model, records, rows)
-        self._note(f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong)
+        self._notes.note(
+            f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong
+        )
 
     def _targets(self, source: ModelSource, model: Model, records: Records, rows: Array) -> None:
         if self.plan.targeting is None:
@@ -164,7 +83,7 @@ class Verification:
             labels = torch.as_tensor(records.label[rows]).long()
             asked = self.plan.targeting.classes(torch.zeros(len(ids), model.classes), labels, streams)
             wrong = asked.numpy() != claimed
-        self._note(f"{source.name} clean", "the target class is not the one that the request asks for", ids[wrong].tolist())
+        self._notes.note(f"{source.name} clean", "the target class is not the one that the request asks for", ids[wrong].tolist())
 
     def _inputs(self, ids: Array) -> Tensor:
         return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
@@ -192,17 +111,17 @@ class Verification:
             try:
                 stored = self.run.adversarial(source.name, stage.name, ids.tolist())
             except RequestError as error:
-                self._note(where, str(error))
+                self._notes.note(where, str(error))
                 return
             missing = [sample for sample in ids.tolist() if sample not in stored]
-            self._note(where, "the adversarial input is not stored", missing)
+            self._notes.note(where, "the adversarial input is not stored", missing)
             rows = rows[np.isin(ids, list(stored))]
             if len(rows):
                 x = self._judge(where, model, records, rows, stored, stage.eot)
                 if source.reject is not None and x is not None:
                     lead, _, chance = self._lead(model, x, np.full(len(rows), source.reject), stage.eot)
                     wrong = records.sample_id[rows][(lead <= -chance).cpu().numpy()].tolist()
-                    self._note(where, "the model rejects the stored input", wrong)
+                    self._notes.note(where, "the model rejects the stored input", wrong)
 
     def _judge(
         self, where: str, model: Model, records: Records, rows: Array, stored: dict[int, Array], eot: int
@@ -212,14 +131,14 @@ class Verification:
         arrays = [stored[sample] for sample in ids.tolist()]
         misshapen = [sample for sample, array in zip(ids.tolist(), arrays, strict=True) if array.shape != tuple(domain.shape)]
         if misshapen:
-            self._note(where, f"the stored input is not of shape {domain.shape}", misshapen)
+            self._notes.note(where, f"the stored input is not of shape {domain.shape}", misshapen)
             return None
         x = torch.as_tensor(np.stack(arrays), device=self.plan.device)
         x0 = self._inputs(ids)
         self.successes += len(rows)
 
         def claim(holds: Tensor, what: str) -> None:
-            self._note(where, what, ids[~holds.cpu().numpy()].tolist())
+            self._notes.note(where, what, ids[~holds.cpu().numpy()].tolist())
 
         low, high = domain.bounds(x)
         inside = (x >= low - domain.slack) & (x <= high + domain.slack)
@@ -240,28 +159,6 @@ class Verification:
         lead, rounding, chance = self._lead(model, domain.round(x), records.quantised_pred[rows], eot)
         claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
         return x
-
-    def _note(self, where: str, what: str, samples: list[int] | None = None) -> None:
-        if samples is None:
-            self.problems.append(Problem(where=where, samples=(), count=0, what=what))
-        elif samples:
-            self.problems.append(Problem(where=where, samples=tuple(samples[:5]), count=len(samples), what=what))
-
-
-def verify_run(run: Run, plan: Plan) -> VerifyResult:
-    """Check every claim of a run: files, clean predictions, and each stored adversarial input.
-
-    Args:
-        run: the run.
-        plan: its plan, made again from its request, with the data and the models that it names.
-    """
-    verification = Verification(run, plan)
-    verification.files()
-    for source in plan.models:
-        model = source.open()
-        with session(model, plan.device):
-            verification.model(source, settled(model, plan.dataset, run.manifest, plan.device))
-    return verification.result()
 
 
 def _chunks(rows: Array) -> Iterable[Array]:

@@ -1,0 +1,47 @@
+"""The checks of a model made again: does each come out as the manifest says?"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from brinell.core.checks import Finding
+from brinell.core.model import Model
+from brinell.core.record import Array
+from brinell.engine.model_checks import ModelChecks
+from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.progress import Progress
+from brinell.engine.state import State
+from brinell.store.run import Run
+from brinell.studies.verification.result import Notes
+
+
+def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State, notes: Notes, progress: Progress) -> None:
+    """Make the checks before the attacks again, where the run says that it made them.
+
+    A check near its limit may come out otherwise on another machine; only one that fails clearly now and passed then is noted,
+    or is missing.
+    """
+    kept = {str(one["code"]): one for one in run.manifest.get("checks", {}).get(source.name, [])}
+    where = f"{source.name} checks"
+    if not state.correct.any():
+        return
+    if not kept:
+        notes.note(where, "no check is listed, and they were all to be made")
+        return
+    again = ModelChecks(plan, source, model, None, run, progress, load=_loader(plan), note=lambda of, remarks: None)
+    for one in again.probe(state).findings:
+        said = kept.get(str(one.code))
+        if said is None:
+            notes.note(where, f"{one.code} is not listed")
+        elif one.passed is False and said["passed"] is not False and _clearly(one):
+            notes.note(where, f"{one.code} fails, and the run says that it {'passed' if said['passed'] else 'was not made'}")
+        elif one.passed is True and said["passed"] is None:
+            notes.note(where, f"{one.code} passes, and the run says that it was not made")
+
+
+def _loader(plan: Plan) -> Callable[[Array], Tensor]:
+    return lambda ids: plan.dataset.load(ids.tolist()).to(plan.device)
+
+
+def _clearly(one: Finding) -> bool:
+    return one.figure is None or one.limit is None or abs(one.figure - one.limit) > 0.1 * max(abs(one.limit), abs(one.figure))

@@ -1,0 +1,87 @@
+"""A verification from the folder to the verdict."""
+
+from brinell.core.record import CLEAN
+from brinell.engine.answers import settled
+from brinell.engine.plan import Plan
+from brinell.engine.progress import Progress
+from brinell.engine.shard import session
+from brinell.store.run import Run
+from brinell.studies.verification import against_request, pages
+from brinell.studies.verification.against_model import Claims
+from brinell.studies.verification.checks import checks
+from brinell.studies.verification.rerun import Rerun, rerun
+from brinell.studies.verification.result import Notes, VerifyResult
+from brinell.studies.verification.rows import Rows
+
+TRUST = (
+    "wall times, the versions and the hardware, which the manifest states",
+    "that stages which waited for an alarm found nothing where they found nothing: they are not attacked again",
+    "the costs of attacks that succeeded, but for the most and least that the plan allows",
+)
+"""What no verification recomputes."""
+
+
+def verify_run(run: Run, plan: Plan, progress: Progress, *, count: int | None = None) -> VerifyResult:
+    """Recompute what a run claims: from its request, the data, the records and the stored inputs, with the model, and by attacks.
+
+    Args:
+        run: the run.
+        plan: its plan, made again from its request, with the data and the models that it names.
+        progress: told what goes on.
+        count: robust samples of each model that are attacked again; None for 8 or 2 %, whichever is more.
+    """
+    notes = Notes()
+    claims = Claims(run, plan, notes)
+    against_request.manifest(run, plan, notes)
+    against_request.files(run, notes)
+    rows, reruns = 0, []
+    for source in plan.models:
+        told = Rows(run, plan, source, notes)
+        state = told.check()
+        rows += told.checked
+        model = source.open()
+        with session(model, plan.device):
+            model = settled(model, plan.dataset, run.manifest, plan.device)
+            claims.check(source, model)
+            if state is not None:
+                checks(run, plan, source, model, state, notes, progress)
+        if state is not None and told.broken is not None:
+            reruns.append((source.name, rerun(run, plan, source, told.broken, state.correct, notes, progress, count)))
+    unmade = pages.derived(run, notes) if not notes.problems else "something else does not hold"
+    passed = not notes.problems
+    return VerifyResult(
+        run=str(run.path),
+        passed=passed,
+        successes=claims.successes,
+        predictions=claims.predictions,
+        boundary=claims.boundary + sum(one.boundary for _, one in reruns),
+        rows=rows,
+        rerun=sum(one.samples for _, one in reruns),
+        proved=_proved(claims, rows, reruns, unmade) if passed else [],
+        trusted=_trusted(reruns, unmade),
+        problems=notes.problems,
+    )
+
+
+def _proved(claims: Claims, rows: int, reruns: list[tuple[str, Rerun]], unmade: str | None) -> list[str]:
+    told = [
+        "the manifest is what the request makes of the data and the models, and no file is missing, changed or foreign",
+        f"{rows:,} rows agree with the labels of the data, the plan, each other and the stored inputs",
+        f"the models predict the recorded classes for all {claims.predictions:,} {CLEAN} inputs",
+        f"each of {claims.successes:,} stored adversarial inputs is within its budget and a success",
+        "the checks before the attacks come out as recorded",
+    ]
+    for name, one in reruns:
+        if one.samples:
+            tenth = max(1, round(0.1 * one.of))
+            told.append(
+                f"{name}: {one.samples} of {one.of} robust samples were attacked again, and stayed robust; {tenth} forged ones "
+                f"among them would be missed with probability {one.missed(tenth):.2g}, 1 with {one.missed(1):.2g}"
+            )
+    return [*told, *(["the tables and the page are what the records make"] if unmade is None else [])]
+
+
+def _trusted(reruns: list[tuple[str, Rerun]], unmade: str | None) -> list[str]:
+    told = [f"{name}: that robust samples are robust: {one.why}" for name, one in reruns if one.why]
+    told += [] if unmade is None else [f"the tables and the page: {unmade}"]
+    return [*told, *TRUST]
