@@ -54,17 +54,32 @@ def test_audit_in_words(work, tmp_path, capsys):
     assert re.search(r"brinell: parabola 1/2 FGSM: \d+ samples, \d+ forwards", err)
 
 
-def test_dry_run_computes_nothing(work, tmp_path, ask, capsys):
-    code, answer = ask(*words(work, tmp_path / "run", "--dry-run"), schema="plan")
+def test_dry_run_keeps_nothing(work, tmp_path, ask, capsys):
+    """The estimate of 24 samples is made on all of them, so that its passes are those of the run."""
+    code, answer = ask(*words(work, tmp_path / "run", "--dry-run", "--calibrate", "1"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists()
+    (one,) = answer["estimates"]
+    assert one["samples"] == 24 and 0 < one["low"] <= one["seconds"] <= one["high"] and one["alarmed"] == 0
+    _, run = ask(*words(work, tmp_path / "run"))
+    assert one["passes"] == sum(stage["forwards"] + stage["backwards"] for stage in run["stages"])
+    assert [cell["passes"] for cell in answer["cells"]] == [one["forwards"] + one["backwards"] for one in run["stages"]]
+    assert cli(words(work, tmp_path / "other", "--dry-run", "--calibrate", "1")) == 0
+    out, err = capsys.readouterr()
+    assert "nothing was kept" in out and "1/2 FGSM" in out and "calibrating" in err and not (tmp_path / "other").exists()
+    assert cli(words(work, tmp_path / "run", "--calibrate", "1")) == 2 and "add it" in capsys.readouterr().err
+
+
+def test_dry_run_without_calibration_computes_nothing(work, tmp_path, ask, capsys):
+    code, answer = ask(*words(work, tmp_path / "run", "--dry-run", "--calibrate", "0"), schema="plan")
+    assert code == 0 and not (tmp_path / "run").exists() and answer["estimates"] == []
     assert [cell["stage"] for cell in answer["cells"]] == ["fgsm", "pgd?steps=3"]
     assert answer["cells"][0]["backwards_at_most"] == 24 * 3 * 1
-    assert cli(words(work, tmp_path / "run", "--dry-run")) == 0
+    assert cli(words(work, tmp_path / "run", "--dry-run", "--calibrate", "0")) == 0
     assert "nothing was computed" in capsys.readouterr().out
 
 
 def test_cost_at_most_is_at_most(good, work, ask):
-    _, planned = ask(*words(work, "unused", "--dry-run"), schema="plan")
+    _, planned = ask(*words(work, "unused", "--dry-run", "--calibrate", "0"), schema="plan")
     records = Run.open(good).records()
     for cell in planned["cells"]:
         rows = records.attack == cell["stage"]

@@ -74,7 +74,7 @@ def test_time_left_by_hand(clock):
     told = LiveProgress(stream=io.StringIO())
     told.stage("m", "1/2 A", 4, 40)
     assert told.seconds_left() is None, "nobody knows what is ahead"
-    told.ahead(60, 2)
+    told.ahead({"a": 40, "b": 40, "c": 20}, 2)
     assert told.seconds_left() is None, "no rate yet"
     clock.at += 5
     told.passes(6, 4)
@@ -83,7 +83,7 @@ def test_time_left_by_hand(clock):
     assert told.seconds_left() == pytest.approx(0.5 * (10 + 60 + 2 * 80)), "a quarter of the samples is open"
     told.open(0, 3)
     told.stage("m", "2/2 B", 3, 60)
-    told.ahead(0, 0)
+    told.ahead({"a": 40}, 0)
     clock.at += 30
     told.passes(20, 0)
     assert told.seconds_left() == pytest.approx(40 * 1.5), "at this stage's own rate"
@@ -93,7 +93,7 @@ def test_a_long_stage_says_so_once_a_minute(clock):
     out = io.StringIO()
     with LiveProgress(stream=out) as told:
         told.stage("m", "1/1 A", 4, 4000)
-        told.ahead(0, 0)
+        told.ahead({"a": 40}, 0)
         for _ in range(130):
             clock.at += 1
             told.passes(1, 1)
@@ -112,7 +112,7 @@ def test_a_terminal_has_one_line_that_is_rewritten(clock, monkeypatch):
     out = Terminal()
     with LiveProgress(stream=out) as told:
         told.stage("[m]", "1/2 A", 4, 40)
-        told.ahead(60, 0)
+        told.ahead({"a": 40, "b": 60}, 0)
         clock.at += 5
         told.passes(6, 4)
         clock.at += 1
@@ -141,7 +141,7 @@ def test_a_notebook_needs_nothing_but_the_notebook(clock, monkeypatch, capsys):
     monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
     with LiveProgress() as told:
         told.stage("m", "1/2 A", 4, 40)
-        told.ahead(0, 0)
+        told.ahead({"a": 40}, 0)
         clock.at += 5
         told.passes(6, 4)
         told.message("warning: look out")

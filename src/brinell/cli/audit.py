@@ -5,15 +5,24 @@ from typing import Annotated, Any
 
 import typer
 
+from brinell.cli.dry_run import CALIBRATION
+from brinell.cli.dry_run import dry_run as show_plan
 from brinell.cli.options import percent, say_how_many, show
 from brinell.cli.verb import Asked, verb
+from brinell.core.errors import RequestError
 from brinell.engine.request import Request
 
 
 @verb(Request, kept="run.toml", resume="Go on with the run in --out.")
 def audit(
     asked: Asked,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and its highest cost; compute nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, its passes and, from a short calibration, its time; keep nothing.")
+    ] = False,
+    calibrate: Annotated[
+        float | None,
+        typer.Option(min=0, help=f"Seconds that the calibration of --dry-run may take; 0 makes none. Default: {CALIBRATION:g}."),
+    ] = None,
 ) -> int:
     """Attack the model and write records, tables and a report.
 
@@ -23,7 +32,9 @@ def audit(
 
     plan = plan_audit(asked.request(Request))
     if dry_run:
-        return _show_plan(plan, asked)
+        return show_plan(plan, asked, CALIBRATION if calibrate is None else calibrate)
+    if calibrate is not None:
+        raise RequestError("--calibrate is for --dry-run, which tells what a run costs: add it, or leave --calibrate out")
     say_how_many(plan)
     result = asked.carry_out(carry_out, plan, plan.request.norm)
     return asked.answer(result.shown, lambda: _show_result(result, plan.called))
@@ -49,37 +60,3 @@ def _show_result(result: Any, attacks: str) -> None:
         for warning in model.warnings:
             show(f"  warning: {warning.text}")
     show(f"report: {Path(result.run) / 'report.html'}")
-
-
-def _show_plan(plan: Any, asked: Asked) -> int:
-    from brinell.cli.schemas import PlanAnswer, PlannedCell
-
-    pairs = [(model, stage, plan.cost(model, stage)) for model in plan.models for stage in plan.stages]
-    answer = PlanAnswer(
-        data=plan.dataset.name,
-        n=len(plan.ids),
-        total=len(plan.dataset),
-        norm=plan.distance.name,
-        eps=plan.budgets.texts,
-        group_size=plan.group_size,
-        cells=tuple(
-            PlannedCell(
-                model=model.name,
-                stage=stage.name,
-                title=stage.title,
-                forwards_at_most=forwards,
-                backwards_at_most=backwards,
-                skipped=model.skipped.get(stage.name),
-            )
-            for model, stage, (forwards, backwards) in pairs
-        ),
-    )
-    return asked.answer(answer, lambda: _show_cells(answer))
-
-
-def _show_cells(answer: Any) -> None:
-    show(f"{answer.data}: {answer.n} of {answer.total} samples, {answer.norm}, eps {', '.join(answer.eps)}")
-    for cell in answer.cells:
-        cost = f"at most {cell.forwards_at_most:,} forwards and {cell.backwards_at_most:,} backwards"
-        show(f"  {cell.model}  {cell.title}  " + (f"skipped: {cell.skipped}" if cell.skipped else cost))
-    show("nothing was computed; leave out --dry-run to run it")

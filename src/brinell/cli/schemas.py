@@ -21,13 +21,42 @@ class PlannedCell(Result):
     stage: str
     """The attack with its exact settings, as it was asked for."""
     title: str
-    """Its name for people."""
+    """Its name for people, the samples that it is kept to included."""
+    short: str
+    """What it does and no more."""
     forwards_at_most: int
     """Forward evaluations if every budget is fought to the end on every sample."""
     backwards_at_most: int
     """Backward evaluations, likewise."""
+    waits: bool
+    """Whether it waits for an alarm, which the calibration did not raise."""
+    passes: int | None
+    """Forwards and backwards that are expected; null without a calibration, and while the attack waits."""
+    seconds: float | None
+    """Time that is expected, likewise."""
     skipped: str | None
     """Why the attack cannot run on this model; null where it can."""
+
+
+class EstimateAnswer(Result):
+    """What the audit of one model is expected to cost."""
+
+    model: str
+    """Name of the model."""
+    passes: int
+    """Forwards and backwards of all attacks."""
+    seconds: float
+    """Time, the checks included."""
+    low: float
+    """Lower end of the 95 % interval of the time, for what another few samples may say."""
+    high: float
+    """Upper end."""
+    alarmed: float
+    """Seconds that the stages for masked gradients cost besides, if a check raises that alarm."""
+    samples: int
+    """Samples of the calibration."""
+    spent: float
+    """Seconds that it took."""
 
 
 class PlanAnswer(Result):
@@ -44,9 +73,11 @@ class PlanAnswer(Result):
     eps: tuple[str, ...]
     """Budgets, as they are written."""
     group_size: int
-    """Samples that one unit of work holds."""
+    """Samples that one shard holds."""
     cells: tuple[PlannedCell, ...]
     """Every attack on every model."""
+    estimates: tuple[EstimateAnswer, ...]
+    """One for each model; empty without a calibration, and for models on other machines, which are asked nothing."""
 
 
 class AgentAnswer(Result):

@@ -290,14 +290,16 @@ class ModelAudit:
     def _begin(self, stage: Stage, samples: int, state: State) -> None:
         """Tell that a stage begins on so many samples: its place among those that may run, and what is expected after it."""
         expected = self._expected()
-        later = expected[expected.index(stage) + 1 :] if stage in expected else []
+        at = self.plan.stages.index(stage)
+        later = [one for one in expected if self.plan.stages.index(one) > at]
         place = f"{len(expected) - len(later)}/{len(expected)} " if stage in expected else ""
-        self.progress.stage(self.source.name, f"{place}{stage.short or stage.name}", samples, samples * self._once(stage))
+        passes = samples * self._once(stage)
+        self.progress.stage(self.source.name, f"{place}{stage.short or stage.name}", samples, passes)
         # What a stage that is kept to samples near the boundary will find there is what is near it now.
         now = replace(state, last=state.nearest)
         open_ = state.correct & (state.broken > 0)
-        left = sum(int((open_ & ~self._spared(one, now)).sum()) * self._once(one) for one in later)
-        self.progress.ahead(left, self._models_after())
+        left = {one.name: int((open_ & ~self._spared(one, now)).sum()) * self._once(one) for one in later}
+        self.progress.ahead({stage.name: passes} | left, self._models_after())
 
     def _expected(self) -> list[Stage]:
         """The stages that run on this model as far as is known now: those that wait for an alarm are none before there is one."""

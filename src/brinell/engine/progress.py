@@ -1,5 +1,6 @@
 """What a run tells whoever waits for it."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -12,8 +13,8 @@ class Progress(Protocol):
         A stage that has nothing to do is told of with no samples.
         """
 
-    def ahead(self, passes: int, models: int) -> None:
-        """About so many passes of this model are expected after the stage that begins, and so many more models after this one."""
+    def ahead(self, stages: Mapping[str, int], models: int) -> None:
+        """What is expected: the stage that begins and those after it, by name, with the passes of each; and more models."""
 
     def passes(self, forwards: int, backwards: int) -> None:
         """The model has answered."""

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, TextIO
@@ -62,6 +63,7 @@ class LiveProgress:
         self._passes, self._seconds = 0, 0.0
         self._of_model = 0
         self._ahead: tuple[int, int] | None = None
+        """Passes of this model after the stage, and models after this one."""
         self._robust: int | None = None
         self._began = self._shown = self._told = time.monotonic()
 
@@ -85,9 +87,9 @@ class LiveProgress:
         if samples:
             self._refresh(always=True)
 
-    def ahead(self, passes: int, models: int) -> None:
-        """What is expected after this stage."""
-        self._ahead = passes, models
+    def ahead(self, stages: Mapping[str, int], models: int) -> None:
+        """What is expected from this stage on."""
+        self._ahead = sum(list(stages.values())[1:]), models
 
     def passes(self, forwards: int, backwards: int) -> None:
         """The model has answered."""
