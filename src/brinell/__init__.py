@@ -4,37 +4,70 @@
 that `import brinell` costs nothing.
 """
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
-    from brinell.api import audit, benchmark, detect, epsilon, review, unrestricted, verify
+    from brinell.api import audit, benchmark, compare, detect, epsilon, gate, report, review, unrestricted, verify
     from brinell.attacking import attack
-    from brinell.core.errors import BrinellError
+    from brinell.core.errors import BrinellError, BrinellWarning
     from brinell.inputs import data
 
 __all__ = [
     "BrinellError",
+    "BrinellWarning",
     "__version__",
     "attack",
     "audit",
     "benchmark",
+    "compare",
     "data",
     "detect",
     "epsilon",
+    "gate",
+    "report",
     "review",
     "unrestricted",
     "verify",
 ]
 __version__ = VERSION
-HOMES = {"attack": "brinell.attacking", "BrinellError": "brinell.core.errors", "data": "brinell.inputs"}
+HOMES = {
+    "BrinellError": "core.errors",
+    "BrinellWarning": "core.errors",
+    "attack": "attacking",
+    "data": "inputs",
+}
 """Where names lie that are no calls of `brinell.api`."""
+
+
+class _Package(ModuleType):
+    """The package, in which `report` is the call also where something has imported the room of that name."""
+
+    @property
+    def report(self) -> Any:
+        return _find("report")
+
+    @report.setter
+    def report(self, room: ModuleType) -> None:
+        """The room, by whoever imports it first: `from brinell.report import html` finds it without this name."""
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def _find(name: str) -> Any:
+    return getattr(import_module(f"brinell.{HOMES.get(name, 'api')}"), name)
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from importlib import import_module
-
-        return getattr(import_module(HOMES.get(name, "brinell.api")), name)
+        return _find(name)
     raise AttributeError(f"module 'brinell' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

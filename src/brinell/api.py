@@ -3,24 +3,29 @@
 import functools
 import inspect
 import itertools
-import re
+import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.console import Console
+
+from brinell import results, runs
 from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.contracts import Dataset
-from brinell.core.errors import BrinellError, RequestError
+from brinell.core.errors import BrinellWarning, RequestError
 from brinell.core.model import Model
 from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
-from brinell.inputs import Data, call_text, models_of, open_dataset, spec_of, texts
+from brinell.inputs import Data, call_text, in_python, models_of, open_dataset, spec_of, texts, worded
 from brinell.report import html
 from brinell.runners import local
+from brinell.runners.progress import LiveProgress
 from brinell.store.run import Run
 from brinell.studies.benchmark import run as benchmark_run
 from brinell.studies.benchmark.cards import figures
@@ -68,19 +73,30 @@ class Silent:
     ahead = passes = open = message = stage
 
 
+class Telling(LiveProgress):
+    """Live progress without the warnings, which a call gives as Python's own."""
+
+    def message(self, text: str) -> None:
+        """A line in passing."""
+        if not text.startswith("warning: "):
+            LiveProgress.message(self, in_python(text))
+
+
+def telling(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """What is told how a call goes on: a given one; live progress where it is asked for, or somebody looks; else nothing."""
+    if not isinstance(progress, bool | None):
+        return nullcontext(progress)
+    console = Console(stderr=True)
+    if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
+        return Telling()
+    return nullcontext(Silent())
+
+
 def default_out(data: str, what: str) -> Path:
     """A fresh folder under runs/, named after the data, what was done (a norm, or a verb) and the time."""
     name = f"{data.partition(':')[0]}-{what.replace(':', '-').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
     ends = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     return next(path for end in ends if not (path := Path("runs") / f"{name}{end}").exists())
-
-
-def in_python(error: BrinellError) -> BrinellError:
-    """The error with options of the command line written as keywords: `out=` for `--out`."""
-    flags = {"resume": "resume=True", "need-all": "need_all=True", "without-checks": "without_checks=True"}
-    line = re.sub(r"--([a-z][a-z-]*)", lambda found: flags.get(found[1], f"{found[1].replace('-', '_')}="), str(error))
-    error.args = (line, *error.args[1:])
-    return error
 
 
 def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
@@ -95,14 +111,12 @@ def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Calla
         ]
         first = [one for one in own.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
 
+        @worded
         @functools.wraps(call)
         def checked_call(*given: Any, **keywords: Any) -> Answer:
-            try:
-                check_known([name for name in keywords if name not in own], fields)
-                known = {name: value for name, value in keywords.items() if name in own and value is not None}
-                return call(*given, **known, **texts({name: value for name, value in keywords.items() if name not in own}))
-            except BrinellError as error:
-                raise in_python(error) from error.__cause__
+            check_known([name for name in keywords if name not in own], fields)
+            known = {name: value for name, value in keywords.items() if name in own and value is not None}
+            return call(*given, **known, **texts({name: value for name, value in keywords.items() if name not in own}))
 
         told = "\n".join(f"    {name}: {' '.join(str(field.description).split())}" for name, field in fields.items())
         raised = "Raises:\n    BrinellError: one line that says what is wrong, why, and what to do."
@@ -125,9 +139,9 @@ def audit(
     answers: str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **settings: Any,
-) -> AuditResult:
+) -> results.Audit:
     """Audit classifiers: robust accuracy per class over all budgets, records and a report.
 
     Args:
@@ -146,12 +160,14 @@ def audit(
             two classes one logit or probability; none goes by what the answers to clean samples look like.
         out: the run folder; none makes a fresh one under runs/.
         resume: go on with a folder that holds part of this run.
-        progress: told what goes on.
+        progress: whether to tell what goes on, or what is told; none tells at a terminal and in a notebook.
         settings: the other options of `brinell audit`; none stands for the default. `eps` is a number, a list of numbers or a
             text; `norm` also np.inf or 2; `device` also a torch.device.
 
     Returns:
-        What `brinell audit --json` prints; `result.run` is the folder with records, inputs and report.html.
+        The figures: `result.robust(eps)`, `result.to_pandas()`, `result.plot()`, `result.x_adv()`; `result.payload()` is what
+        `brinell audit --json` prints, and `result.run` the folder with records, inputs and report.html. Failed checks are
+        warnings of Python, too (`BrinellWarning`).
     """
     given = data if y is None else (data, y)
     dataset = open_dataset(given)
@@ -162,7 +178,11 @@ def audit(
     plan = plan_audit(request, dataset=dataset, models=models)
     folder = Path(out or default_out(request.data, request.norm))
     command = call_text("audit", model, given, said | settings)
-    return carry_out(plan, folder, progress or Silent(), command=command, resume=resume)
+    with telling(progress) as told:
+        result = results.of(carry_out(plan, folder, told, command=command, resume=resume))
+    for line in results.failures(result):
+        warnings.warn(in_python(line), BrinellWarning, stacklevel=4)
+    return result
 
 
 def specs_of(model: Models, models: tuple[Model, ...]) -> tuple[str, ...]:
@@ -198,7 +218,7 @@ def benchmark(
     answers: str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **settings: Any,
 ) -> BenchmarkResult:
     """Make the adversarial benchmark set of a classifier, as `brinell benchmark` does; arguments as of `audit`.
@@ -213,7 +233,8 @@ def benchmark(
     plan = make_benchmark_plan(checked(BenchmarkRequest, settings | named), dataset=dataset, model=one)
     folder = Path(out or default_out(plan.request.data, "benchmark"))
     command = call_text("benchmark", model, data, said | settings)
-    return make_benchmark(plan, folder, progress or Silent(), command=command, resume=resume)
+    with telling(progress) as told:
+        return make_benchmark(plan, folder, told, command=command, resume=resume)
 
 
 def make_benchmark(plan: BenchmarkPlan, folder: Path, progress: Progress, *, command: str, resume: bool) -> BenchmarkResult:
@@ -234,7 +255,8 @@ def unrestricted(
     plan = unrestricted_run.make_plan(checked(UnrestrictedRequest, settings))
     folder = Path(out or default_out(plan.request.data, "unrestricted"))
     command = f"brinell.unrestricted({', '.join(f'{key}={value!r}' for key, value in settings.items())}) in Python"
-    return make_unrestricted(plan, folder, progress or Silent(), command=command, resume=resume)
+    with telling(progress) as told:
+        return make_unrestricted(plan, folder, told, command=command, resume=resume)
 
 
 def make_unrestricted(
@@ -320,7 +342,7 @@ def epsilon(
     train: Data | Any = None,
     model: Models = None,
     out: Path | str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **settings: Any,
 ) -> EpsilonResult:
     """Recommend an eps for a data set, each class and each sample, as `brinell epsilon` does.
@@ -342,12 +364,14 @@ def epsilon(
     folder = Path(out or default_out(request.data, "epsilon"))
     check_free(folder)
     one = None if model is None else only(models_of(model, given, request.data))
-    facts, arrays = measure(request, (progress or Silent()).message, dataset=given, train=known, model=one)
+    with telling(progress) as told:
+        facts, arrays = measure(request, told.message, dataset=given, train=known, model=one)
     save_folder(folder, facts, arrays)
     epsilon_page.write(folder)
     return summarise_epsilon(folder)
 
 
+@worded
 def verify(
     run: Path | str,
     model: Models = None,
@@ -389,6 +413,9 @@ def verify(
             f"{run} is of {', '.join(names)}, and these are {', '.join(one.name for one in models)}: pass the same"
         )
     return verify_run(folder, plan_audit(request, dataset=dataset, models=models), Silent(), count=rerun)
+
+
+compare, gate, report = worded(runs.compare), worded(runs.gate), worded(runs.report)
 
 
 def only(models: tuple[Model, ...]) -> Model | None:

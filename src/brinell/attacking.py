@@ -25,7 +25,7 @@ from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import doubts, parse_eps
 from brinell.engine.plan import open_distance
 from brinell.engine.targeting import targeting
-from brinell.inputs import eps_text, models_of, norm_text
+from brinell.inputs import eps_text, models_of, norm_text, worded
 from brinell.models._answers import recognised
 
 KINDS: dict[int, Kind] = {2: "vector", 3: "signal", 4: "image", 5: "video"}
@@ -101,6 +101,7 @@ class Worst:
         return {"name": self.name, "of": self.of.about()}
 
 
+@worded
 def attack(
     model: Any,
     x: Any,

@@ -5,10 +5,12 @@ conversions themselves lie beside the plug-ins of their kind (`models._callable`
 """
 
 import copy
+import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -30,10 +32,38 @@ from brinell.models._transformers import bare, is_pipeline, is_processor, parts_
 
 Data = Dataset | tuple[Any, Any] | str
 NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
+FLAGS = {"resume": "resume=True", "need-all": "need_all=True", "without-checks": "without_checks=True"}
+"""Options that are switches, as keywords."""
 FORMS = (
     "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
     "a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
 )
+
+
+Answer = TypeVar("Answer")
+Arguments = ParamSpec("Arguments")
+
+
+# How a call speaks
+
+
+def worded(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """The call with errors that speak of keywords, where those from deeper down speak of options: `out=` for `--out`."""
+
+    @functools.wraps(call)
+    def worded_call(*given: Arguments.args, **keywords: Arguments.kwargs) -> Answer:
+        try:
+            return call(*given, **keywords)
+        except BrinellError as error:
+            error.args = (in_python(str(error)), *error.args[1:])
+            raise
+
+    return worded_call
+
+
+def in_python(line: str) -> str:
+    """A line with options of the command line written as keywords."""
+    return re.sub(r"--([a-z][a-z-]*)", lambda found: FLAGS.get(found[1], f"{found[1].replace('-', '_')}="), line)
 
 
 # Settings
@@ -116,6 +146,7 @@ def _short(value: Any) -> str:
 # Data
 
 
+@worded
 def data(
     x: Any,
     y: Any = None,
@@ -280,7 +311,7 @@ def _wrapped(model: Any, dataset: Dataset, name: str, before: Any, answers: str 
         raise RequestError(f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)")
     if callable(model):
         return _function(model, dataset, name, _mapping(before), answers)
-    raise RequestError(f"a {type(model).__name__} is no model: give {FORMS}")
+    raise RequestError(f"an object of type {type(model).__name__} is no model: give {FORMS}")
 
 
 def _pipeline(pipeline: Any, domain: Domain, name: str, before: Any) -> Model:
@@ -304,7 +335,7 @@ def _mapping(before: Any) -> Mapping[str, Any] | None:
     if before is None or isinstance(before, Mapping):
         return before
     raise RequestError(
-        f"preprocessing is a {type(before).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module of "
+        f"preprocessing is of type {type(before).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module of "
         "transformers its processor"
     )
 
@@ -385,6 +416,3 @@ def _told(value: Any) -> str:
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     return repr(str(value) if isinstance(value, Path | torch.device) else value)
-
-
-__all__ = ["BrinellError", "call_text", "data", "models_of", "open_dataset", "spec_of", "texts"]

@@ -4,6 +4,7 @@ Rates and drops are fractions; None (null in JSON) is "no data" or "beyond what 
 ever NaN or infinite.
 """
 
+import textwrap
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -13,6 +14,22 @@ class Result(BaseModel):
     """Base of all result models: immutable, no unknown keys, no NaN, each field documented in the schema."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def __repr__(self) -> str:
+        """The name and the fields that fit on a line or two; lists and what is nested by their size."""
+        parts = [f"{name}={_short(getattr(self, name))}" for name in type(self).model_fields]
+        return f"{type(self).__name__}({textwrap.shorten(', '.join(parts), 240, placeholder=' ...')})"
+
+    __str__ = __repr__
+
+
+def _short(value: object) -> str:
+    """A field in a `repr`."""
+    if isinstance(value, BaseModel):
+        return f"{type(value).__name__}(...)"
+    if isinstance(value, list | tuple | dict) and len(value) > 1:
+        return f"[{len(value)} of them]"
+    return repr(value)
 
 
 class Rate(Result):
@@ -370,6 +387,10 @@ class GateResult(Result):
     """Whether all checks passed."""
     checks: list[Check]
     """The checks, in order."""
+
+    def __bool__(self) -> bool:
+        """Whether the gate passes, so that it can be asserted."""
+        return self.passed
 
 
 class LevelResult(Result):

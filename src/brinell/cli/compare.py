@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from brinell.cli.options import Json, answer, percent, show
-from brinell.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from brinell.analysis.compare import Side
     from brinell.analysis.results import CompareResult
 
 
@@ -23,14 +21,9 @@ def compare(
     json: Json = False,
 ) -> int:
     """Compare two models sample by sample: differences with intervals, and McNemar's exact test."""
-    from brinell.analysis.compare import compare as paired
+    from brinell import runs
 
-    if b is None and model_a is None and model_b is None:
-        names = models_of(a)
-        if len(names) != 2:
-            raise RequestError(f"{a} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
-        model_a, model_b = names
-    result = paired(side(a, model_a), side(b or a, model_b))
+    result = runs.compare(a, b, model_a=model_a, model_b=model_b)
     return answer(json, result, lambda: _show(result))
 
 
@@ -44,27 +37,3 @@ def _show(result: "CompareResult") -> None:
         )
     for note in result.notes:
         show(f"  note: {note}")
-
-
-def models_of(folder: Path) -> list[str]:
-    """The names of the models of a run."""
-    from brinell.store.run import Run
-
-    return [one["name"] for one in Run.open(folder).manifest["models"]]
-
-
-def side(folder: Path, model: str | None) -> "Side":
-    """One model of a run, ready to be compared.
-
-    Raises:
-        RequestError: several models and none named, or an unknown one.
-    """
-    from brinell.analysis.compare import Side
-    from brinell.store.run import Run
-
-    run, names = Run.open(folder), models_of(folder)
-    if model is None and len(names) > 1:
-        raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
-    if model is not None and model not in names:
-        raise RequestError(f"{folder} holds no model {model!r}, only {', '.join(names)}")
-    return Side(run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0])

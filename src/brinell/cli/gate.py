@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from brinell.cli.options import Json, RunFolder, answer, show
-from brinell.core.errors import RequestError
 
 
 def gate(
@@ -27,38 +26,23 @@ def gate(
     json: Json = False,
 ) -> int:
     """Test the lower end of each interval against thresholds, or a run against a baseline. A missing figure fails."""
-    from brinell.analysis import gate as rules
-    from brinell.analysis.compare import compare
-    from brinell.analysis.robust_accuracy import summarise_model
-    from brinell.cli.compare import models_of, side
-    from brinell.engine.eps_grid import parse_eps
+    from brinell import runs
     from brinell.report.junit import junit as as_junit
     from brinell.report.sarif import sarif as as_sarif
     from brinell.store.files import write_text
 
-    at = parse_eps(eps).values[0] if eps is not None else None
-    demanded = {"clean": clean, "robust": robust, "worst_class": worst_class}
-    try:
-        thresholds = [
-            rules.Threshold(metric=metric, minimum=least, eps=at)  # type: ignore[arg-type]
-            for metric, least in demanded.items()
-            if least is not None
-        ]
-        not_worse = rules.Baseline(max_drop=max_drop)
-    except ValueError as error:
-        raise RequestError(str(error)) from None
-    if not thresholds and baseline is None:
-        raise RequestError("a gate needs a condition: --robust, --worst-class, --clean or --baseline")
-    tested = side(run, model)
-    result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
-    checks = rules.against_thresholds(result, thresholds)
-    if baseline is not None:
-        before = side(baseline, model if model in models_of(baseline) else None)
-        # Sample by sample where both saw the same data.
-        same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
-        earlier = summarise_model(before.manifest, before.records, before.run, before.model)
-        checks += rules.against_baseline(result, earlier, compare(tested, before) if same else None, not_worse)
-    verdict = rules.gate(result, checks, allow=allow or (), need_all=need_all)
+    verdict = runs.gate(
+        run,
+        robust=robust,
+        worst_class=worst_class,
+        clean=clean,
+        eps=eps,
+        baseline=baseline,
+        max_drop=max_drop,
+        model=model,
+        allow=allow or (),
+        need_all=need_all,
+    )
     if junit is not None:
         write_text(junit, as_junit(verdict))
     if sarif is not None:

@@ -12,6 +12,10 @@ class BrinellError(Exception):
     exit_code = 2
 
 
+class BrinellWarning(UserWarning):
+    """What a reader of figures must know before them: a failed check, a doubt about a budget."""
+
+
 class RequestError(BrinellError):
     """A request that cannot be carried out: a bad option, a damaged file, a model that does not fit the data (exit 2)."""
 

@@ -194,7 +194,7 @@ class Pairs(Rows):
 
     def __init__(self, pairs: Any, pair_of: Callable[[Any], tuple[Any, Any]] | None = None, labels: Array | None = None) -> None:
         if not hasattr(pairs, "__getitem__") or not hasattr(pairs, "__len__") or isinstance(pairs, str | bytes):
-            raise RequestError(f"a {type(pairs).__name__} is no data: give {FORMS}")
+            raise RequestError(f"an object of type {type(pairs).__name__} is no data: give {FORMS}")
         if len(pairs) == 0:
             raise RequestError("the data set is empty: there is nothing to audit")
         self._pairs, self._pair_of = pairs, pair_of

@@ -1,0 +1,147 @@
+"""Calls on finished runs, which need no model: compare, gate, report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from brinell.analysis import gate as rules
+from brinell.analysis.compare import Side
+from brinell.analysis.compare import compare as paired
+from brinell.analysis.results import CompareResult, GateResult
+from brinell.analysis.robust_accuracy import summarise_model
+from brinell.core.errors import RequestError
+from brinell.engine.eps_grid import parse_eps
+from brinell.inputs import eps_text
+from brinell.report import html
+from brinell.store.run import Run
+from brinell.studies.unrestricted import page as unrestricted_page
+from brinell.studies.unrestricted.records import LAYOUT as UNRESTRICTED
+
+Folder = Any
+"""A run folder as a path or text, or the result of a call that made one."""
+
+
+def compare(a: Folder, b: Folder | None = None, *, model_a: str | None = None, model_b: str | None = None) -> CompareResult:
+    """Compare two models sample by sample, as `brinell compare` does: differences with intervals, and McNemar's exact test.
+
+    Args:
+        a: the first run, or its result.
+        b: the second run; none compares two models of the first.
+        model_a: model of the first run, where it has several.
+        model_b: model of the second.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    first = folder_of(a)
+    if b is None and model_a is None and model_b is None:
+        names = models_of(first)
+        if len(names) != 2:
+            raise RequestError(f"{first} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
+        model_a, model_b = names
+    return paired(side(first, model_a), side(first if b is None else folder_of(b), model_b))
+
+
+def gate(
+    run: Folder,
+    *,
+    robust: float | None = None,
+    worst_class: float | None = None,
+    clean: float | None = None,
+    eps: Any = None,
+    baseline: Folder | None = None,
+    max_drop: float | None = None,
+    model: str | None = None,
+    allow: Sequence[str] = (),
+    need_all: bool = False,
+) -> GateResult:
+    """Test the lower end of each interval against thresholds, or a run against a baseline, as `brinell gate` does.
+
+    The result is true where the gate passes, so `assert brinell.gate(run, robust=0.4)` is a test.
+
+    Args:
+        run: the run, or its result.
+        robust: least robust accuracy, 0 to 1.
+        worst_class: the same for the weakest class.
+        clean: the same for clean accuracy.
+        eps: budget of these thresholds, one of the run's; by default its largest.
+        baseline: a run that this one must not be worse than.
+        max_drop: most that a rate may fall below the baseline's, chance or not.
+        model: model of the run, where it has several.
+        allow: codes of warnings that do not fail the gate.
+        need_all: fail too where a check that counts could not be made.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    at = parse_eps(eps_text(eps)).values[0] if eps is not None else None
+    demanded = {"clean": clean, "robust": robust, "worst_class": worst_class}
+    try:
+        thresholds = [
+            rules.Threshold(metric=metric, minimum=least, eps=at)  # type: ignore[arg-type]
+            for metric, least in demanded.items()
+            if least is not None
+        ]
+        not_worse = rules.Baseline(max_drop=max_drop)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    if not thresholds and baseline is None:
+        raise RequestError("a gate needs a condition: --robust, --worst-class, --clean or --baseline")
+    tested = side(folder_of(run), model)
+    result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
+    checks = rules.against_thresholds(result, thresholds)
+    if baseline is not None:
+        other = folder_of(baseline)
+        before = side(other, model if model in models_of(other) else None)
+        # Sample by sample where both saw the same data.
+        same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
+        earlier = summarise_model(before.manifest, before.records, before.run, before.model)
+        checks += rules.against_baseline(result, earlier, paired(tested, before) if same else None, not_worse)
+    return rules.gate(result, checks, allow=(allow,) if isinstance(allow, str) else allow, need_all=need_all)
+
+
+def report(run: Folder) -> Path:
+    """Write the page and the tables of a run again, from its records alone, as `brinell report` does.
+
+    Args:
+        run: the folder of an audit or of an unrestricted attack, or the result.
+
+    Returns:
+        The path of the page.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    folder = folder_of(run)
+    return unrestricted_page.write(folder) if UNRESTRICTED.has(folder) else html.write(folder)
+
+
+def folder_of(run: Folder) -> Path:
+    """The folder of a run that is given as a path, as text, or as a result.
+
+    Raises:
+        RequestError: something else.
+    """
+    found = getattr(run, "run", None) or getattr(run, "folder", None) or run
+    if not isinstance(found, str | Path):
+        raise RequestError(f"an object of type {type(run).__name__} is no run: give the folder, or what brinell.audit returned")
+    return Path(found)
+
+
+def models_of(folder: Path) -> list[str]:
+    """The names of the models of a run."""
+    return [one["name"] for one in Run.open(folder).manifest["models"]]
+
+
+def side(folder: Path, model: str | None) -> Side:
+    """One model of a run, ready to be compared.
+
+    Raises:
+        RequestError: several models and none named, or an unknown one.
+    """
+    run, names = Run.open(folder), models_of(folder)
+    if model is None and len(names) > 1:
+        raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
+    if model is not None and model not in names:
+        raise RequestError(f"{folder} holds no model {model!r}, only {', '.join(names)}")
+    return Side(run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0])

@@ -1,0 +1,171 @@
+"""What a person at a prompt or in a notebook does with a result."""
+
+import json
+import re
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from _helpers import mlp
+from brinell import results
+from brinell.core.errors import BrinellError, BrinellWarning
+
+X = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+NET = mlp(16, 3)
+with torch.no_grad():
+    Y = NET(X).argmax(1)
+
+
+class Rounding(nn.Module):
+    """No gradient anywhere."""
+
+    def forward(self, x):
+        return NET((x * 8).round() / 8)
+
+
+MODELS = {"net": NET, "rounding": Rounding()}
+CALL = {"eps": [0, 0.05, 0.3], "attack": ["fgsm", "pgd?steps=4"]}
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = brinell.audit(MODELS, X, Y, out=tmp_path_factory.mktemp("runs") / "run", **CALL)
+    return result, caught
+
+
+@pytest.fixture(scope="module")
+def result(told):
+    return told[0]
+
+
+def test_failed_checks_are_warnings_where_the_call_stands(told):
+    result, caught = told
+    failed = [one.model for one in result.models for check in one.checks if check.passed is False]
+    lines = [str(one.message) for one in caught if issubclass(one.category, BrinellWarning)]
+    assert "rounding" in failed and sum(line.startswith("rounding: ") for line in lines) >= failed.count("rounding")
+    assert all(one.filename == __file__ for one in caught if issubclass(one.category, BrinellWarning))
+    assert not any("--" in line for line in lines) and any("attack= black-box" in line for line in lines)
+
+
+def test_a_repr_is_a_line(result):
+    text = repr(result)
+    assert text == str(result) and len(text) < 500 and "\n" not in text
+    assert text.startswith("<Audit net: clean 100") and "at linf 0.3" in text and str(result.run) in text
+    assert re.search(r"rounding: .* \d checks? failed", text)
+    for part in (result.models[0], brinell.compare(result), brinell.gate(result, clean=0.1, model="net")):
+        assert len(repr(part)) < 320
+
+
+def test_robust_reads_one_budget(result):
+    rates = result.models[0].robust_accuracy
+    assert result.robust(model="net") == rates[-1] and result.robust(eps=0.05, model="net") == rates[1]
+    assert result.robust("0.05", "net") == rates[1] and result.robust(np.float32(0.3), "net") == rates[2]
+    assert result.clean("net").value == 1.0
+    for call, words in (
+        (lambda: result.robust(0.07, "net"), "eps 0.07 is no budget of this run, which has 0, 0.05, 0.3"),
+        (lambda: result.robust(), "several models: name one of net, rounding"),
+        (lambda: result.robust(model="xyz"), "no model 'xyz'; it has net, rounding"),
+        (lambda: result.x_adv("net", attack="apgd"), "no attack 'apgd'; it has fgsm, pgd"),
+        (lambda: result.to_pandas("rates"), "no table 'rates'; it has .*stages"),
+        (lambda: result.plot().save("plot.png"), "does not end with .svg"),
+    ):
+        with pytest.raises(BrinellError, match=words):
+            call()
+
+
+def test_stored_inputs_are_adversarial_and_the_closest(result):
+    held = result.x_adv("net")
+    broken = 30 - result.robust(model="net").k
+    assert len(held.ids) == len(held.x) == len(held.attack) == broken > 3 and list(held.ids) == sorted(held.ids)
+    with torch.no_grad():
+        assert (NET(torch.from_numpy(held.x)).argmax(1) != Y[held.ids]).all()
+    distance = np.abs(held.x - X[held.ids].numpy()).max((1, 2, 3))
+    assert (distance <= held.eps + 1e-6).all()
+    near = result.x_adv("net", eps=0.05)
+    assert len(near.ids) == 30 - result.robust(0.05, "net").k and set(near.ids) == set(held.ids[held.eps == 0.05])
+    first = result.x_adv("net", attack="fgsm")
+    assert set(first.attack) == {"fgsm"} and len(first.ids) <= broken
+    assert result.x_adv("net", eps=0).x.shape == (0, 1, 4, 4)
+
+
+def test_data_frames(result, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    rows = result.to_pandas()
+    assert len(rows) == 2 * 30 * (1 + 2 * 2) and set(rows.model) == {"net", "rounding"}
+    assert rows[rows.attack == "clean"].groupby("model").size().tolist() == [30, 30]
+    rates = result.to_pandas("robust_accuracy")
+    mine = rates[(rates.model == "net") & (rates.what == "robust")]
+    assert mine.k.tolist() == [rate.k for rate in result.models[0].robust_accuracy]
+    for table in ("per_class", "stages", "checks", "comparison", "distributions.csv", "total_drop"):
+        assert isinstance(result.to_pandas(table), pandas.DataFrame)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(BrinellError, match=r"pandas is not installed, .*pip install 'brinell\[pandas\]'"):
+        result.to_pandas()
+
+
+def test_a_plot_is_svg_that_stands_alone(result, tmp_path):
+    plot = result.plot()
+    root = ET.fromstring(plot._repr_svg_())
+    texts = "".join(root.itertext())
+    assert root.tag.endswith("svg") and "net" in texts and "rounding" in texts and "budget eps (linf)" in texts
+    assert plot.save(tmp_path / "plot.svg").read_text() == plot.svg and "data:image/svg+xml" in plot._repr_html_()
+    assert len(plot.svg) < 20_000 and len(repr(plot)) < 100
+
+
+def test_a_notebook_shows_headline_curve_and_page(result, monkeypatch):
+    html = result._repr_html_()
+    assert "<td>net</td>" in html and "data:image/svg+xml" in html and "<iframe sandbox=" in html
+    assert html.count("srcdoc=") == 1 and "&lt;!doctype html" in html.lower()
+    monkeypatch.setattr(results, "PAGE_BYTES", 10)
+    assert "<iframe" not in result._repr_html_() and "report.html" in result._repr_html_()
+
+
+def test_compare_gate_and_report_take_results_and_folders(result):
+    paired = brinell.compare(result, model_a="net", model_b="rounding")
+    assert paired == brinell.compare(result.run, result.run, model_a="net", model_b="rounding") == brinell.compare(result)
+    assert brinell.gate(result, robust=0.0, eps=0.05, model="net", allow="few-samples").checks
+    assert not brinell.gate(result.run, robust=0.99, model="net"), "a gate that fails is false"
+    page = brinell.report(result)
+    assert page.name == "report.html" and str(page.parent) == result.run
+    for call, words in (
+        (lambda: brinell.gate(result, model="net"), "a gate needs a condition: robust=, worst_class=, clean= or baseline="),
+        (lambda: brinell.gate(result, robust=0.1), "holds several models: name one of"),
+        (lambda: brinell.report(3), "an object of type int is no run: give the folder"),
+        (lambda: brinell.compare("nowhere"), "nowhere is no run folder"),
+    ):
+        with pytest.raises(BrinellError, match=words):
+            call()
+
+
+def test_progress_is_told_where_somebody_looks_or_asks(tmp_path, capsys):
+    brinell.audit(NET, X, Y, out=tmp_path / "silent", eps=0.05, attack="fgsm")
+    assert capsys.readouterr() == ("", "")
+    brinell.audit(NET, X, Y, out=tmp_path / "told", eps=0.05, attack="fgsm", progress=True)
+    assert "FGSM" in capsys.readouterr().err
+    brinell.audit(NET, X, Y, out=tmp_path / "off", eps=0.05, attack="fgsm", progress=False)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_every_call_is_exported_and_none_costs_an_import():
+    names = "audit attack epsilon compare gate verify report benchmark detect data".split()
+    program = f"""
+import sys, brinell
+light = "torch" not in sys.modules and "pydantic" not in sys.modules
+import brinell.report.html
+from brinell.report import format
+calls = [getattr(brinell, name) for name in {names}]
+import json
+print(json.dumps([light, [call.__name__ for call in calls], sorted(set({names}) - set(dir(brinell)))]))
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    light, found, missing = json.loads(answer.stdout or "[0, 0, 0]")
+    assert light and found == names and not missing, answer.stderr
