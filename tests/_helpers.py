@@ -214,7 +214,7 @@ class After(Parabola):
             "late-nan": lambda: torch.where(logits[:, 1:] > 0, torch.tensor(float("nan")), logits),
             "softmax": lambda: logits.softmax(1),
             "one": lambda: logits[:, :1],
-            "dict": lambda: {"logits": logits},
+            "dict": lambda: {"scores": logits},
             "flat": lambda: logits.flatten(),
         }[self.then]()
 
