@@ -49,6 +49,10 @@ class VerifyResult(BaseModel):
     problems: list[Problem]
     """What does not hold."""
 
+    def __bool__(self) -> bool:
+        """Whether the verification passed, so that it can be asserted."""
+        return self.passed
+
 
 class Notes(BaseModel):
     """Problems as they are found."""
@@ -62,7 +66,3 @@ class Notes(BaseModel):
         elif len(samples):
             first = tuple(int(sample) for sample in list(samples)[:5])
             self.problems.append(Problem(where=where, samples=first, count=len(samples), what=what))
-
-    def __bool__(self) -> bool:
-        """Whether the verification passed, so that it can be asserted."""
-        return self.passed
