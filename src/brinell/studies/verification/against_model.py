@@ -10,7 +10,7 @@ from torch import Tensor
 from brinell.core import losses, norms
 from brinell.core.criterion import ROUNDING
 from brinell.core.eot import EOT
-from brinell.core.errors import RequestError
+from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Model
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
@@ -18,6 +18,7 @@ from brinell.core.threat import size, tolerance
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.shard import predict
 from brinell.engine.targeting import LEAST_LIKELY
 from brinell.store.run import Run
 from brinell.studies.verification.result import Notes
@@ -63,9 +64,22 @@ class Claims:
             self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
             wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
             self._targets(source, model, records, rows)
+        self._failed(source, model, records)
         self._notes.note(
             f"{source.name} clean", "the model predicts another class for the clean input than the record says", wrong
         )
+
+    def _failed(self, source: ModelSource, model: Model, records: Records) -> None:
+        """Samples that are said to have failed leave every rate, so the model is asked about each of them again, alone."""
+        answered = []
+        for sample in records.sample_id[records.outcome == Outcome.FAILED].tolist():
+            try:
+                logits = predict(model, self._inputs(np.array([sample])), 1, self.plan.eot)
+            except BrinellError:
+                continue
+            if bool(torch.isfinite(logits).all()):
+                answered.append(sample)
+        self._notes.note(f"{source.name} clean", "the sample counts as failed, and the model answers it", answered)
 
     def _targets(self, source: ModelSource, model: Model, records: Records, rows: Array) -> None:
         if self.plan.targeting is None:
