@@ -375,8 +375,6 @@ def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Mod
 
 def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
     attack = stage.attack
-    if stage.gradient == "repaired" and model.info.module is None:
-        return "the model shows no modules in which a gradient could be repaired"
     if stage.gradient == "surrogate" and model.access < Access.SCORES:
         return "it follows a surrogate, and needs the model's scores besides"
     if stage.gradient != "surrogate" and attack.access > model.access:
