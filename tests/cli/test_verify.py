@@ -9,6 +9,7 @@ from _cli import cut, part_of, words
 from _helpers import workspace
 from brinell.cli import run as cli
 from brinell.store.run import Run
+from brinell.store.tables import write_table
 
 
 def test_verify_passes_on_a_good_run(good, ask, capsys):
@@ -51,7 +52,7 @@ def alter_record(copy, column, change):
     import pyarrow as pa
 
     table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
-    pq.write_table(table, file)
+    write_table(file, table)
 
 
 def delete_part(copy, folder):

@@ -287,7 +287,7 @@ def test_manifest_is_json_without_escapes(run):
     run.manifest["command"] = "Größe"
     run.save_manifest()
     text = (run.path / "manifest.json").read_text(encoding="utf-8")
-    assert "Größe" in text and json.loads(text) == run.manifest
+    assert "Größe" in text and json.loads(text) | {"seal": ""} == run.manifest | {"seal": ""}
 
 
 def test_what_a_kill_left_half_written_is_cleared_away(run):

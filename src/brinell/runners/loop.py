@@ -61,6 +61,7 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
     with layout.lock(path):
         if before and job.identity(before) != job.identity(job.about):
             refuse(layout, path, before["request"], job.request, job.ignored, job.inputs)
+        layout.check(path, before)
         manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
         again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{layout.verb} {layout.request}"

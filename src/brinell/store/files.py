@@ -2,16 +2,29 @@
 
 import errno
 import hashlib
+import json
+import math
+import mmap
+import operator
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import safetensors
 from safetensors.numpy import save
 
-from brinell.core.errors import RequestError, StoppedError
+from brinell.core import bounded
+from brinell.core.errors import RequestError, StoppedError, one_line
 from brinell.core.record import Array
+from brinell.store import seal
+
+KINDS = {
+    "BOOL": "?",
+    **{f"{name}{8 * size}": f"<{name.lower()}{size}" for name in "IU" for size in (1, 2, 4, 8)},
+    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+}
+"""Types of numbers as safetensors and NumPy call them."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -45,22 +58,72 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays by name as one safetensors file, atomically."""
+    """Write arrays by name as one sealed safetensors file, atomically."""
     tensors = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically(path, lambda temporary: temporary.write_bytes(save(tensors)))
+    content = seal.sealed(save(tensors, {seal.KEY: seal.BLANK}))
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
-def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Array]:
-    """The arrays of a safetensors file whose names are wanted; all of them by default.
+def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True, expected: str | None = None) -> dict[str, Array]:
+    """The arrays of a safetensors file whose names are wanted.
+
+    Args:
+        path: the file.
+        wanted: which names; all of them by default.
+        expected: the hash that the file must have (`digest`), where that is known.
 
     Raises:
-        RequestError: the file is damaged or missing.
+        RequestError: the file is damaged, changed or missing.
     """
     try:
-        with safetensors.safe_open(path, "np") as file:
-            return {name: file.get_tensor(name) for name in file.keys() if wanted(name)}
-    except (OSError, safetensors.SafetensorError) as error:
-        raise RequestError(f"{path} is damaged or missing ({error}): the arrays that it should hold cannot be read") from None
+        with bounded.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            check(path, content, expected)
+            return {name: array for name, array in _tensors(content, wanted)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, one_line(error, 200)) from None
+
+
+def check(path: Path, content: Any, expected: str | None = None) -> None:
+    """Refuse the content of a file that is not as it was written.
+
+    Args:
+        path: where it lies, for the message.
+        content: its bytes, or the file mapped.
+        expected: the hash that it must have (`digest`), where that is known.
+
+    Raises:
+        RequestError: the seal does not hold, or another hash.
+    """
+    if seal.holds(content) is False:
+        raise _damaged(path, "the digest that it holds is not its own")
+    if expected is not None and hashlib.blake2b(content, digest_size=16).hexdigest() != expected:
+        raise _damaged(path, "it was changed after the run ended")
+
+
+def _damaged(path: Path, why: str) -> RequestError:
+    """The line that says what to do: to delete the file and the rows that go with it, so that they are made again."""
+    others = sorted(one for one in path.parent.parent.glob("*/*.parquet") if one != path and path.stem.startswith(one.stem))
+    along = "".join(f" and {one.parent.name}/{one.name}" for one in others if path.parent.name in ("arrays", one.parent.name))
+    return RequestError(f"{path} is damaged or missing ({why}): delete it{along} and go on with --resume")
+
+
+def _tensors(content: Any, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Array]]:
+    """Names and arrays of a safetensors file; ValueError, KeyError, TypeError or AttributeError where it is damaged."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    if not 8 < start <= len(content):
+        raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")
+    for name, told in json.loads(content[8:start]).items():
+        if name == "__metadata__" or not wanted(name):
+            continue
+        kind, shape = np.dtype(KINDS[told["dtype"]]), tuple(map(operator.index, told["shape"]))
+        begin, end = (start + operator.index(offset) for offset in told["data_offsets"])
+        if (
+            min(shape, default=0) < 0
+            or not start <= begin <= end <= len(content)
+            or end - begin != kind.itemsize * math.prod(shape)
+        ):
+            raise ValueError(f"{name[:60]!r} of shape {shape} does not lie in the file")
+        yield name, np.frombuffer(content[begin:end], kind).reshape(shape).copy()
 
 
 def names_of_arrays(path: Path) -> list[str]:
@@ -88,5 +151,5 @@ def named_safetensors(path: Path, what: str) -> None:
 
 def digest(path: Path) -> str:
     """Hash of a file's bytes (BLAKE2b, 128 bits, hex)."""
-    with path.open("rb") as file:
+    with bounded.opened(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

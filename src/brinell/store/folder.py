@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from brinell.core.errors import RequestError
-from brinell.store.files import write_text
+from brinell.core import bounded
+from brinell.core.errors import RequestError, one_line
+from brinell.store import seal
+from brinell.store.files import check, write_text
+
+SEAL = "seal"
+"""The key of a manifest that holds its own hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +60,14 @@ class Layout:
         """
         file = path / self.manifest
         try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
+            content = bounded.read(file, bounded.MOST_TEXT)
+            manifest = json.loads(content)
         except (FileNotFoundError, NotADirectoryError):
             raise RequestError(f"{path} is no {self.what} folder: it has no {self.manifest}; {self.verb} makes one") from None
-        except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
-            raise RequestError(f"{file} is damaged: {error}") from None
+        except (ValueError, RecursionError, OSError) as error:
+            raise RequestError(f"{file} is damaged: {one_line(error)}") from None
+        if seal.holds(content) is False:
+            raise RequestError(f"{file} is damaged: the digest that it holds is not its own; take it from a copy of the folder")
         if not isinstance(manifest, dict) or self.version_key not in manifest:
             raise RequestError(f"{file} is damaged: it does not say {self.version_key}")
         if (found := manifest[self.version_key]) != self.version:
@@ -70,7 +78,24 @@ class Layout:
             )
         if missing := [key for key in self.needed if key not in manifest]:
             raise RequestError(f"{file} is damaged: it does not say {missing[0]}")
+        manifest.pop(SEAL, None)
         return manifest
+
+    def check(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        """Before a folder is resumed: refuse one whose files are not all as they were written.
+
+        Raises:
+            RequestError: a file is damaged, or arrays are gone whose rows are there.
+        """
+        for folder in self.folders:
+            for file in sorted(one for one in (path / folder).glob("*.*") if one.suffix in (".parquet", ".safetensors")):
+                with bounded.opened(file) as stream:
+                    check(file, stream.read())
+        for name in manifest.get("files") or ():
+            if name.startswith("arrays/") and not (path / name).exists():
+                rows = [one for one in (path / "records").glob("*.parquet") if Path(name).stem.startswith(one.stem)]
+                if rows:
+                    raise RequestError(f"{path / name} is missing: delete records/{rows[0].name} too and go on with --resume")
 
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
         """The manifest of the folder that is to be resumed; empty where nothing was begun there.
@@ -96,7 +121,8 @@ class Layout:
         Raises:
             StoppedError: the folder cannot be written.
         """
-        write_text(path / self.manifest, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps({**manifest, SEAL: seal.BLANK}, indent=1, ensure_ascii=False) + "\n"
+        write_text(path / self.manifest, seal.sealed(text.encode()).decode())
 
     @contextmanager
     def lock(self, path: Path) -> Iterator[None]:

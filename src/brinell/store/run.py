@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.errors import RequestError
 from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
 from brinell.store import tables
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
@@ -50,7 +51,26 @@ class Run:
         parts = self._files("records", "part-*")
         finished = {path.stem.removeprefix("part-") for path in parts}
         shards = [path for path in self._files("records", "shard-*") if path.stem.split("-")[1] not in finished]
-        return tables.read(sorted(parts + shards, key=self._place))
+        self._check_names(parts + shards)
+        return tables.read(sorted(parts + shards, key=self._place), self._expected)
+
+    def _expected(self, path: Path) -> str | None:
+        """The hash of a file as the manifest of a finished run has it."""
+        if self.manifest["state"] != "finished":
+            return None
+        found = (self.manifest.get("files") or {}).get(path.relative_to(self.path).as_posix())
+        return None if found is None else str(found)
+
+    def _check_names(self, paths: Sequence[Path]) -> None:
+        """Refuse a finished run whose files of rows are not those that it ended with."""
+        listed = {name for name in self.manifest.get("files") or {} if name.startswith("records/")}
+        if self.manifest["state"] != "finished" or not listed:
+            return
+        names = {path.relative_to(self.path).as_posix() for path in paths}
+        if gone := sorted(listed - names):
+            raise RequestError(f"{self.path / gone[0]} is missing: brinell audit --resume --out {self.path} makes it again")
+        if more := sorted(names - listed):
+            raise RequestError(f"{self.path / more[0]} was not there when the run ended: take it away")
 
     def _place(self, file: Path) -> tuple[int, str]:
         """Where the rows of a file stand among the others: model by model, stage by stage."""
@@ -66,7 +86,7 @@ class Run:
 
     def part(self, cell: str) -> Records:
         """All rows of a complete stage."""
-        return tables.read([self.path / "records" / f"part-{cell}.parquet"])
+        return tables.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
 
     def shards(self, cell: str) -> dict[str, Records]:
         """The rows computed so far for an unfinished stage, by shard."""
@@ -76,7 +96,7 @@ class Run:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
         found: dict[int, Array] = {}
         for path, samples in self._holding(model, attack, ids, closest_shards):
-            found |= _read_arrays([path], samples)
+            found |= self._read_arrays([path], samples)
         return found
 
     def stored(self, model: str, attack: str) -> set[int]:
@@ -97,7 +117,7 @@ class Run:
         found: dict[int, dict[str, Array]] = {}
         if self.legend(model, attack):
             for path, samples in self._holding(model, attack, ids, telling_shards):
-                for name, array in _read_named([path], samples, inputs=False).items():
+                for name, array in self._read_named([path], samples, inputs=False).items():
                     sample, _, what = name.partition("/")
                     found.setdefault(int(sample), {})[what] = array
         return found
@@ -124,7 +144,22 @@ class Run:
 
     def clean(self, ids: Sequence[int]) -> dict[int, Array]:
         """The clean inputs that the run keeps for its gallery, for those of `ids` that are among them."""
-        return _read_arrays(self._files("arrays", "clean-*"), ids)
+        return self._read_arrays(self._files("arrays", "clean-*"), ids)
+
+    def _read_arrays(self, paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
+        return {int(name): array for name, array in self._read_named(paths, ids, extras=False).items()}
+
+    def _read_named(
+        self, paths: Iterable[Path], ids: Sequence[int], *, inputs: bool = True, extras: bool = True
+    ) -> dict[str, Array]:
+        """What files hold of samples by name: `7` is an input, `7/patches` what an attack says of it besides."""
+        samples = {str(int(sample)) for sample in ids}
+
+        def wanted(name: str) -> bool:
+            sample, slash, _ = name.partition("/")
+            return sample in samples and (extras if slash else inputs)
+
+        return {name: array for path in paths for name, array in read_arrays(path, wanted, self._expected(path)).items()}
 
     def _files(self, folder: str, pattern: str) -> list[Path]:
         return sorted((self.path / folder).glob(pattern))
@@ -175,7 +210,7 @@ class Run:
             arrays: dict[str, Array] = {}
             for shard in sorted({shards[sample] for sample in group}):
                 wanted = [sample for sample in group if shards[sample] == shard]
-                arrays |= _read_named([self.path / "arrays" / f"{shard}.safetensors"], wanted)
+                arrays |= self._read_named([self.path / "arrays" / f"{shard}.safetensors"], wanted)
             self._save_arrays(f"part-{cell}-{number:04d}", arrays)
         tables.write(self.path / "records" / f"part-{cell}.parquet", records, cell)
         self.drop_shards(cell)
@@ -212,18 +247,3 @@ def telling_shards(shards: Mapping[str, Records]) -> dict[int, str]:
         for sample in np.unique(records.sample_id[records.outcome != Outcome.FAILED]).tolist():
             told.setdefault(int(sample), name)
     return told | closest_shards(shards)
-
-
-def _read_arrays(paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
-    return {int(name): array for name, array in _read_named(paths, ids, extras=False).items()}
-
-
-def _read_named(paths: Iterable[Path], ids: Sequence[int], *, inputs: bool = True, extras: bool = True) -> dict[str, Array]:
-    """What files hold of samples by name: `7` is an input, `7/patches` what an attack says of it besides."""
-    samples = {str(int(sample)) for sample in ids}
-
-    def wanted(name: str) -> bool:
-        sample, slash, _ = name.partition("/")
-        return sample in samples and (extras if slash else inputs)
-
-    return {name: array for path in paths for name, array in read_arrays(path, wanted).items()}

@@ -1,6 +1,6 @@
 """Rows to and from Parquet. The columns are an argument: `Column`s by name, or the fields of a dataclass of records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,11 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import SCHEMA_VERSION, Array, Column, Records, columns_of
-from brinell.store.files import write_atomically
+from brinell.store import seal
+from brinell.store.files import check, write_atomically
 
 Rows = TypeVar("Rows")
+MOST_BYTES = 1 << 34
+"""Bytes of a file of rows at most."""
+MOST_UNPACKED = 1 << 31
+"""Bytes that the rows of a small file may become."""
 TYPES = {kind: pa.type_for_alias(kind) for kind in ("string", "bool", "int32", "int64", "float32", "float64")}
 
 
@@ -23,23 +29,32 @@ def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = N
 
 
 def write_table(path: Path, table: Any, **settings: Any) -> None:
-    """Write an Arrow table as one Parquet file, atomically."""
-    write_atomically(path, lambda temporary: pq.write_table(table, temporary, compression="zstd", **settings))
+    """Write an Arrow table as one sealed Parquet file, atomically."""
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), seal.KEY: seal.BLANK})
+    held = pa.BufferOutputStream()
+    pq.write_table(table, held, compression="zstd", **settings)
+    content = seal.sealed(held.getvalue().to_pybytes())
+    write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None) -> Any:
+def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None, expected: str | None = None) -> Any:
     """A Parquet file as an Arrow table.
 
     Args:
         path: the file.
         columns: the columns that are read; all of them by default.
         schema: what the file must have been written with.
+        expected: the hash that the file must have (`files.digest`), where that is known.
 
     Raises:
         RequestError: it is damaged or missing, or has other columns or another version than `schema`.
     """
     try:
-        table = pq.read_table(path, columns=columns, partitioning=None)
+        content = bounded.read(path, MOST_BYTES)
+        check(path, content, expected)
+        held = pq.ParquetFile(pa.BufferReader(content))
+        bounded.unpacked(8 * held.metadata.num_rows * held.metadata.num_columns, len(content), path, MOST_UNPACKED)
+        table = held.read(columns)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"{path} is damaged or missing ({reason}): delete it and go on with --resume") from None
@@ -87,12 +102,16 @@ def write(path: Path, records: Records, cell: str) -> None:
     write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell}))
 
 
-def read(paths: Sequence[Path]) -> Records:
+def read(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda path: None) -> Records:
     """An audit's rows in several files, one after another.
 
+    Args:
+        paths: the files.
+        expected: the hash that each must have, where that is known.
+
     Raises:
-        RequestError: a file is damaged or has another schema.
+        RequestError: a file is damaged, changed or has another schema.
     """
     schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
-    tables = [read_table(path, schema=schema).replace_schema_metadata(None) for path in paths]
+    tables = [read_table(path, schema=schema, expected=expected(path)).replace_schema_metadata(None) for path in paths]
     return from_table(Records, pa.concat_tables(tables) if tables else schema.empty_table())
