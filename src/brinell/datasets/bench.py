@@ -4,6 +4,7 @@ The exact inputs are read, as the model that the set was made against saw them; 
 pictures in the set's Parquet files are.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
+from brinell.core import bounded
 from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Sampling
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
 from brinell.core.renamed import renamed
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing
@@ -24,6 +26,7 @@ from brinell.datasets._files import existing
 __all__ = ["Bench"]
 
 NAMES = {"clean": 0.0, "adversarial": 1.0}
+SUMS = "SHA256SUMS"
 FORMATS = (1, 2)
 """Versions of the folder that are read: what the second one renamed is not read here."""
 
@@ -47,6 +50,7 @@ class Bench:
         """
         folder = existing(self.path, "folder", "bench:FOLDER")
         manifest = _manifest(folder)
+        _check_sums(folder)
         level = _level(self.level, manifest["levels"])
         inputs: list[tuple[Path, str]] = []
         labels: list[int] = []
@@ -94,13 +98,36 @@ class _Level(Rows):
         return rounded
 
 
+def _check_sums(folder: Path) -> None:
+    """Hold the files that are read against the checksums of the set.
+
+    Raises:
+        RequestError: one is damaged, missing or not listed, or there are no checksums.
+    """
+    again = "fetch the set again, or have brinell benchmark make it anew"
+    try:
+        lines = bounded.text(folder / SUMS).splitlines()
+        listed = {name: value for value, _, name in (line.partition("  ") for line in lines)}
+        files = [folder / "benchmark.json", *folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
+        found = {file.relative_to(folder).as_posix(): file for file in files}
+        needed = {name for name in listed if name.startswith(("data/", "arrays/"))}
+        if gone := sorted(needed - found.keys()):
+            raise RequestError(f"{folder / gone[0]} is missing, which {SUMS} lists: {again}")
+        for name, file in sorted(found.items()):
+            with bounded.opened(file) as content:
+                if hashlib.file_digest(content, "sha256").hexdigest() != listed.get(name):
+                    raise RequestError(f"{file} is not what {SUMS} says: {again}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"{folder} has no {SUMS} that can be read ({one_line(error)}): {again}") from None
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     file = folder / "benchmark.json"
     try:
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(bounded.text(file))
     except FileNotFoundError:
         raise RequestError(f"{folder} is no benchmark set: it has no benchmark.json; brinell benchmark makes one") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, OSError) as error:
+    except (ValueError, RecursionError, OSError) as error:
         raise RequestError(f"{file} is damaged: {error}") from None
     if not isinstance(found, dict) or found.get("format") not in FORMATS:
         raise RequestError(f"{file} is damaged or of another version of brinell")

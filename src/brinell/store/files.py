@@ -8,6 +8,7 @@ import mmap
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from brinell.core.errors import RequestError, StoppedError, one_line
 from brinell.core.record import Array
 from brinell.store import seal
 
+LAST = ("records", "samples")
+"""Folders whose file of a part is written last, so that without it the part is made again."""
 KINDS = {
     "BOOL": "?",
     **{f"{name}{8 * size}": f"<{name.lower()}{size}" for name in "IU" for size in (1, 2, 4, 8)},
@@ -75,10 +78,23 @@ def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True, e
     Raises:
         RequestError: the file is damaged, changed or missing.
     """
+    with _mapped(path, expected) as content:
+        return {name: _array(content, name, *where) for name, where in _places(content).items() if wanted(name)}
+
+
+def names_of_arrays(path: Path, expected: str | None = None) -> list[str]:
+    """The names in a safetensors file; `expected` and errors as of `read_arrays`."""
+    with _mapped(path, expected) as content:
+        return list(_places(content))
+
+
+@contextmanager
+def _mapped(path: Path, expected: str | None) -> Iterator[mmap.mmap]:
+    """A file of arrays, mapped and found to be as it was written; what is wrong with it meanwhile is said in one line."""
     try:
         with bounded.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             check(path, content, expected)
-            return {name: array for name, array in _tensors(content, wanted)}
+            yield content
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(path, one_line(error, 200)) from None
 
@@ -102,41 +118,26 @@ def check(path: Path, content: Any, expected: str | None = None) -> None:
 
 def _damaged(path: Path, why: str) -> RequestError:
     """The line that says what to do: to delete the file and the rows that go with it, so that they are made again."""
-    others = sorted(one for one in path.parent.parent.glob("*/*.parquet") if one != path and path.stem.startswith(one.stem))
-    along = "".join(f" and {one.parent.name}/{one.name}" for one in others if path.parent.name in ("arrays", one.parent.name))
+    rows = [one for name in LAST for one in path.parent.parent.glob(f"{name}/*.parquet") if path.stem.startswith(one.stem)]
+    along = "" if path.parent.name in LAST else "".join(f" and {one.parent.name}/{one.name}" for one in rows)
     return RequestError(f"{path} is damaged or missing ({why}): delete it{along} and go on with --resume")
 
 
-def _tensors(content: Any, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Array]]:
-    """Names and arrays of a safetensors file; ValueError, KeyError, TypeError or AttributeError where it is damaged."""
+def _places(content: mmap.mmap) -> dict[str, tuple[int, Mapping[str, Any]]]:
+    """Of each array in a safetensors file: where the numbers of the file begin, and what its header says of the array."""
     start = 8 + int.from_bytes(content[:8], "little")
     if not 8 < start <= len(content):
         raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")
-    for name, told in json.loads(content[8:start]).items():
-        if name == "__metadata__" or not wanted(name):
-            continue
-        kind, shape = np.dtype(KINDS[told["dtype"]]), tuple(map(operator.index, told["shape"]))
-        begin, end = (start + operator.index(offset) for offset in told["data_offsets"])
-        if (
-            min(shape, default=0) < 0
-            or not start <= begin <= end <= len(content)
-            or end - begin != kind.itemsize * math.prod(shape)
-        ):
-            raise ValueError(f"{name[:60]!r} of shape {shape} does not lie in the file")
-        yield name, np.frombuffer(content[begin:end], kind).reshape(shape).copy()
+    return {name: (start, told) for name, told in json.loads(content[8:start]).items() if name != "__metadata__"}
 
 
-def names_of_arrays(path: Path) -> list[str]:
-    """The names in a safetensors file.
-
-    Raises:
-        RequestError: the file is damaged or missing.
-    """
-    try:
-        with safetensors.safe_open(path, "np") as file:
-            return list(file.keys())
-    except (OSError, safetensors.SafetensorError) as error:
-        raise RequestError(f"{path} is damaged or missing ({error}): the arrays that it should hold cannot be read") from None
+def _array(content: mmap.mmap, name: str, start: int, told: Mapping[str, Any]) -> Array:
+    kind, shape = np.dtype(KINDS[told["dtype"]]), tuple(map(operator.index, told["shape"]))
+    begin, end = (start + operator.index(offset) for offset in told["data_offsets"])
+    fits = end - begin == kind.itemsize * math.prod(shape)
+    if min(shape, default=0) < 0 or not start <= begin <= end <= len(content) or not fits:
+        raise ValueError(f"{name[:60]!r} of shape {shape} does not lie in the file")
+    return np.frombuffer(content[begin:end], kind).reshape(shape).copy()
 
 
 def named_safetensors(path: Path, what: str) -> None:

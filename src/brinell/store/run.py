@@ -106,7 +106,8 @@ class Run:
             RequestError: a file of arrays is damaged.
         """
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
-        names = {name for cell in cells for path in self._files("arrays", f"part-{cell}-*") for name in names_of_arrays(path)}
+        paths = [path for cell in cells for path in self._files("arrays", f"part-{cell}-*")]
+        names = {name for path in paths for name in names_of_arrays(path, self._expected(path))}
         return {int(name) for name in names if "/" not in name}
 
     def extras(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, dict[str, Array]]:

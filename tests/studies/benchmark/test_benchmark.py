@@ -337,6 +337,20 @@ def test_what_is_no_set(made, tmp_path):
     array.write_bytes(array.read_bytes()[:-9])
     with pytest.raises(RequestError, match="is damaged or missing .* compare the folder with its SHA256SUMS"):
         data.load(range(len(data)))
+    for file in (manifest, array, next((tmp_path / "set" / "data").glob("*"))):
+        shutil.copytree(made, tmp_path / "set", dirs_exist_ok=True)
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(bytes(content))
+        with pytest.raises(RequestError, match=f"{file.name} (is not what SHA256SUMS says|is damaged)"):
+            opened()
+    shutil.copytree(made, tmp_path / "set", dirs_exist_ok=True)
+    array.unlink()
+    with pytest.raises(RequestError, match=f"{array.name} is missing, which SHA256SUMS lists"):
+        opened()
+    (tmp_path / "set" / "SHA256SUMS").unlink()
+    with pytest.raises(RequestError, match="has no SHA256SUMS"):
+        opened()
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("vector", (6,)), ("signal", (2, 6)), ("video", (1, 2, 3, 3))])
