@@ -40,13 +40,16 @@ from brinell.studies.detection.run import detect as run_detection
 from brinell.studies.epsilon import page as epsilon_page
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.epsilon.analysis import summarise as summarise_epsilon
+from brinell.studies.epsilon.evidence import Threshold
 from brinell.studies.epsilon.recommended import resolve
 from brinell.studies.epsilon.records import check_free, save_folder
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.epsilon.run import measure
 from brinell.studies.review import page as review_page
-from brinell.studies.review.analysis import ReviewResult
+from brinell.studies.review.analysis import ReviewResult, thresholds
 from brinell.studies.review.analysis import summarise as summarise_review
+from brinell.studies.review.records import LAYOUT as REVIEW
+from brinell.studies.review.records import Review
 from brinell.studies.review.request import ReviewRequest
 from brinell.studies.review.run import make_review, resume_review
 from brinell.studies.review.server import ReviewServer
@@ -364,8 +367,10 @@ def epsilon(
     folder = Path(out or default_out(request.data, "epsilon"))
     check_free(folder)
     one = None if model is None else only(models_of(model, given, request.data))
+    reviews = [folder for folder in request.evidence if REVIEW.has(Path(folder))]
+    people = [Threshold(folder=folder, **thresholds(Review.open(folder))._asdict()) for folder in reviews]
     with telling(progress) as told:
-        facts, arrays = measure(request, told.message, dataset=given, train=known, model=one)
+        facts, arrays = measure(request, told.message, dataset=given, train=known, model=one, people=people)
     save_folder(folder, facts, arrays)
     epsilon_page.write(folder)
     return summarise_epsilon(folder)

@@ -65,12 +65,12 @@ def _show_review(result: Any) -> None:
 
 def _show(result: Any) -> None:
     show(f"{result.data}: {result.n} samples, conditions: {', '.join(result.conditions)}")
-    show(f"  {'norm':<5} {'eps':>9}   {'limited by':<14} {'if it may be seen':>17}   limited by")
+    show(f"  {'norm':<5} {'unnoticed up to':>15} {'sound up to':>12}   limited by")
     for one in result.norms:
-        advice = one.overall
-        show(f"  {one.norm:<5} {_eps(advice.eps):>9}   {advice.reason:<14} {_eps(advice.seen):>17}   {advice.seen_reason}")
+        unnoticed = "–" if one.unnoticed is None else _eps(one.unnoticed)
+        show(f"  {one.norm:<5} {unnoticed:>15} {_eps(one.sound):>12}   {one.overall.seen_reason}")
     for one in result.norms:
-        show(f"  {one.why}")
+        show(f"  {one.advice}")
     for note in result.notes:
         show(f"  note: {note.text}")
     show(f"each sample's own in an audit: --eps recommended:{result.folder}")

@@ -26,6 +26,8 @@ class Series:
     """Which of the page's series colours; -1 for the muted reference."""
     band: bool = True
     """Whether the interval is drawn."""
+    at: Sequence[str] = ()
+    """What stands for each eps in what a mark says, where the axis shows something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,16 +178,16 @@ def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, lab
 def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float, str]]:
     """The ticks that fit beside each other, both ends if possible: every so many, or of uneven budgets whatever has room."""
     if small:
-        return _fitting([ticks[-1], ticks[0]], 6.0) if len(ticks) > 1 else list(ticks)
+        return fitting([ticks[-1], ticks[0]], 6.0) if len(ticks) > 1 else list(ticks)
     for step in range(1, len(ticks) + 1):
         even = ticks[::-1][::step]
-        if len(_fitting(even, 8.0)) == len(even):
+        if len(fitting(even, 8.0)) == len(even):
             break
-    greedy = _fitting([*ticks[-1:], *ticks[:-1]], 8.0)  # the ends first: they say what was tested
-    return sorted(greedy if len(greedy) > len(even) + 2 else _fitting([*even, ticks[0]], 8.0))
+    greedy = fitting([*ticks[-1:], *ticks[:-1]], 8.0)  # the ends first: they say what was tested
+    return sorted(greedy if len(greedy) > len(even) + 2 else fitting([*even, ticks[0]], 8.0))
 
 
-def _fitting(ticks: Sequence[tuple[float, str]], width: float) -> list[tuple[float, str]]:
+def fitting(ticks: Sequence[tuple[float, str]], width: float) -> list[tuple[float, str]]:
     """Of `ticks`, in order, those whose text has room beside the ones before; `width` is about that of a digit."""
     kept: list[tuple[float, str]] = []
     for x, text in ticks:
@@ -206,8 +208,10 @@ def _line(frame: Frame, series: Series, top: float, radius: float) -> str:
         parts.append(f'<polygon class="band {style_of(series.style)}" points="{" ".join(upper + lower)}"/>')
     points = " ".join(f"{x:.1f},{frame.y(rate.value or 0.0):.1f}" for rate, x in known)
     parts.append(f'<polyline class="line {style_of(series.style)}" points="{points}"/>')
+    names = dict(zip([rate.eps for rate in series.rates], series.at, strict=False))
     for rate, x in known if radius else []:
-        tip = f"{series.name}, eps {short(rate.eps)}: {percent(rate.value)} ({rate_text(rate)})"
+        at = names.get(rate.eps, f"eps {short(rate.eps)}")
+        tip = f"{series.name}, {at}: {percent(rate.value)} ({rate_text(rate)})"
         parts.append(mark(series.style, x, frame.y(rate.value or 0.0), radius, tip))
     return "".join(parts)
 

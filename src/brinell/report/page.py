@@ -172,9 +172,10 @@ def success_figures(result: AuditResult) -> list[tuple[str, Markup]]:
     for m in result.models:
         lines = [
             figures.Series(
-                name=one.attack,
+                name=words.short_title(one.attack),
                 rates=[rate.model_copy(update={"eps": math.log10(q)}) for q, rate in zip(one.queries, one.success, strict=True)],
                 style=i,
+                at=[f"{words.count(q)} queries" for q in one.queries],
             )
             for i, one in enumerate(m.success_by_queries)
         ]

@@ -39,6 +39,10 @@ def test_budgets_of_four_points_by_hand(tmp_path):
     assert result.conditions == ["label", "interpolation"] and "no-perception" in notes(result)
     # Half of 0.4, 0.3, 0.3, 0.7 to the other class; 0.1, 0.1, 0.4, 0.4 to the own.
     assert linf.overall.eps == pytest.approx(0.1, rel=0.02) and linf.overall.reason == "interpolation"
+    assert linf.sound == linf.overall.eps and linf.unnoticed is None and linf.judged_on is None
+    assert linf.advice.startswith(
+        "Linf up to 0.0999: above it, more than 0 % of the samples could be turned into another of their"
+    )
     assert linf.per_class[1].eps == pytest.approx(0.15, rel=0.02) and linf.per_class[1].reason == "label"
     assert linf.separation[0].other_least == pytest.approx(0.3)
     assert linf.reasons == {"interpolation": 2, "label": 2}

@@ -6,7 +6,16 @@ import torch
 from brinell.core import norms
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
-from brinell.studies.epsilon.perception import background, background_changed, psnr, ssim, typical_change, unnoticed_up_to
+from brinell.studies.epsilon.perception import (
+    background,
+    background_changed,
+    psnr,
+    resized,
+    sizes,
+    ssim,
+    typical_change,
+    unnoticed_up_to,
+)
 
 IMAGE = Domain(kind="image", shape=(3, 16, 16), levels=256)
 
@@ -39,10 +48,35 @@ def test_a_typical_change_spends_the_budget(norm):
 
 def test_what_is_unnoticed_is_within_both_limits_and_nothing_larger_is():
     x, rng = Streams.of(2, torch.arange(4)).uniform(3, 16, 16) * 0.6 + 0.2, Streams.of(0, torch.arange(4))
-    eps = unnoticed_up_to("linf", x, IMAGE, rng, least_ssim=0.9, least_psnr=30.0, steps=16)
+    eps = unnoticed_up_to(
+        "linf", x, IMAGE, lambda e: typical_change("linf", x, e, IMAGE, rng), least_ssim=0.9, least_psnr=30.0, steps=16
+    )
     fine, more = (typical_change("linf", x, eps * factor, IMAGE, rng) for factor in (1.0, 1.01))
     assert (ssim(x, fine) >= 0.9).all() and (psnr(x, fine) >= 29.999).all()
     assert ((ssim(x, more) < 0.9) | (psnr(x, more) < 30)).all()
+
+
+def test_ssim_is_over_what_the_picture_shows_and_not_over_its_plain_parts():
+    x = torch.zeros(1, 1, 40, 40)
+    x[:, :, 5:15, 5:15] = (torch.arange(100).reshape(10, 10) % 2) * 0.8
+    plain, drawn = x.clone(), x.clone()
+    plain[:, :, 28:, 28:] += 0.02 * (torch.arange(144).reshape(12, 12) % 2)
+    drawn[:, :, 5:15, 5:15] *= 0.3
+    assert float(ssim(x, plain)) == pytest.approx(1, abs=1e-6), "no window there shows anything"
+    assert float(ssim(x, drawn)) < 0.8
+    assert float(ssim(torch.zeros_like(x), plain)) < 1, "a picture that shows nothing anywhere counts whole"
+
+
+@pytest.mark.parametrize(("norm", "eps"), [("linf", 0.07), ("l2", 1.5), ("l1", 4.0), ("l0", 7.0)])
+def test_a_stored_perturbation_is_made_as_large_as_asked(norm, eps):
+    delta = Streams.of(3, torch.arange(2)).normal(3, 16, 16) * 0.1
+    changed = resized(norm, delta, torch.tensor([eps, 2 * eps]))
+    assert torch.allclose(sizes(norm, changed), torch.tensor([eps, 2 * eps]), rtol=1e-4)
+    if norm == "l0":
+        kept = changed[0] != 0
+        assert delta[0][kept].abs().min() >= delta[0][~kept].abs().max(), "the largest values stay"
+    else:
+        assert float(torch.nn.functional.cosine_similarity(changed.flatten(1), delta.flatten(1)).min()) == pytest.approx(1)
 
 
 def test_a_background_betrays_the_smallest_change():

@@ -108,6 +108,16 @@ class NormRecommendation(Result):
     """The norm."""
     overall: Recommendation
     """One eps for all samples."""
+    unnoticed: float | None
+    """Up to here changes go unnoticed on all but the allowed share of the samples; null where that was not looked at."""
+    sound: float | None
+    """Up to here the other conditions are kept, so that an error counts against the model; null where nothing limits it."""
+    judged_on: str | None
+    """What perceptibility was judged on: people (answers), attacks (stored adversarial examples) or noise (random changes)."""
+    within: list[str]
+    """The budgets that studies use and that are sound here, ascending."""
+    advice: str
+    """The range that is recommended, with its reasons."""
     strict: float | None
     """The largest eps that keeps every condition on every sample."""
     why: str
@@ -211,9 +221,19 @@ def recommend(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str)
     overall = _recommendation(None, found, allow, whole)
     classes = np.unique(labels).tolist()
     strict = conditions.common(found, 0.0, whole)
+    below = conditions.common({PERCEPTION: found[PERCEPTION]}, allow, whole).eps if PERCEPTION in found else math.inf
+    unnoticed = _known(below)
+    judged_on = facts.get("perception", {}).get(norm, {}).get("by", "noise") if PERCEPTION in found else None
+    usual = facts["usual"].get(norm, [])
+    within = [one["text"] for one in usual if overall.seen is None or one["eps"] <= overall.seen]
     return NormRecommendation(
         norm=norm,
         overall=overall,
+        unnoticed=unnoticed,
+        sound=overall.seen,
+        judged_on=judged_on,
+        within=within,
+        advice=_advice(norm, unnoticed, overall, judged_on, within, facts),
         strict=_known(strict.eps),
         why=_why(norm, overall.eps, overall.reason, facts),
         why_seen=_why(norm, overall.seen, overall.seen_reason, facts) if PERCEPTION in found and len(found) > 1 else None,
@@ -247,9 +267,62 @@ def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) ->
     }
     if eps is None:
         return f"Nothing that was looked at limits eps in {name}."
+    if eps == 0 and reason == PERCEPTION:
+        return f"In {name} even the smallest change may be noticed: {texts[reason].removeprefix('above it, ')}."
     if eps == 0:
         return f"No eps above 0 is sound in {name}: {texts[reason]}."
     return f"{name} eps {eps:g}: {texts[reason]}."
+
+
+JUDGED = {
+    "people": "people noticed half of the changes of this size",
+    "attacks": "above it, stored adversarial examples made larger show by SSIM or PSNR",
+    "noise": "above it, random changes show by SSIM or PSNR",
+}
+
+
+def _advice(
+    norm: str,
+    unnoticed: float | None,
+    overall: Recommendation,
+    judged_on: str | None,
+    within: list[str],
+    facts: Mapping[str, Any],
+) -> str:
+    """The range of budgets that is recommended in one norm, and why it ends where it does."""
+    name, sound = UNITS[norm], overall.seen
+    if sound is None and overall.eps is None:
+        return f"Nothing that was looked at limits eps in {name}."
+    if sound == 0:
+        return _why(norm, 0.0, overall.seen_reason, facts)
+    text = (
+        f"{name} up to {_written(sound)}: {_reason(overall.seen_reason, facts)}." if sound is not None else f"{name}: no limit."
+    )
+    if judged_on is not None and unnoticed is not None:
+        if unnoticed == 0:
+            text += f" Every change in it may be noticed ({JUDGED[judged_on]})."
+        elif sound is None or unnoticed < sound:
+            text += (
+                f" Up to {_written(unnoticed)} changes go unnoticed ({JUDGED[judged_on]}); between the two they may be seen, and "
+                "an error still counts against the model."
+            )
+        else:
+            text += f" Changes of such sizes go unnoticed, up to {_written(unnoticed)} ({JUDGED[judged_on]})."
+    if within:
+        text += f" Sound among the usual budgets: {', '.join(within)}."
+    return text
+
+
+def _reason(reason: str, facts: Mapping[str, Any]) -> str:
+    share, way = f"{100 * facts['allow']:g} % of the samples", f"{100 * facts['fraction']:g} % of the way"
+    return {
+        LABEL: f"above it, more than {share} could be changed by {way} to one of another class",
+        INTERPOLATION: f"above it, more than {share} could be turned into another of their class",
+    }.get(reason, "nothing else limits it")
+
+
+def _written(eps: float) -> str:
+    return f"{eps:.3g}"
 
 
 def _fares(facts: Mapping[str, Any], found: Mapping[str, Array], norm: str, best: Recommendation) -> list[Fares]:

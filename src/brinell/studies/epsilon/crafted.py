@@ -5,25 +5,22 @@ budget does not keep the label. `r * x_a + (1 - r) * x_b` walks from one sample 
 goes: where it arrives, an "adversarial" input is another sample of the class, and an error there is one of generalisation.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from brinell.core import norms
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.engine.shard import predict, session
 from brinell.studies.epsilon import conditions
+from brinell.studies.epsilon.perception import sizes
 from brinell.studies.epsilon.records import limits_of
 
 ROWS = 10
 """Classes that are shown."""
 USUAL = (0.1, 0.2, 0.3)
 """Budgets in Linf that are used everywhere; those that fit into the range are shown beside the recommended one."""
-SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1, "l0": norms.l0}
 
 
 def craft(
@@ -62,7 +59,7 @@ def craft(
         there = int(samples[f"{norm}.same_at"][here])
         if there >= 0:
             other = points.x[there].reshape(shape)
-            gap = float(SIZES[norm]((other - base)[None]))
+            gap = float(sizes(norm, (other - base)[None]))
             for budget in eps:
                 # In L0 nothing lies on the way: a value has changed or not.
                 share = min(1.0, budget / gap) if norm != "l0" else float(budget >= gap)

@@ -1,18 +1,21 @@
 """The page of `brinell epsilon`: which eps, why, and what speaks for it."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup, escape
 
 from brinell.core.record import Array
 from brinell.report import format as words
+from brinell.report.figures import Frame, fitting, key, mark, percent_axis, style_of, svg
 from brinell.report.gallery import picture
 from brinell.report.html import fill
 from brinell.store.files import write_text
 from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
-from brinell.studies.epsilon.records import load_folder
+from brinell.studies.epsilon.records import limits_of, load_folder
 
 REASONS = {LABEL: "label constancy", INTERPOLATION: "no interpolation", PERCEPTION: "perceptibility", "": "nothing"}
 SHOWN = 20
@@ -37,7 +40,7 @@ def render(folder: Path) -> str:
     return fill(
         __package__,
         "page.html",
-        {"share": share, "alarming": alarming, "eps": eps_text, "quartiles": quartiles},
+        {"share": share, "alarming": alarming, "eps": eps_text, "quartiles": quartiles, "span_of": span},
         result=result,
         facts=facts,
         names=result.classes,
@@ -49,7 +52,9 @@ def render(folder: Path) -> str:
         sheets=sheets(facts, arrays["crafted"]),
         reasons=REASONS,
         best=result.norms[0],
-        decision=decision(result),
+        charts=[(one, chart(limits_of(facts, arrays["samples"], one.norm), one)) for one in result.norms],
+        budget=budget(result.norms[0]),
+        stored=examples(facts, arrays["crafted"]),
     )
 
 
@@ -77,14 +82,86 @@ def surprises_in_words(result: EpsilonResult) -> list[str]:
     return told
 
 
-def decision(result: EpsilonResult) -> list[str]:
-    """What to do, in sentences: the budget, the one where changes may be seen, and the command."""
-    sentences = []
-    for one in result.norms[:2]:
-        sentences.append(one.why)
-        if one.why_seen:
-            sentences.append(f"Where changes may be seen, {one.why_seen}")
-    return sentences
+CHART = Frame(width=480, height=262, left=46, bottom=46)
+CURVES = {LABEL: (0, "label may change"), INTERPOLATION: (1, "meets its class"), PERCEPTION: (2, "noticed")}
+"""Series and name of each condition."""
+POINTS = 120
+
+
+def chart(found: dict[str, Array], one: NormRecommendation) -> Markup:
+    """The share of the samples on which each condition breaks, over eps on a logarithmic axis, with its legend.
+
+    Usual budgets are lines with a mark on each curve; what is shaded is the range that is recommended.
+    """
+    usual = [(f.eps, f.text) for f in one.usual if "(" not in f.text]
+    known = np.concatenate([limit[np.isfinite(limit) & (limit > 0)] for limit in found.values()] or [np.zeros(0)])
+    ends = [*np.quantile(known, [0.005, 0.995]).tolist(), *[eps for eps, _ in usual]] if len(known) else [e for e, _ in usual]
+    if not ends:
+        return Markup("")
+    low, high = math.log(min(ends) / 1.4), math.log(max(ends) * 1.2)
+    frame, parts = CHART, [percent_axis(CHART)]
+
+    def x(eps: float) -> float:
+        return frame.x(min(max((math.log(eps) - low) / (high - low), 0.0), 1.0))
+
+    if one.sound:
+        left = x(one.unnoticed) if one.unnoticed and one.unnoticed < one.sound else frame.x(0)
+        size = f'width="{max(x(one.sound) - left, 1):.1f}" height="{frame.y(0) - frame.y(1):.1f}"'
+        parts.append(f'<rect class="range" x="{left:.1f}" y="{frame.y(1):.1f}" {size}/>')
+    ticks = usual or [
+        (10.0**n, f"{10.0**n:g}") for n in range(math.ceil(low / math.log(10)), math.floor(high / math.log(10)) + 1)
+    ]
+    for eps, _ in ticks:
+        parts.append(f'<line class="grid" x1="{x(eps):.1f}" x2="{x(eps):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(1):.1f}"/>')
+    for at, text in fitting([(x(eps), text) for eps, text in reversed(ticks)], 7.0):
+        parts.append(f'<text class="mid" x="{at:.1f}" y="{frame.y(0) + 17:.1f}">{escape(text)}</text>')
+    grid, marks, keys = np.exp(np.linspace(low, high, POINTS)), [], []
+    for name, limit in found.items():
+        style, told = CURVES[name]
+        ordered = np.sort(limit)
+        shares = np.searchsorted(ordered, grid, "left") / len(limit)
+        points = " ".join(f"{x(float(e)):.1f},{frame.y(float(v)):.1f}" for e, v in zip(grid, shares, strict=True))
+        parts.append(f'<polyline class="line {style_of(style)}" points="{points}"/>')
+        keys.append(f"<li>{key(style)}{told}</li>")
+        for eps, text in usual:
+            value = float((limit < eps).mean())
+            marks.append(mark(style, x(eps), frame.y(value), 4.4 - 0.6 * style, f"{text}: {told} on {words.percent(value)}"))
+    parts.append(f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
+    label = f"eps ({words.norm(one.norm)}), {'usual budgets marked' if usual else 'logarithmic'}"
+    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
+    title = f"Share of the samples on which each condition breaks, over eps in {words.norm(one.norm)}"
+    shaded = '<li><span class="key range"></span>recommended</li>' if one.sound else ""
+    return Markup(f'<ul class="legend">{"".join(keys)}{shaded}</ul>') + svg(frame, title, [*parts, *marks], "large")
+
+
+def span(one: NormRecommendation) -> str:
+    """The recommended range in a few characters."""
+    if one.sound is None:
+        return "no limit"
+    if one.sound == 0:
+        return "none"
+    between = one.unnoticed is not None and 0 < one.unnoticed < one.sound
+    return f"{eps_text(one.unnoticed)} to {eps_text(one.sound)}" if between else f"up to {eps_text(one.sound)}"
+
+
+def budget(one: NormRecommendation) -> str:
+    """What an audit over the range is told: up to the largest usual budget that is sound, or to where soundness ends."""
+    return one.within[-1] if one.within else eps_text(one.sound) if one.sound else ""
+
+
+def examples(facts: dict[str, Any], crafted: dict[str, Array]) -> list[dict[str, Any]]:
+    """Stored adversarial examples beside their clean pictures, from the smallest to the largest."""
+    domain, names = facts["data"]["domain"], facts["data"]["classes"]
+    low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
+    found = []
+    for i, told in enumerate(facts.get("stored", [])):
+        label = str(names[told["label"]]) if told["label"] < len(names) else str(told["label"])
+        pair = [
+            picture(crafted[name][i], domain["kind"], low, high, title=f"sample {told['sample']}, {label}, {what}")
+            for name, what in (("stored_clean", "clean"), ("stored", f"adversarial, size {told['size']:.3g}"))
+        ]
+        found.append(told | {"label": label, "clean": pair[0], "changed": pair[1]})
+    return found
 
 
 def sheets(facts: dict[str, Any], crafted: dict[str, Array]) -> list[dict[str, Any]]:

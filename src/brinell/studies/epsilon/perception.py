@@ -2,8 +2,10 @@
 
 Wang, Bovik, Sheikh & Simoncelli 2004, Image quality assessment: from error visibility to structural similarity (Gaussian
 window of 11 x 11 with sigma 1.5, K1 = 0.01, K2 = 0.03). Deviations: the window shrinks to the largest odd side that fits into a
-small picture, and the mean is over windows that lie within the picture, channels apart.
+small picture, and the mean is over windows that lie within the picture and show something, channels apart (`ssim` says why).
 """
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,7 +20,12 @@ BACKGROUND = 0.25
 
 
 def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
-    """(n,) structural similarity of pictures (n, C, H, W) whose values span `span`: 1 for equal ones."""
+    """(n,) structural similarity of pictures (n, C, H, W) whose values span `span` to clean ones `x`: 1 for equal ones.
+
+    The mean is over the windows in which the clean picture shows something: where its standard deviation is 0.03 of the span or
+    more, the square root of the constant that the index itself takes for no contrast. On a plain window the index falls towards
+    0 for noise that nobody sees, and a picture of MNIST is plain for the most part. A picture without such a window counts whole.
+    """
     side = min(11, *(size - 1 + size % 2 for size in x.shape[2:]))
     at = torch.arange(side, dtype=x.dtype, device=x.device) - side // 2
     window = torch.exp(-at * at / (2 * 1.5**2))
@@ -32,8 +39,10 @@ def ssim(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
     mx, my = smooth(x), smooth(y)
     xx, yy, xy = smooth(x * x) - mx * mx, smooth(y * y) - my * my, smooth(x * y) - mx * my
     c1, c2 = (0.01 * span) ** 2, (0.03 * span) ** 2
-    index = (2 * mx * my + c1) * (2 * xy + c2) / ((mx * mx + my * my + c1) * (xx + yy + c2))
-    return index.reshape(n, -1).mean(1)
+    index = ((2 * mx * my + c1) * (2 * xy + c2) / ((mx * mx + my * my + c1) * (xx + yy + c2))).reshape(n, -1)
+    shows = (xx >= c2).reshape(n, -1)
+    shows = shows | ~shows.any(1, keepdim=True)
+    return (index * shows).sum(1) / shows.sum(1)
 
 
 def psnr(x: Tensor, y: Tensor, span: float = 1.0) -> Tensor:
@@ -89,16 +98,39 @@ def _sparse(norm: str, x0: Tensor, eps: Tensor, domain: Domain, rng: Streams) ->
     return torch.zeros_like(far).scatter_(1, order, move * kept).reshape(x0.shape)
 
 
+SIZES: dict[str, Callable[[Tensor], Tensor]] = {"linf": norms.linf, "l2": norms.l2, "l1": norms.l1, "l0": norms.l0}
+
+
+def sizes(norm: str, delta: Tensor) -> Tensor:
+    """(n,) how large changes (n, *shape) are in a norm."""
+    return SIZES[norm](delta)
+
+
+def resized(norm: str, delta: Tensor, eps: Tensor) -> Tensor:
+    """Perturbations (n, *shape) of another size: all values times one factor, or in L0 the `eps` largest of them."""
+    if norm != "l0":
+        return delta * norms.per_sample(eps / sizes(norm, delta).clamp_min(1e-12), delta)
+    rank = delta.flatten(1).abs().argsort(1, descending=True).argsort(1).reshape(delta.shape)
+    return torch.where(rank < norms.per_sample(eps, delta), delta, torch.zeros_like(delta))
+
+
 def unnoticed_up_to(
-    norm: str, x0: Tensor, domain: Domain, rng: Streams, *, least_ssim: float, least_psnr: float, steps: int = 12
+    norm: str,
+    x0: Tensor,
+    domain: Domain,
+    change: Callable[[Tensor], Tensor],
+    *,
+    least_ssim: float,
+    least_psnr: float,
+    steps: int = 15,
 ) -> Tensor:
-    """(n,) the largest eps whose typical change keeps both SSIM and PSNR; bisection, to 1 part in 2**steps of what could be.
+    """(n,) the largest eps whose change keeps both SSIM and PSNR; bisection, to 1 part in 2**steps of what could be.
 
     Args:
         norm: linf, l2, l1 or l0.
         x0: (n, C, H, W) pictures.
         domain: their bounds.
-        rng: one stream a sample.
+        change: the changed pictures for eps (n,).
         least_ssim: the smallest structural similarity that is still taken for unnoticed.
         least_psnr: the smallest ratio in dB.
         steps: of the bisection.
@@ -106,14 +138,14 @@ def unnoticed_up_to(
     low, high = domain.bounds(x0)
     span = float((high - low).max())
     values = x0[0].numel()
-    # PSNR bounds the mean square, and so the range to search; what the bounds cut off allows for some more.
+    # PSNR bounds the mean square, and so the range to search: in Linf a change of one value alone may be the largest.
     mean_square = span * span * 10 ** (-least_psnr / 10)
-    most = {"linf": mean_square**0.5, "l2": (mean_square * values) ** 0.5, "l1": mean_square * values / span * 2}
+    most = {"linf": span / 2, "l2": (mean_square * values) ** 0.5, "l1": mean_square * values / span * 2}
     top = {name: min(2 * value, span * values) for name, value in most.items()} | {"l0": 4 * mean_square * values / span**2}
     below, above = torch.zeros(len(x0)), torch.full((len(x0),), top[norm])
     for _ in range(steps):
         middle = (below + above) / 2
-        x = typical_change(norm, x0, middle, domain, rng)
+        x = change(middle)
         fine = (ssim(x0, x, span) >= least_ssim) & (psnr(x0, x, span) >= least_psnr)
         below, above = torch.where(fine, middle, below), torch.where(fine, above, middle)
     return below.floor() if norm == "l0" else below

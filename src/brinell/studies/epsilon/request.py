@@ -31,12 +31,15 @@ class EpsilonRequest(BaseRequest):
     """The least structural similarity (SSIM) that counts as unnoticed."""
     psnr: float = Field(default=30.0, gt=0)
     """The least peak signal-to-noise ratio in dB that counts as unnoticed."""
+    evidence: tuple[str, ...] = ()
+    """A folder that shows which changes are noticed, in place of random ones: of a review by people, or of an audit of the same
+    data with its stored adversarial examples."""
     model: str | None = None
     """A model that is asked about the crafted counter-examples: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
     seed: int = Field(default=0, ge=0)
     """The seed of the random changes and of the draw of samples."""
 
-    @field_validator("norm", "conditions")
+    @field_validator("norm", "conditions", "evidence")
     @classmethod
     def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(value)) < len(value):

@@ -1,7 +1,8 @@
 """What budgets are judged by: distances between the samples of a data set, and how much change goes unnoticed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from brinell.engine.plan import open_data, opener_of
 from brinell.studies.epsilon import perception
 from brinell.studies.epsilon.conditions import PERCEPTION
 from brinell.studies.epsilon.crafted import craft
+from brinell.studies.epsilon.evidence import NOISE, PEOPLE, Stored, Threshold, judged, pictures, stored
 from brinell.studies.epsilon.request import EpsilonRequest
 
 NORMS = ("linf", "l2", "l1", "l0")
@@ -90,8 +92,11 @@ def measure(
     dataset: Dataset | None = None,
     train: Dataset | None = None,
     model: Model | None = None,
+    people: Sequence[Threshold] = (),
 ) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
     """Everything that the recommendation is made from: facts for epsilon.json, and arrays.
+
+    `people` are the thresholds of the reviews that `request.evidence` names; its other folders are runs.
 
     Raises:
         RequestError: data that cannot be measured.
@@ -119,7 +124,7 @@ def measure(
     x, of = points.x[torch.from_numpy(drawn)], points.labels[drawn]
     means = {norm: whole if norm == "l2" else class_means(x, of, points.classes, norm) for norm in NORMS}
     background = perception.background(points.x)
-    unnoticed = _perception(points, drawn, norms, request, notes)
+    unnoticed, judged_on, attacks = _perception(points, drawn, norms, request, notes, people)
     samples |= unnoticed
     facts = {
         "data": {
@@ -136,6 +141,7 @@ def measure(
         "conditions": [name for name in request.conditions if name != PERCEPTION or unnoticed],
         "fraction": request.fraction,
         "allow": request.allow,
+        "perception": judged_on,
         "ssim": request.ssim,
         "psnr": request.psnr,
         "pairs": request.pairs,
@@ -155,6 +161,9 @@ def measure(
         tell(f"{model.name} classifies the crafted inputs")
         model = settled(model, dataset, facts)
     crafted, told = craft(points, facts, samples, model)
+    if attacks:
+        shown, facts["stored"] = pictures(attacks[0], points.x, points.labels, points.domain, request)
+        crafted |= shown
     facts |= {"crafted": told, "seconds": round(time.perf_counter() - started, 1)}
     return facts, {"samples": samples, "means": means, "crafted": crafted}
 
@@ -278,43 +287,35 @@ def _train(
 
 
 def _perception(
-    points: Points, drawn: Array, norms: tuple[str, ...], request: EpsilonRequest, notes: dict[str, str]
-) -> dict[str, Array]:
-    """What goes unnoticed: measured on the drawn samples; the others have the budget that their class is recommended."""
+    points: Points,
+    drawn: Array,
+    norms: tuple[str, ...],
+    request: EpsilonRequest,
+    notes: dict[str, str],
+    people: Sequence[Threshold],
+) -> tuple[dict[str, Array], dict[str, Any], list[Stored]]:
+    """What goes unnoticed, what that was judged on, and the stored adversarial examples among it."""
     if PERCEPTION not in request.conditions:
-        return {}
+        return {}, {}, []
     if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
         notes["no-perception"] = (
             f"perceptibility was not measured: {points.domain.kind} data of this shape has no visual meaning here"
         )
-        return {}
-    notes["no-lpips"] = (
-        "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR measure perceptibility instead"
-    )
-    found: dict[str, Array] = {}
-    for norm in norms:
-        values = np.empty(len(points))
-        measured = [
-            perception.unnoticed_up_to(
-                norm,
-                points.x[part].reshape(-1, *points.domain.shape),
-                points.domain,
-                Streams.of(request.seed, part).fold("unnoticed"),
-                least_ssim=request.ssim,
-                least_psnr=request.psnr,
-            )
-            for part in torch.split(torch.from_numpy(drawn), 128)
-        ]
-        known = torch.cat(measured).double().numpy()
-        values[drawn] = known
-        rest = np.setdiff1d(np.arange(len(points)), drawn)
-        for label in np.unique(points.labels[rest]):
-            mine = np.sort(known[points.labels[drawn] == label])
-            values[rest[points.labels[rest] == label]] = mine[int(request.allow * len(mine))]
-        found[f"{norm}.unnoticed"] = values
-    if len(drawn) < len(points):
+        return {}, {}, []
+    reviews = [one.folder for one in people]
+    runs = [Path(folder) for folder in request.evidence if folder not in reviews]
+    attacks = [stored(folder, points.dataset.digest(), points.dataset.name, len(points)) for folder in runs]
+    for folder, norm in [(one.folder, one.norm) for one in people] + [(one.folder, one.norm) for one in attacks]:
+        if norm not in norms:
+            raise RequestError(f"{folder} is about {norm}, for which nothing is recommended: add --norm {norm}")
+    found, told = judged(points.x, points.labels, points.domain, drawn, norms, request, people, attacks)
+    if any(one["by"] != PEOPLE for one in told.values()):
+        notes["no-lpips"] = (
+            "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR measure perceptibility instead"
+        )
+    if len(drawn) < len(points) and any(one["by"] == NOISE for one in told.values()):
         notes["drawn"] = f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is recommended"
-    return found
+    return found, told, attacks
 
 
 def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: float | None, seed: int) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """What people saw: per class the size at which half of the changes are noticed, and whether the class is still named right."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from brinell.analysis.results import Rate, Result
 from brinell.analysis.robust_accuracy import rate
+from brinell.core.errors import RequestError
 from brinell.studies.review.psychometric import Curve, fit
 from brinell.studies.review.records import Answer, Review, Trial
 
@@ -84,6 +86,32 @@ def summarise(review: Review, curves: Mapping[int | None, Curve] | None = None) 
         per_class=[_noticed(name, curves[i]) for i, name in enumerate(review.classes) if i in curves],
         by_size=_by_size(review, answers),
     )
+
+
+class Thresholds(NamedTuple):
+    """What people noticed, in the units of the data."""
+
+    norm: str
+    overall: float
+    """Size at which half of the changes are noticed, over all classes."""
+    per_class: dict[int, float]
+    """The same for the classes whose answers tell, by index."""
+    answers: int
+
+
+def thresholds(review: Review) -> Thresholds:
+    """From which size on changes are noticed. Where fewer than half of the largest ones shown were, it is at least that size.
+
+    Raises:
+        RequestError: a damaged review, or one whose answers do not tell.
+    """
+    result = summarise(review)
+    overall = None if result.overall is None else result.overall.threshold or result.overall.low
+    if overall is None:
+        raise RequestError(f"the answers in {review.path} do not tell which changes are noticed: judge more pairs")
+    sizes = {one.name: one.threshold or one.low for one in result.per_class}
+    per_class = {i: size for i, name in enumerate(review.classes) if (size := sizes.get(name))}
+    return Thresholds(result.norm, overall, per_class, result.answered)
 
 
 def fits(review: Review, answers: Sequence[Answer]) -> dict[int | None, Curve]:
