@@ -96,7 +96,7 @@ def test_evidence_that_does_not_fit_is_refused(run, tmp_path):
     blind = tmp_path / "blind"
     make_review(ReviewRequest(data="digits", norm="linf", trials=10, eps="0.1"), open_data("digits"), blind)
     for evidence, more, text in (
-        (str(run), {"norm": "l2"}, "is about linf, for which nothing is recommended: add --norm linf"),
+        (str(run), {"norm": "l2"}, "is about linf, for which nothing is recommended: add linf to"),
         (str(tmp_path), {}, "no run folder"),
         (str(blind), {}, "do not tell which changes are noticed"),
     ):

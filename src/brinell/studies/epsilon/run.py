@@ -307,7 +307,7 @@ def _perception(
     attacks = [stored(folder, points.dataset.digest(), points.dataset.name, len(points)) for folder in runs]
     for folder, norm in [(one.folder, one.norm) for one in people] + [(one.folder, one.norm) for one in attacks]:
         if norm not in norms:
-            raise RequestError(f"{folder} is about {norm}, for which nothing is recommended: add --norm {norm}")
+            raise RequestError(f"{folder} is about {norm}, for which nothing is recommended: add {norm} to --norm")
     found, told = judged(points.x, points.labels, points.domain, drawn, norms, request, people, attacks)
     if any(one["by"] != PEOPLE for one in told.values()):
         notes["no-lpips"] = (
