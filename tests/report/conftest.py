@@ -2,7 +2,11 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+from brinell.store import tables
+from brinell.store.run import Run
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +19,44 @@ def synthetic() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def make(synthetic, tmp_path):
+    """Writes a run folder from the distances at which samples break, as the store lays it out."""
+
+    def make(
+        breaks: dict[str, np.ndarray],
+        labels: np.ndarray,
+        eps: list[float],
+        classes: list[str],
+        *,
+        keep=lambda rows: None,
+        **changes,
+    ) -> Path:
+        stages = synthetic.SEVERAL
+        manifest = synthetic.manifest(list(breaks), eps, len(labels), classes, **changes)
+        run = Run(tmp_path / "run", manifest)
+        run.path.mkdir()
+        run.save_manifest()
+        shape = tuple(manifest["data"]["domain"]["shape"])
+        rng = np.random.default_rng(0)
+        clean = {i: rng.random(shape, dtype=np.float32) for i in range(0, len(labels), 2)}
+        run.save_clean("c" * 16, clean)
+        for model, distances in breaks.items():
+            rows = synthetic.records(model, labels, eps, distances, classes=len(classes))
+            chosen = keep(rows)
+            rows = rows if chosen is None else synthetic.keep(rows, chosen)
+            for i, stage in enumerate(stages):
+                cell = manifest["stages"][i]["cells"][model]
+                mine = (rows.attack == stage) | ((rows.attack == "clean") & (i == 0))
+                path = run.path / "records" / f"part-{cell}.parquet"
+                path.parent.mkdir(exist_ok=True)
+                tables.write(path, synthetic.keep(rows, mine), cell)
+                fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "fooled")]
+                arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
+                if arrays:
+                    run._save_arrays(f"part-{cell}-0000", {str(sample): array for sample, array in arrays.items()})
+        return run.path
+
+    return make

@@ -114,8 +114,7 @@ def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Seq
         shown = [(frame.x((i + 0.5) / bins), _bin(bars, i, whole=True)) for i in range(bins)]
     else:
         shown = [(frame.x(value / float(bars.edges[-1])), text) for value, text in ticks]
-    for x, text in _spaced(shown, small=False):
-        parts.append(f'<text class="mid" x="{x:.1f}" y="{frame.y(0) + 16:.1f}">{escape(text)}</text>')
+    parts += [_tick(frame, x, 16, text) for x, text in _spaced(shown, small=False)]
     parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
     return svg(frame, title, parts, "bars")
 
@@ -166,13 +165,17 @@ def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, lab
     y = frame.y(0)
     parts = [f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
     for x, text in _spaced([(frame.x(eps / top), text) for eps, text in labels], small):
-        # The last label would stick out to the right if it were centred.
-        anchor, at = ("end", min(x + 10, frame.width)) if x > frame.x(1) - 18 and len(text) > 3 else ("mid", x)
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
-        parts.append(f'<text class="{anchor}" x="{at:.1f}" y="{y + 17:.1f}">{escape(text)}</text>')
+        parts.append(_tick(frame, x, 17, text))
     if label:
         parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
     return "".join(parts)
+
+
+def _tick(frame: Frame, x: float, below: int, text: str) -> str:
+    """The text of a tick so far below the axis; centred, but for a last one that would stick out to the right."""
+    anchor, at = ("end", min(x + 10, frame.width)) if x > frame.x(1) - 18 and len(text) > 3 else ("mid", x)
+    return f'<text class="{anchor}" x="{at:.1f}" y="{frame.y(0) + below:.1f}">{escape(text)}</text>'
 
 
 def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float, str]]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from _browser import check_everywhere, chromium
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.engine.plan import open_data
@@ -101,6 +102,12 @@ def test_the_page_and_json(made, work, root, capsys):
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/detect.json").read_text()))
     assert answer["detectors"][0]["detector"] == "background"
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(made):
+    with chromium() as browser:
+        check_everywhere(browser, made.path / "detection.html")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import brinell
+from _browser import check_everywhere, chromium, opened
 from brinell.api import epsilon
 from brinell.core.errors import RequestError
 from brinell.engine.plan import open_data
@@ -75,6 +76,17 @@ def test_the_page_shows_them_and_the_share_that_breaks_at_usual_budgets(made):
     linf = made.norms[0]
     assert f"{linf.unnoticed:.3g} to {linf.sound:.3g}" in html and linf.advice in re.sub("&#39;", "'", html)
     assert 0 < linf.unnoticed < linf.sound and linf.within[-1] == "0.3"
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(made):
+    with chromium() as browser:
+        check_everywhere(browser, page_folder(made) / "report.html")
+        with opened(browser, page_folder(made) / "report.html") as tab:
+            tab.locator(".norms svg.figure").first.focus()
+            tab.keyboard.press("End")
+            said = tab.locator(".tip").inner_text().splitlines()
+    assert [line.rpartition(" on ")[0] for line in said] == ["0.3: label may change", "0.3: meets its class", "0.3: noticed"]
 
 
 def test_what_people_notice_decides_where_they_were_asked(tmp_path):

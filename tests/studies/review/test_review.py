@@ -8,7 +8,6 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
-from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 import brinell.cli
+from _browser import check_everywhere, chromium
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._memory import ArrayDataset
@@ -26,8 +26,6 @@ from brinell.studies.review.records import Answer, Review
 from brinell.studies.review.request import ReviewRequest
 from brinell.studies.review.run import make_review
 from brinell.studies.review.server import ReviewServer
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 def made(folder, **settings):
@@ -225,13 +223,8 @@ def test_nobody_has_judged_yet(tmp_path):
 
 @pytest.mark.browser
 def test_in_a_browser(tmp_path):
-    if not CHROMIUM.exists():
-        pytest.skip("Debian's chromium is not installed")
-    from playwright.sync_api import sync_playwright
-
     review = made(tmp_path / "r", trials=4, catch=0.25)
-    with serving(review, "eve") as server, sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-background-networking"])
+    with serving(review, "eve") as server, chromium() as browser:
         tab = browser.new_page()
         complaints = []
         tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -247,11 +240,20 @@ def test_in_a_browser(tmp_path):
             assert tab.inner_text("#which") == f"What does the {side} picture show?"
             tab.locator("[data-class='7']").click() if second is None else tab.keyboard.press(second)
         tab.wait_for_selector("#done:not([hidden])")
-        browser.close()
     assert not complaints
     said = [(answer.trial, answer.differs, answer.named) for answer in review.answers()]
     assert said == [(0, True, 3), (1, False, None), (2, False, 7), (3, True, 0)]
     shutil.rmtree(tmp_path / "r")
+
+
+@pytest.mark.browser
+def test_the_results_in_a_browser(tmp_path):
+    review = made(tmp_path / "r", trials=60, norm="linf", change="noise")
+    for trial in review.trials:
+        seen = trial.eps >= 0.06
+        review.add(Answer(trial=trial.number, reviewer="ann", differs=seen, named=trial.label, seconds=1.0))
+    with chromium() as browser:
+        check_everywhere(browser, page.write(review.path))
 
 
 # The command line

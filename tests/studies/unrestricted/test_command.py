@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from _browser import check_everywhere, chromium
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.studies.unrestricted.generator import load
@@ -143,6 +144,12 @@ def test_the_page_stands_alone(made):
     ended = {(row["variant"], row["intended"]) for row in UnrestrictedRun.open(made).rows() if row["outcome"] == Outcome.FOOLED}
     assert html.count("<h3>Class") == len(ended) > 5
     assert {path.name for path in (made / "tables").iterdir()} == {"failures.csv", "witnesses.csv", "distances.csv"}
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(made):
+    with chromium() as browser:
+        check_everywhere(browser, made / "report.html")
 
 
 def test_a_run_goes_on_where_it_stopped(made, generator, tmp_path, monkeypatch, capsys):

@@ -132,6 +132,7 @@
         if (last && middle(mark).x - last.x < 1) last.marks.push(mark);
         else found.push({ x: middle(mark).x, marks: [mark] });
       }
+      found.forEach(group => group.marks.sort((a, b) => marks.indexOf(a) - marks.indexOf(b)));
       return found;
     };
     const tell = (all, at) => {

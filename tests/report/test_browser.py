@@ -1,0 +1,141 @@
+"""The audit's page in a real browser: nothing is cut off, values by pointer, keys and touch, tables that sort and save."""
+
+import re
+
+import numpy as np
+import pytest
+
+from _browser import ALL_VIEWS, check_everywhere, chromium, opened
+from brinell.report import html
+
+pytestmark = pytest.mark.browser
+EPS = [i / 40 for i in range(9)]
+CLASSES = ["=1+1", "+dog", "great white shark, Carcharodon carcharias", "hen", *"efghij"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as browser:
+        yield browser
+
+
+def distances(n: int, seed: int, scale: float) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    distance = scale * rng.lognormal(size=n)
+    return np.stack([np.where(rng.random(n) < 0.05, 0, distance * 1.2), distance])
+
+
+@pytest.fixture
+def one(make):
+    return html.write(make({"net": distances(120, 0, 0.1)}, np.arange(120) % 10, EPS, CLASSES))
+
+
+@pytest.fixture
+def three(make):
+    """Of three models two break at the same distances, so that their curves coincide."""
+    same = distances(120, 1, 0.12)
+    return html.write(make({"weak": distances(120, 0, 0.05), "firm": same, "twin": same}, np.arange(120) % 10, EPS, CLASSES))
+
+
+def test_one_model_everywhere(browser, one):
+    check_everywhere(browser, one, ALL_VIEWS)
+
+
+def test_three_models_everywhere(browser, three):
+    check_everywhere(browser, three)
+
+
+def test_curves_that_coincide_can_both_be_seen(browser, three):
+    with opened(browser, three) as tab:
+        drawn = tab.evaluate(
+            """[...document.querySelectorAll("#verdict svg.large .line")].map(line => {
+                const style = getComputedStyle(line);
+                return [line.getAttribute("points"), style.stroke, style.strokeDasharray];
+            })"""
+        )
+    assert len(drawn) == 3 and drawn[1][0] == drawn[2][0], "the twins have one curve"
+    assert drawn[1][1] != drawn[2][1] and drawn[1][2] != drawn[2][2]
+    assert drawn[2][2] != "none", "what lies on top has gaps through which the other shows"
+
+
+def test_values_by_pointer_keys_and_touch(browser, one):
+    with opened(browser, one, has_touch=True) as tab:
+        figure = tab.locator("#verdict svg.large")
+        marks = figure.locator(".dot")
+        assert marks.count() == 9 and figure.locator("title").count() == 0, "the box takes the place of the browser's own"
+        marks.nth(4).hover()
+        assert tab.locator(".tip").inner_text().startswith("net, eps 0.1: ")
+        tab.mouse.move(5, 5)
+        assert tab.locator(".tip").is_hidden()
+        figure.focus()
+        tab.keyboard.press("Home")
+        first = tab.locator(".tip").inner_text()
+        tab.keyboard.press("ArrowRight")
+        assert first.startswith("net, eps 0: ") and tab.locator(".tip").inner_text().startswith("net, eps 0.025: ")
+        tab.keyboard.press("Escape")
+        assert tab.locator(".tip").is_hidden()
+        marks.nth(8).tap()
+        assert tab.locator(".tip").inner_text().startswith("net, eps 0.2: ")
+        tab.locator(".heat td").first.tap()
+        assert re.search(r"\d+.of.\d+$", tab.locator(".tip").inner_text())
+
+
+def test_at_one_budget_all_models_are_told(browser, three):
+    with opened(browser, three) as tab:
+        tab.locator("#verdict svg.large").focus()
+        tab.keyboard.press("End")
+        assert [line.partition(",")[0] for line in tab.locator(".tip").inner_text().splitlines()] == ["weak", "firm", "twin"]
+
+
+def column(tab, table: str, at: int) -> list[str]:
+    return tab.locator(f"{table} tbody tr > :nth-child({at})").evaluate_all(
+        'all => all.map(one => one.firstChild?.textContent ?? "")'
+    )
+
+
+def test_tables_sort(browser, one):
+    with opened(browser, one) as tab:
+        heat = ".heat:not(.plain)"
+        head = tab.locator(f"{heat} thead th").nth(3)
+        head.locator("button").click()
+        values = [float(text) for text in column(tab, heat, 4)]
+        assert head.get_attribute("aria-sort") == "ascending" and values == sorted(values) and values[0] < values[-1]
+        head.locator("button").click()
+        assert [float(text) for text in column(tab, heat, 4)] == values[::-1]
+        tab.locator("#stages thead th button").nth(3).click()
+        forwards = [int(re.sub(r"\D", "", text)) for text in column(tab, "#stages .stages", 4) if text.strip()]
+        assert forwards == sorted(forwards) and len(forwards) == 2
+        tab.locator("#study").evaluate("one => one.open = true")
+        tab.locator("#study thead th button").nth(1).click()
+        assert column(tab, "#study table", 1)[-1] == "overall", "totals stay where they are"
+
+
+def test_tables_are_saved_as_csv_without_formulas(browser, one):
+    with opened(browser, one) as tab:
+        with tab.expect_download() as waited:
+            tab.locator("#classes .csv").first.click()
+        text = waited.value.path().read_text(encoding="utf-8-sig")
+        name = waited.value.suggested_filename
+    head, *rows = text.splitlines()
+    assert name == "net-robust-accuracy-class-by-budget.csv"
+    assert head.startswith('class,"class, in detail",clean,"clean, in detail",') and len(rows) == 10
+    names = {row.split(",")[0] for row in rows}
+    assert {"'=1+1", "'+dog", "hen"} <= names and not names & {"=1+1", "+dog"}
+    assert all(re.fullmatch(r"\d+", row.rsplit(",", 2)[1]) for row in rows)
+    assert any(row.startswith('"great white shark, Carcharo') for row in rows)
+
+
+def test_without_scripts_everything_reads(browser, one):
+    with opened(browser, one, java_script_enabled=False) as tab:
+        assert tab.locator(".csv").count() == 0 and tab.locator("#verdict .dot title").count() == 9
+        tab.locator("summary").first.click()
+        assert tab.locator(".grid-figures svg").first.is_visible()
+        text = tab.inner_text("main")
+    assert "Clean accuracy" in text and "brinell audit --data digits" in text
+
+
+def test_on_paper_what_is_folded_is_there_and_colours_are_light(browser, one):
+    with opened(browser, one, color_scheme="dark") as tab:
+        tab.emulate_media(media="print")
+        assert tab.locator("#study table").is_visible() and tab.locator(".tools").first.is_hidden()
+        assert tab.evaluate("getComputedStyle(document.body).color") == "rgb(26, 28, 31)"
