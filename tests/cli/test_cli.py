@@ -1,6 +1,7 @@
 """The command line in one process: verbs, JSON and exit codes; and in processes of their own."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -273,9 +274,19 @@ def test_every_verb_has_an_example(capsys):
         assert f"Examples:\n    brinell {name} " in capsys.readouterr().out
 
 
-def test_completion_can_be_installed(capsys):
-    assert cli(["--help"]) == 0
-    assert "--install-completion" in capsys.readouterr().out
+def test_a_shell_completes_words():
+    """`brinell au<TAB>` in bash, and the script that makes it ask."""
+    asked = {"_BRINELL_COMPLETE": "complete_bash", "COMP_WORDS": "brinell au", "COMP_CWORD": "1"}
+    found = subprocess.run([sys.executable, "-m", "brinell"], env=os.environ | asked, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stdout.split(), found.stderr) == (0, ["audit"], "")
+    script = subprocess.run(
+        [sys.executable, "-m", "brinell", "--show-completion", "bash"],
+        env=os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert script.returncode == 0 and "_brinell_completion" in script.stdout and not script.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))])

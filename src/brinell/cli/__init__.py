@@ -81,6 +81,8 @@ def _root(
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     arguments = sys.argv[1:]
+    if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
+        command_line()(arguments, prog_name="brinell")  # a shell asks for words; it ends the process itself
 
     def work() -> int:
         malloc.keep_freed_memory()
