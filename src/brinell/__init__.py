@@ -28,6 +28,7 @@ __all__ = [
     "data",
     "detect",
     "epsilon",
+    "export",
     "gate",
     "report",
     "review",

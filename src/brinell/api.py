@@ -45,6 +45,9 @@ from brinell.studies.epsilon.recommended import resolve
 from brinell.studies.epsilon.records import check_free, save_folder
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.epsilon.run import measure
+from brinell.studies.export.answer import ExportAnswer
+from brinell.studies.export.request import ExportRequest
+from brinell.studies.export.run import export as run_export
 from brinell.studies.review import page as review_page
 from brinell.studies.review.analysis import ReviewResult, thresholds
 from brinell.studies.review.analysis import summarise as summarise_review
@@ -374,6 +377,23 @@ def epsilon(
     save_folder(folder, facts, arrays)
     epsilon_page.write(folder)
     return summarise_epsilon(folder)
+
+
+@takes(ExportRequest)
+def export(run: Path | str, to: str, *, out: Path | str | None = None, **settings: Any) -> ExportAnswer:
+    """Write a run for another tool, as `brinell export` does.
+
+    Args:
+        run: the run folder.
+        to: csv, tensorboard, mlflow or robustbench.
+        out: the folder; none makes a fresh one under runs/, and for mlflow goes by MLFLOW_TRACKING_URI.
+        settings: the other options of `brinell export`; none stands for the default.
+
+    Returns:
+        What `brinell export --json` prints.
+    """
+    request = checked(ExportRequest, settings | {"run": str(run), "to": to})
+    return run_export(request, None if out is None else Path(out), default_out(Path(run).name, request.to))
 
 
 @worded

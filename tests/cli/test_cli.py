@@ -174,6 +174,16 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
     assert f"  {answer['verdict']}\n" in capsys.readouterr().out
 
 
+def test_export(good, tmp_path, ask, capsys):
+    code, answer = ask("export", good, "--to", "csv", "--out", tmp_path / "csv")
+    assert code == 0 and answer["where"] == str(tmp_path / "csv") and answer["metrics"] > 20
+    assert all((tmp_path / "csv" / name).is_file() for name in answer["files"])
+    assert cli(["export", str(good), "--to", "robustbench", "--about", "venue=None yet", "--out", str(tmp_path / "entry")]) == 0
+    out = capsys.readouterr().out
+    assert "note: autoattack_acc is left out" in out and f"robustbench: 1 files in {tmp_path / 'entry'}" in out
+    assert cli(["export", str(good), "--to", "wandb"]) == 2 and "wandb-core" in capsys.readouterr().err
+
+
 def test_gate_against_a_baseline(pair, good, ask):
     assert ask("gate", pair, "--model", "far", "--baseline", good)[0] == 0
     assert ask("gate", good, "--baseline", good, "--max-drop", "0")[0] == 0

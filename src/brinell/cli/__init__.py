@@ -13,6 +13,7 @@ from brinell.cli import (
     detect,
     epsilon,
     examples,
+    export,
     gate,
     malloc,
     plugins,
@@ -42,6 +43,7 @@ VERBS: dict[str, Any] = {
     "report": report.report,
     "compare": compare.compare,
     "gate": gate.gate,
+    "export": export.export,
     "verify": verify.verify,
     "plugins": plugins.plugins,
 }

@@ -33,6 +33,11 @@ EXAMPLES = {
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
         "brinell gate RUN --baseline EARLIER --junit gate.xml",
     ),
+    "export": (
+        "brinell export RUN --to csv --out figures",
+        "brinell export RUN --to mlflow --out mlruns",
+        "brinell export RUN --to robustbench --eps 8/255 --about venue='arXiv, Nov 2026' --about additional_data=false",
+    ),
     "verify": ("brinell verify RUN",),
     "plugins": ("brinell plugins attack", "brinell plugins cascade"),
 }

@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult, Result
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
+from brinell.studies.export.answer import ExportAnswer
 from brinell.studies.metric.run import MetricAnswer
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
@@ -156,6 +157,7 @@ SCHEMAS: dict[str, Any] = {
     "compare": CompareResult,
     "detect": DetectionResult,
     "epsilon": EpsilonResult,
+    "export": ExportAnswer,
     "gate": GateResult,
     "train-agent": AgentAnswer,
     "train-metric": MetricAnswer,

@@ -1,0 +1,35 @@
+"""What `brinell export` is asked for."""
+
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from brinell.core.errors import RequestError
+from brinell.engine.request import BaseRequest
+
+WANDB = (
+    "the client of Weights & Biases writes no folder by itself: it starts a service process, wandb-core, and has that write. "
+    "Export to csv or tensorboard, and log metrics.csv or the events from a run of your own"
+)
+
+
+class ExportRequest(BaseRequest):
+    """What `brinell export` is asked for."""
+
+    run: str
+    """A run folder, made by brinell audit."""
+    to: Literal["csv", "tensorboard", "mlflow", "robustbench"]
+    """csv: metrics, rows and tables as CSV, and the report. tensorboard: event files. mlflow: a run for each model, at
+    MLFLOW_TRACKING_URI or in --out. robustbench: a model_info file for each model."""
+    eps: str | None = None
+    """The budget of the RobustBench entry, one of the run's. Default: its largest."""
+    about: tuple[str, ...] = ()
+    """What a RobustBench entry says and a run cannot know, as KEY=VALUE: name, authors, venue and link of the paper,
+    architecture, additional_data, reported, footnote."""
+
+    @field_validator("to", mode="before")
+    @classmethod
+    def _no_service(cls, value: Any) -> Any:
+        if value in ("wandb", "wandb-folder"):
+            raise RequestError(WANDB)
+        return value

@@ -1,0 +1,196 @@
+"""A run for other tools: what they are given is what the run says, read back by their own clients where those are installed."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import brinell
+from _helpers import Recorder, audited, threshold
+from brinell.analysis.robust_accuracy import summarise
+from brinell.core.errors import RequestError
+from brinell.core.record import COLUMNS
+from brinell.engine.cascade import CASCADES
+from brinell.report import html
+
+# Margins 0.12, 0.02, 0.30, wrong from the start, 0.19.
+X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
+Y = np.zeros(5, dtype=int)
+PAPER = (
+    "link=https://example.org",
+    "name=A paper",
+    "authors=A. Author, B. Author",
+    "venue=Conf 2026",
+    "additional_data=false",
+    "architecture=MLP",
+    "reported=40.00",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Robust: 4 of 5 on clean inputs, 3 within 0.05, 2 within 0.15."""
+    folder = tmp_path_factory.mktemp("export") / "run"
+    made = audited(folder, Recorder(threshold(0.5)), X, Y, eps="0,0.05,0.15", attack=("fgsm", "pgd?steps=3"))
+    html.write(made.path)
+    return made
+
+
+@pytest.fixture(scope="module")
+def standard(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("standard") / "run"
+    return audited(folder, Recorder(threshold(0.5)), X, Y, eps="0.15", attack=("autoattack",))
+
+
+def table(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_csv_holds_what_the_run_says(run, tmp_path):
+    answer = brinell.export(run.path, "csv", out=tmp_path / "out")
+    values = {(one["metric"], int(one["step"])): float(one["value"]) for one in table(tmp_path / "out" / "metrics.csv")}
+    assert [values["eps", step] for step in range(3)] == [0, 0.05, 0.15]
+    assert [values["robust_accuracy", step] for step in range(3)] == [0.8, 0.6, 0.4]
+    assert values["clean_accuracy", 0] == 0.8 and values["clean_accuracy_low", 0] < 0.8 < values["clean_accuracy_high", 0]
+    assert values["robust_accuracy_of_class/0", 2] == values["worst_class_accuracy", 2] == 0.4
+    records = run.records()
+    assert values["cost/forwards", 0] == records.forwards[records.attack != "clean"].sum()
+    (model,) = summarise(run.manifest, records, "").models
+    assert values["checks/passed", 0] == sum(check.passed is True for check in model.checks)
+    assert answer.metrics == len(values) and answer.where == str(tmp_path / "out")
+    asked = {one["setting"]: one["value"] for one in table(tmp_path / "out" / "settings.csv")}
+    assert asked["attack"] == "fgsm, pgd?steps=3" and asked["eps"] == "0, 0.05, 0.15" and asked["norm"] == "linf"
+
+
+def test_csv_holds_every_row(run, tmp_path):
+    brinell.export(run.path, "csv", out=tmp_path)
+    rows, records = table(tmp_path / "rows.csv"), run.records()
+    assert list(rows[0]) == list(COLUMNS) and len(rows) == len(records)
+    assert [one["outcome"] for one in rows] == records.outcome.tolist()
+    masked = np.ma.getmaskarray(np.ma.asarray(records.best_margin))
+    assert masked.any() and [one["best_margin"] == "" for one in rows] == masked.tolist()
+    assert [int(one["forwards"]) for one in rows] == records.forwards.tolist()
+
+
+def test_the_report_and_the_tables_go_along(run, tmp_path):
+    answer = brinell.export(run.path, "csv", out=tmp_path)
+    assert set(answer.files) >= {"report.html", "tables/robust_accuracy.csv", "tables/checks.csv"}
+    assert (tmp_path / "report.html").read_text() == (run.path / "report.html").read_text()
+    for table_ in (run.path / "tables").iterdir():
+        assert (tmp_path / "tables" / table_.name).read_text() == table_.read_text()
+
+
+def test_nothing_is_written_over(run, tmp_path):
+    brinell.export(run.path, "csv", out=tmp_path)
+    with pytest.raises(RequestError, match="exists: name another"):
+        brinell.export(run.path, "csv", out=tmp_path)
+
+
+# RobustBench
+
+
+def entry(where):
+    (path,) = where.rglob("*.json")
+    return path.relative_to(where).as_posix(), json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_robustbench_entry_by_hand(standard, tmp_path):
+    """AutoAttack leaves two of five within 0.15."""
+    assert tuple(stage["name"] for stage in standard.manifest["stages"]) == CASCADES["standard"]
+    answer = brinell.export(standard.path, "robustbench", out=tmp_path, about=PAPER)
+    path, found = entry(tmp_path)
+    data = standard.manifest["data"]["name"]
+    assert path == f"{data}/Linf/recorder.json" and answer.files == (path,)
+    assert found["eps"] == "0.15" and found["clean_acc"] == "80.00" and found["autoattack_acc"] == "40.00"
+    assert found["additional_data"] is False and found["reported"] == "40.00" and found["number_forward_passes"] == 1
+    assert "external" not in found and f"{data} is none of RobustBench's data sets" in " ".join(answer.notes)
+
+
+def test_what_a_run_cannot_know_is_null_and_said(standard, tmp_path):
+    answer = brinell.export(standard.path, "robustbench", out=tmp_path)
+    _, found = entry(tmp_path)
+    assert found["name"] is found["link"] is found["reported"] is None
+    assert any("null because the run cannot know it: link, name, authors, venue" in note for note in answer.notes)
+
+
+def test_other_attacks_make_no_autoattack_figure(run, tmp_path):
+    answer = brinell.export(run.path, "robustbench", out=tmp_path, eps="0.05", about=PAPER)
+    _, found = entry(tmp_path)
+    assert found["autoattack_acc"] is None and found["external"] == "60.00" and found["eps"] == "0.05"
+    assert any("audit with --attack standard" in note for note in answer.notes)
+
+
+@pytest.mark.shared
+def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
+    """The same fields, and values of the same types, as every entry for Linf has."""
+    brinell.export(standard.path, "robustbench", out=tmp_path, about=(*PAPER, "footnote="))
+    _, found = entry(tmp_path)
+    published = [json.loads(path.read_text()) for path in (shared / "robustbench_model_info").glob("*/Linf/*.json")]
+    assert len(published) > 100
+    everywhere = set.intersection(*(set(one) for one in published))
+    anywhere = set.union(*(set(one) for one in published))
+    assert everywhere <= set(found) <= anywhere
+    for key, value in found.items():
+        assert type(value) in {type(one[key]) for one in published if key in one}, key
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"to": "robustbench", "eps": "0.07"}, "the run has no eps 0.07: it has 0, 0.05, 0.15"),
+        ({"to": "robustbench", "about": ("colour=red",)}, "write KEY=VALUE with a KEY of link, name"),
+        ({"to": "robustbench", "about": ("additional_data=perhaps",)}, "it is true or false"),
+        ({"to": "csv", "eps": "0.05"}, "eps= and about= belong to to= robustbench"),
+        ({"to": "excel"}, "to is 'excel': input should be 'csv', 'tensorboard', 'mlflow' or 'robustbench'"),
+        ({"to": "wandb-folder"}, "starts a service process, wandb-core.*Export to csv or tensorboard"),
+    ],
+)
+def test_what_cannot_be_exported_is_one_line(run, settings, said, tmp_path):
+    with pytest.raises(RequestError, match=said):
+        brinell.export(run.path, out=tmp_path / "out", **settings)
+    assert not (tmp_path / "out").exists()
+
+
+# Other people's clients
+
+
+@pytest.mark.parametrize(("to", "module"), [("tensorboard", "torch.utils.tensorboard"), ("mlflow", "mlflow")])
+def test_a_client_that_is_missing_is_one_line(run, to, module, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(RequestError, match=rf"client is not installed: pip install 'brinell\[{to}\]'"):
+        brinell.export(run.path, to, out=tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorboard_reads_it_back(run, tmp_path):
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    answer = brinell.export(run.path, "tensorboard", out=tmp_path)
+    read = events.EventAccumulator(str(tmp_path / "recorder"))
+    read.Reload()
+    assert [one.value for one in read.Scalars("robust_accuracy")] == pytest.approx([0.8, 0.6, 0.4])
+    assert [one.step for one in read.Scalars("robust_accuracy")] == [0, 1, 2]
+    assert sum(len(read.Scalars(name)) for name in read.Tags()["scalars"]) == answer.metrics
+    assert {"verdict/text_summary", "tables/checks.csv/text_summary"} <= set(read.Tags()["tensors"])
+    assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_reads_it_back(run, tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(RequestError, match="set MLFLOW_TRACKING_URI, or name a folder by out="):
+        brinell.export(run.path, "mlflow")
+    answer = brinell.export(run.path, "mlflow", out=tmp_path / "mlruns")
+    client = mlflow.MlflowClient(tracking_uri=answer.where)
+    experiment = client.get_experiment_by_name("brinell").experiment_id
+    (found,) = client.search_runs([experiment])
+    history = client.get_metric_history(found.info.run_id, "robust_accuracy")
+    assert [one.value for one in sorted(history, key=lambda one: one.step)] == [0.8, 0.6, 0.4]
+    assert found.data.params["attack"] == "fgsm, pgd?steps=3" and found.data.tags["verdict"]
+    assert {one.path for one in client.list_artifacts(found.info.run_id)} == {"report.html", "tables"}
+    brinell.export(run.path, "mlflow", out=tmp_path / "mlruns")
+    assert len(client.search_runs([experiment])) == 2, "another run of the same experiment"
