@@ -122,7 +122,7 @@ def histogram_of_counts(values: Array, *, bins: int = 20) -> Histogram | None:
     """
     if not len(values):
         return None
-    high = int(values.max())
+    high = max(1, int(values.max()))
     if high <= 2 * bins:
         edges = np.arange(high + 1) + 0.5
     else:

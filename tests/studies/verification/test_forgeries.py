@@ -10,14 +10,18 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import brinell
 from _cli import words
 from _helpers import workspace
 from brinell.cli import run as cli
 from brinell.report import html
-from brinell.store.run import Run
+from brinell.store.files import write_arrays
+from brinell.store.run import LAYOUT, Run
+from brinell.store.tables import write_table
+from brinell.studies.verification.alone import alone
+from brinell.studies.verification.result import Notes
 
 EVERY = 24
 """Samples of the run."""
@@ -60,7 +64,7 @@ class Forger:
         for cell in cells:
             for file in (self.path / "arrays").glob(f"part-{next(iter(cell.values()))}*"):
                 left = {name: array for name, array in load_file(file).items() if int(name) not in samples}
-                save_file(left, file)
+                write_arrays(file, left)
 
     def first(self, attack="fgsm", outcome="fooled"):
         return next(self.each(attack, outcome))
@@ -69,11 +73,9 @@ class Forger:
         """Writes everything, digests, tables and page included."""
         for file, rows in self.rows.items():
             schema = self.files[file].schema
-            pq.write_table(pa.Table.from_pylist(rows, schema), file)
-        (self.path / "manifest.json").write_text(json.dumps(self.manifest, indent=1))
-        run = Run.open(self.path)
-        run.manifest["files"] = run.digests()
-        run.save_manifest()
+            write_table(file, pa.Table.from_pylist(rows, schema))
+        self.manifest["files"] = Run(self.path, self.manifest).digests()
+        LAYOUT.save(self.path, self.manifest)
         html.write(self.path)
 
 
@@ -267,10 +269,7 @@ def test_a_forgery_is_refused(honest, tmp_path, what):
     forger = Forger(copy)
     forger.after = lambda path: None
     FORGERIES[what](forger)
-    try:
-        forger.done()
-    except Exception:
-        pass
+    forger.done()
     forger.after(copy)
     assert cli(["verify", str(copy), "--rerun", str(EVERY)]) in (1, 2), "the forgery verifies"
 
@@ -291,3 +290,26 @@ def test_how_likely_a_forgery_is_missed():
 
 def test_a_part_of_the_robust_samples_is_attacked_by_default(honest):
     assert brinell.verify(honest).rerun == 8 and brinell.verify(honest, rerun=0).rerun == 0
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["an attack that failed", "more are fooled", "misclassified to correct", "a smaller perturbation", "another request file"]
+    + ["costs where nothing was done", "samples removed", "a file more", "the page alone", "another adversarial class"],
+)
+def test_a_folder_alone_shows_many(honest, tmp_path, what):
+    copy = shutil.copytree(honest, tmp_path / "forged")
+    forger = Forger(copy)
+    forger.after = lambda path: None
+    FORGERIES[what](forger)
+    forger.done()
+    forger.after(copy)
+    notes = Notes()
+    alone(Run.open(copy), notes)
+    seen = bool(notes.problems)
+    assert seen == (what != "a smaller perturbation"), "that the stored input is farther away takes the clean one"
+
+
+def test_an_honest_folder_agrees_with_itself(honest):
+    notes = Notes()
+    assert alone(Run.open(honest), notes) == EVERY * 7 and not notes.problems

@@ -138,8 +138,8 @@ class Rows:
             same = np.ma.getdata(mine) == np.ma.getdata(first)
             note(f"the row has another {name} than the first check", ~(same | (_null(mine) & _null(first))))
         self._settled(note, stage, state, outcome, at, level)
-        self._figures(note, stage, outcome, columns, at)
-        self._costs(note, stage, outcome, columns, at)
+        said(note, plan.distance.name, stage.eot, plan.targeting is not None, outcome, columns)
+        self._costs(note, stage, outcome, columns)
         self._arrays(where, stage, ids[outcome == Outcome.FOOLED])
 
     def _settled(self, note: Noting, stage: Stage, state: State, outcome: Array, at: Array, level: Array) -> None:
@@ -175,44 +175,16 @@ class Rows:
         note("the rows of the attack do not follow from each other", here & ~right & ~stop)
         note("the sample counts as failed, and the manifest does not say why", (outcome == Outcome.FAILED) & ~stop & here)
 
-    def _figures(self, note: Noting, stage: Stage, outcome: Array, columns: dict[str, Array], at: Array) -> None:
-        """Only a fooled row speaks of an adversarial input, which is wrong and within the budget; a robust one is right."""
-        fooled, survived = outcome == Outcome.FOOLED, outcome == Outcome.SURVIVED
-        for name in FOUND:
-            note(f"the row has no {name}, or one that it cannot have", _null(columns[name]) == fooled)
-        size = np.ma.getdata(columns[self.plan.distance.name]) if self.plan.distance.name in columns else None
-        if size is not None:
-            slack = 1e-5 * columns["radius"] + 1e-6
-            note(
-                "the adversarial input is farther than the budget by the row's own word",
-                fooled & (size > columns["radius"] + slack),
-            )
-        label, seen = columns["label"], np.ma.getdata(columns["adv_pred"])
-        if stage.eot == 1:  # the mean of a random model's answers may come out otherwise a second time
-            wrong = seen == label if self.plan.targeting is None else seen != np.ma.getdata(columns["target"])
-            note("the row's own class for the adversarial input is no success", fooled & wrong)
-        margin = np.ma.getdata(columns["best_margin"])
-        crossed = survived & ~_null(columns["best_margin"]) & (margin > ROUNDING * 1e3)
-        note("the row says that the boundary was crossed, and calls the sample robust", crossed)
-
-    def _costs(self, note: Noting, stage: Stage, outcome: Array, columns: dict[str, Array], at: Array) -> None:
-        """No row costs more or less than the plan allows; what was not attacked costs nothing."""
-        forwards, backwards = columns["forwards"], columns["backwards"]
-        paid = (outcome == Outcome.FOOLED) | (outcome == Outcome.SURVIVED)
-        idle = ~paid & (outcome != Outcome.FAILED)
-        note("the sample was not attacked, and the row has a cost", idle & np.any([columns[name] != 0 for name in COSTS], axis=0))
-        fooled = outcome == Outcome.FOOLED
-        queries = np.ma.getdata(columns["queries_to_success"])
-        note("the first success came after the last query", fooled & ((queries > forwards) | (queries < 1)))
-        free = (outcome == Outcome.SURVIVED) & _null(columns["best_margin"])
-        note("an attack cannot cost nothing", paid & ~free & (forwards < 1))
+    def _costs(self, note: Noting, stage: Stage, outcome: Array, columns: dict[str, Array]) -> None:
+        """No row costs more than the plan allows."""
         if stage.name in self.source.skipped:
             return
+        forwards, backwards = columns["forwards"], columns["backwards"]
+        paid = (outcome == Outcome.FOOLED) | (outcome == Outcome.SURVIVED)
         most = self.plan.cost_once(self.source, stage)
         shrinking = stage.eot * int(np.ceil(np.log2(len(self.plan.levels) + 1)))
         over = (forwards > most[0] + shrinking) | (backwards > most[1])
         note(f"an attack costs at most {most[0] + shrinking} forwards and {most[1]} backwards on a sample", paid & over)
-        note("costs cannot be below 0", np.any([columns[name] < 0 for name in (*COSTS, "seconds")], axis=0))
 
     def _arrays(self, where: str, stage: Stage, fooled: Array) -> None:
         """An adversarial input is stored exactly where a row says that one was found."""
@@ -223,6 +195,49 @@ class Rows:
             return
         more = sorted(stored - set(fooled.tolist()))
         self._notes.note(where, "an adversarial input is stored, and no row says that one was found", more)
+
+
+def said(note: Noting, distance: str, eot: int, targeted: bool, outcome: Array, columns: dict[str, Array]) -> None:
+    """What the rows of a stage say by themselves.
+
+    Only a fooled one speaks of an adversarial input, which is wrong and within the budget; a robust one has not crossed the
+    boundary; what was not attacked costs nothing.
+
+    Args:
+        note: notes what is wrong with the chosen rows.
+        distance: norm of the budgets.
+        eot: answers by whose mean the stage judges.
+        targeted: whether there are target classes.
+        outcome: (rows,) texts.
+        columns: (rows,) each, by name.
+    """
+    fooled, survived = outcome == Outcome.FOOLED, outcome == Outcome.SURVIVED
+    for name in FOUND:
+        note(f"the row has no {name}, or one that it cannot have", _null(columns[name]) == fooled)
+    size = np.ma.getdata(columns[distance]) if distance in columns else None
+    if size is not None:
+        slack = 1e-5 * columns["radius"] + 1e-6
+        note(
+            "the adversarial input is farther than the budget by the row's own word",
+            fooled & (size > columns["radius"] + slack),
+        )
+    label, seen = columns["label"], np.ma.getdata(columns["adv_pred"])
+    if eot == 1:  # the mean of a random model's answers may come out otherwise a second time
+        wrong = seen == label if not targeted else seen != np.ma.getdata(columns["target"])
+        note("the row's own class for the adversarial input is no success", fooled & wrong)
+    margin = np.ma.getdata(columns["best_margin"])
+    crossed = survived & ~_null(columns["best_margin"]) & (margin > ROUNDING * 1e3)
+    note("the row says that the boundary was crossed, and calls the sample robust", crossed)
+    forwards = columns["forwards"]
+    paid = (outcome == Outcome.FOOLED) | (outcome == Outcome.SURVIVED)
+    idle = ~paid & (outcome != Outcome.FAILED)
+    note("the sample was not attacked, and the row has a cost", idle & np.any([columns[name] != 0 for name in COSTS], axis=0))
+    fooled = outcome == Outcome.FOOLED
+    queries = np.ma.getdata(columns["queries_to_success"])
+    note("the first success came after the last query", fooled & ((queries > forwards) | (queries < 1)))
+    free = (outcome == Outcome.SURVIVED) & _null(columns["best_margin"])
+    note("an attack cannot cost nothing", paid & ~free & (forwards < 1))
+    note("costs cannot be below 0", np.any([columns[name] < 0 for name in (*COSTS, "seconds")], axis=0))
 
 
 def _null(column: Array) -> Array:
