@@ -171,8 +171,8 @@ def record_page() -> str:
         "Each model's result lists them all (`checks` in `audit --json`, the report, `tables/checks.csv`).\n"
         "`manifest.json` keeps those that ask the model (`checks`) and the evaluations spent on them and\n"
         "on recognising the kind of its answers (`probes`). `gate`\n"
-        "fails where one failed (unless `--allow CODE`) and, with `--need-all`, where one that counts could\n"
-        "not be made. What each one catches, how it was calibrated, its false alarms and what it cannot see:\n"
+        "fails where one failed (unless `--allow CODE`) and, without `--without-checks`, where one that counts\n"
+        "was not made. What each one catches, how it was calibrated, its false alarms and what it cannot see:\n"
         "[docs/checks.md](checks.md).\n\n"
         f"{table(['code', 'what fails it'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
     )

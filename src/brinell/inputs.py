@@ -32,7 +32,7 @@ from brinell.models._transformers import bare, is_pipeline, is_processor, parts_
 
 Data = Dataset | tuple[Any, Any] | str
 NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
-FLAGS = {"resume": "resume=True", "need-all": "need_all=True", "without-checks": "without_checks=True"}
+FLAGS = {"resume": "resume=True", "without-checks": "without_checks=True"}
 """Options that are switches, as keywords."""
 FORMS = (
     "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "

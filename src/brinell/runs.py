@@ -53,7 +53,7 @@ def gate(
     max_drop: float | None = None,
     model: str | None = None,
     allow: Sequence[str] = (),
-    need_all: bool = False,
+    without_checks: bool = False,
 ) -> GateResult:
     """Test the lower end of each interval against thresholds, or a run against a baseline, as `brinell gate` does.
 
@@ -69,7 +69,7 @@ def gate(
         max_drop: most that a rate may fall below the baseline's, chance or not.
         model: model of the run, where it has several.
         allow: codes of warnings that do not fail the gate.
-        need_all: fail too where a check that counts could not be made.
+        without_checks: pass too where checks that count were not made.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -87,9 +87,10 @@ def gate(
         raise RequestError(str(error)) from None
     if not thresholds and baseline is None:
         raise RequestError("a gate needs a condition: --robust, --worst-class, --clean or --baseline")
+    allowed = (allow,) if isinstance(allow, str) else allow
     tested = side(folder_of(run), model)
     result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
-    checks = rules.against_thresholds(result, thresholds)
+    checks = rules.against_thresholds(result, thresholds, allow=allowed)
     if baseline is not None:
         other = folder_of(baseline)
         before = side(other, model if model in models_of(other) else None)
@@ -97,7 +98,7 @@ def gate(
         same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
         earlier = summarise_model(before.manifest, before.records, before.run, before.model)
         checks += rules.against_baseline(result, earlier, paired(tested, before) if same else None, not_worse)
-    return rules.gate(result, checks, allow=(allow,) if isinstance(allow, str) else allow, need_all=need_all)
+    return rules.gate(result, checks, allow=allowed, without_checks=without_checks)
 
 
 def report(run: Folder) -> Path:

@@ -100,12 +100,49 @@ def test_a_budget_that_the_baseline_lacks_fails(synthetic):
 def test_incomplete_runs_and_warnings_fail_the_gate(synthetic):
     passing = [Threshold(metric="clean", minimum=0.5)]
     run = result(side(synthetic, broken=0))
-    assert gate(run, against_thresholds(run, passing)).passed
+    assert gate(run, against_thresholds(run, passing), without_checks=True).passed
+    verdict = gate(run, against_thresholds(run, passing))
+    missed = [check.name for check in verdict.checks if check.passed is False]
+    assert not verdict.passed and missed == ["no warning black-box-better"], "no attack without gradients ran"
+    assert verdict.weak == "apgd-ce; apgd-dlr"
     running = result(side(synthetic, broken=0, state="running"))
-    assert not gate(running, against_thresholds(running, passing)).passed
+    assert not gate(running, against_thresholds(running, passing), without_checks=True).passed
     warned = result(side(synthetic, broken=0, warnings=[{"code": "zero-gradients", "model": "m", "text": "look"}]))
-    assert not gate(warned, against_thresholds(warned, passing)).passed
-    assert gate(warned, against_thresholds(warned, passing), allow={"zero-gradients"}).passed
+    assert not gate(warned, against_thresholds(warned, passing), without_checks=True).passed
+    assert gate(warned, against_thresholds(warned, passing), allow={"zero-gradients"}, without_checks=True).passed
+
+
+def test_of_the_worst_class_nothing_is_known_where_one_has_no_sample(synthetic):
+    run = result(side(synthetic, broken=0)).model_copy(update={"classes_without_samples": 1})
+    asked = [Threshold(metric="worst_class", minimum=0.5)]
+    (check,) = against_thresholds(run, asked)
+    assert (
+        check.passed is False and "1 of 3 classes have no sample" in check.why and "--allow classes-without-samples" in check.why
+    )
+    assert against_thresholds(run, asked, allow={"classes-without-samples"})[0].passed
+    assert against_thresholds(run, [Threshold(metric="robust", minimum=0.5)])[0].passed, "of the others enough is known"
+
+
+@pytest.mark.parametrize(
+    ("attack", "access", "eot", "weak"),
+    [
+        (["fgsm"], "gradients", 1, "apgd-ce; apgd-dlr"),
+        (["slides"], "gradients", 1, "apgd-ce; apgd-dlr"),
+        (["black-box"], "gradients", 1, "apgd-ce; apgd-dlr"),
+        (["black-box"], "scores", 1, None),
+        (["rand"], "gradients", 20, None),
+        (["fast"], "gradients", 1, None),
+        (["standard"], "gradients", 1, None),
+        (["fgsm", "plus"], "gradients", 1, None),
+    ],
+)
+def test_a_cascade_that_is_weaker_than_fast_is_named(synthetic, attack, access, eot, weak):
+    one = side(synthetic, broken=0, request={"attack": attack})
+    one.manifest["models"][0]["access"] = access
+    one.manifest["stages"][0]["eot"] = eot
+    run = result(one)
+    assert run.weak == gate(run, against_thresholds(run, [Threshold(metric="clean", minimum=0.5)])).weak == weak
+    assert ("weaker than fast" in run.verdict) == (weak is not None)
 
 
 def test_a_gate_without_conditions_is_refused(synthetic):

@@ -165,9 +165,9 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
     assert answer["caveat"] == "2 checks could not be made (black-box-better, incomplete-optimisation)"
     states = {check["code"]: check["passed"] for check in answer["checks"]}
     assert set(states) == set(Code) and states["zero-gradients"] is True and states["incomplete-optimisation"] is None
-    assert ask("gate", out, "--robust", "0")[0] == 0
-    assert cli(["gate", str(out), "--robust", "0", "--vouched"]) == 2 and "--need-all" in capsys.readouterr().err
-    code, verdict = ask("gate", out, "--robust", "0", "--need-all")
+    assert ask("gate", out, "--robust", "0", "--without-checks")[0] == 0
+    code, verdict = ask("gate", out, "--robust", "0")
+    assert verdict["weak"] == answer["weak"] == "FGSM" and "(FGSM) are weaker than fast" in answer["verdict"]
     failed = [check["name"] for check in verdict["checks"] if not check["passed"]]
     assert code == 1 and failed == ["no warning black-box-better", "no warning incomplete-optimisation"]
     assert cli([*one, "--resume"]) == 0
@@ -209,14 +209,16 @@ def test_a_check_that_was_not_made_does_not_read_as_passed(good, tmp_path, capsy
         opened.manifest["checks"] = {name: [] for name in kept}
         opened.save_manifest()
         capsys.readouterr()
-        assert cli(["gate", str(good), "--robust", "0", "--junit", str(tmp_path / "gate.xml")]) == 0
+        assert cli(["gate", str(good), "--robust", "0", "--without-checks", "--junit", str(tmp_path / "gate.xml")]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert not [line for line in lines if line.startswith("pass") and "not made" in line]
         missing = [line for line in lines if line.startswith("not made  no warning")]
-        assert len(missing) > 5 and lines[-1] == f"gate passed; {len(missing)} could not be made, which --need-all does not allow"
+        assert len(missing) > 5 and lines[-1].startswith(
+            f"gate passed; {len(missing)} were not made, which --without-checks allows; the attacks are weaker than fast: FGSM"
+        )
         (suite,) = xml.parse(tmp_path / "gate.xml").getroot().iter("testsuite")
         assert int(suite.get("skipped")) == len(missing) == len(list(suite.iter("skipped"))) and suite.get("failures") == "0"
-        assert cli(["gate", str(good), "--robust", "0", "--need-all"]) == 1
+        assert cli(["gate", str(good), "--robust", "0"]) == 1
         assert "not made  " not in capsys.readouterr().out
     finally:
         opened.manifest["checks"] = kept

@@ -17,7 +17,6 @@ from brinell.core.renamed import RENAMED, renamed
         ("audit --eps advised:some/folder", "write recommended:some/folder$"),
         ("audit --eps advised?by=class", r"write recommended\?by=class$"),
         ("audit --data bench:set?form=stored", "option form of dataset bench is 'stored', which is now called 'quantised'"),
-        ("gate run --vouched", "there is no option --vouched, which is now called --need-all"),
         ("plugins target", "there is no kind 'target', which is now called 'model'"),
         ("plugins filter", "there is no kind 'filter', which is now called 'distortion'"),
     ],

@@ -12,6 +12,8 @@ from brinell.core.intervals import CONFIDENCE
 
 Metric = Literal["clean", "robust", "worst_class"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+WITHOUT_SAMPLES = "classes-without-samples"
+"""What allows a threshold of the worst class although nothing is known of some classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,27 +54,33 @@ class Baseline:
             raise ValueError(f"max_drop is {self.max_drop}; it lies between 0 and 1")
 
 
-def gate(result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), need_all: bool = False) -> GateResult:
-    """The verdict: `checks`, that the run is complete, and that none of its own checks failed outside of `allow`.
+def gate(
+    result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), without_checks: bool = False
+) -> GateResult:
+    """The verdict: `checks`, that the run is complete, and that its own checks were made and none failed outside of `allow`.
 
     Args:
         result: the model under test.
         checks: from `against_thresholds` and `against_baseline`; at least one.
         allow: codes of checks and warnings that do not block.
-        need_all: whether checks that count and could not be made block too.
+        without_checks: whether it passes too where checks that count were not made.
 
     Raises:
         RequestError: no check was asked for; a gate that demands nothing would always pass.
     """
     if not checks:
         raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
-    every = [*checks, _completeness(result), *_warnings(result, allow, need_all)]
-    return GateResult(run=result.run, passed=all(check.passed is not False for check in every), checks=every)
+    every = [*checks, _completeness(result), *_warnings(result, allow, without_checks)]
+    passed = all(check.passed is not False for check in every)
+    return GateResult(run=result.run, passed=passed, checks=every, weak=result.weak)
 
 
-def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold]) -> list[Check]:
-    """One check per threshold, against the lower end of the interval; a missing rate fails."""
-    return [_threshold(result, threshold) for threshold in thresholds]
+def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold], *, allow: Collection[str] = ()) -> list[Check]:
+    """One check per threshold, against the lower end of the interval; a missing rate fails.
+
+    Of the worst class nothing is known where a class has no sample, which fails unless `allow` holds `WITHOUT_SAMPLES`.
+    """
+    return [_threshold(result, threshold, WITHOUT_SAMPLES in allow) for threshold in thresholds]
 
 
 def against_baseline(
@@ -107,7 +115,7 @@ def against_baseline(
     return [_against(name, now, then, both, rules) for name, now, then, both in pairs]
 
 
-def _threshold(result: ModelResult, threshold: Threshold) -> Check:
+def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) -> Check:
     eps = result.eps[-1] if threshold.eps is None else threshold.eps
     at = next((i for i, e in enumerate(result.eps) if _same(e, eps)), None)
     text = f"{eps:g}" if at is None else result.eps_text[at]
@@ -127,6 +135,12 @@ def _threshold(result: ModelResult, threshold: Threshold) -> Check:
         unknown = [c.name for c in result.per_class if c.robust[at].low is None]
         if unknown or not result.per_class:
             return _check(name, False, f"no rate for {', '.join(unknown[:3]) or 'any class'}", threshold.minimum)
+        if result.classes_without_samples and not some_classes:
+            why = (
+                f"{result.classes_without_samples} of {result.classes_without_samples + len(result.per_class)} classes have no "
+                f"sample, so that nothing is known about them: take more samples, or --allow {WITHOUT_SAMPLES}"
+            )
+            return _check(name, False, why, threshold.minimum)
         worst = min(result.per_class, key=lambda c: c.robust[at].low or 0.0)
         name, rate = f"{name} ({worst.name})", worst.robust[at]
     if rate.value is None or rate.low is None:
@@ -167,11 +181,11 @@ def _completeness(result: ModelResult) -> Check:
     return _check("run complete", result.complete, why)
 
 
-def _warnings(result: ModelResult, allow: Collection[str], need_all: bool) -> list[Check]:
+def _warnings(result: ModelResult, allow: Collection[str], without_checks: bool) -> list[Check]:
     """The checks of the run, passed ones included, and its other warnings."""
     counts = {check.code for check in unmade(result.checks)}
     listed = [c for c in result.checks if c.passed is not None or c.code in counts]
-    found = [(c.code, False if need_all and c.passed is None else c.passed, c.figure, c.limit, c.text) for c in listed]
+    found = [(c.code, c.passed if without_checks else bool(c.passed), c.figure, c.limit, c.text) for c in listed]
     known = {check.code for check in result.checks}
     found += [(w.code, False, None, None, w.text) for w in result.warnings if w.code not in known]
     return [

@@ -65,6 +65,8 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
         Code.TRANSFER, "every attack here asks the model itself, also along the gradient of a surrogate"
     )
     why = _why_none(manifest, model)
+    if Code.RANDOM in kept and Code.CLEAN not in kept:
+        kept[Code.CLEAN] = _unmade(Code.CLEAN, "the run is older than this check")
     every = [code for code in Code if code != Code.REJECTION or code in kept]
     return [made.get(code) or kept.get(code) or _unmade(code, why) for code in every]
 

@@ -253,6 +253,8 @@ class ModelResult(Result):
     """Every check that was made, passed ones included, and those that could not be made."""
     caveat: str | None
     """Which checks failed or were not made, so that `robust_accuracy` may be too high; null where all that count passed."""
+    weak: str | None = None
+    """The attacks, where they are weaker than `fast`, so that a stronger cascade may find more; null otherwise."""
     verdict: str
     """Whether to believe the robust accuracy at the largest eps, and why, in one sentence."""
     ways_around: list[WayResult]
@@ -367,7 +369,7 @@ class Check(Result):
     name: str
     """What is tested."""
     passed: bool | None
-    """Whether it is met; null for a check of the run that could not be made, which `--need-all` makes a failure."""
+    """Whether it is met; null for a check of the run that was not made, where `--without-checks` passes all the same."""
     observed: float | None
     """The measured rate or difference; null where it is missing."""
     low: float | None
@@ -387,6 +389,8 @@ class GateResult(Result):
     """Whether all checks passed."""
     checks: list[Check]
     """The checks, in order."""
+    weak: str | None = None
+    """The attacks of the run, where they are weaker than `fast`; null otherwise."""
 
     def __bool__(self) -> bool:
         """Whether the gate passes, so that it can be asserted."""

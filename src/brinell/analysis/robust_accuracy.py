@@ -21,7 +21,7 @@ from brinell.analysis.results import (
     SuccessCurve,
     WarningResult,
 )
-from brinell.analysis.verdict import verdict, ways_around
+from brinell.analysis.verdict import verdict, ways_around, weaker_than_fast
 from brinell.core.checks import EXTRA
 from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
@@ -110,6 +110,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         warnings=told + warnings_in(checks, model, [warning.code for warning in told]),
         checks=checks,
         caveat=caveat(checks),
+        weak=(weak := weaker_than_fast(manifest, model)),
         verdict=verdict(
             clean=clean,
             robust=robust[-1],
@@ -119,6 +120,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             ways=ways,
             eot=max((int(one.get("eot", 1)) for one in manifest["stages"] if not one.get("turn", {}).get("when")), default=1),
             extra=any(warning.code == EXTRA for warning in told),
+            weak=weak,
         ),
         ways_around=ways,
     )

@@ -16,6 +16,7 @@ UNTOLD = "cannot tell"
 """With this begins the text of a check that had too few samples."""
 LONGER = "the model's own gradient, for longer"
 UNSTEADY = {
+    Code.CLEAN: "on clean inputs the model is no better than chance, or far better when it is asked otherwise",
     Code.WEIGHTS: "weights or buffers changed while the model was asked, so the attacks met several models",
     Code.DRIFT: "answers changed with the number of calls, so the attacks met several models",
     Code.COMPANY: "an input is answered otherwise beside other inputs, so the figure depends on the batch size",
@@ -39,6 +40,8 @@ BROKEN = {
     Code.INCOMPLETE: "the last attack still came notably nearer to the boundary, and a longer one would come nearer still",
 }
 """Failed checks after which a figure is an upper bound, those that tell most first."""
+STRONG = frozenset({"fast", "standard", "autoattack", "plus"})
+"""Cascades that are as strong as `fast`, or stronger."""
 BLIND = frozenset({Code.MISMATCH, Code.ZERO})
 """Of these, the ones that say that attacks are blind where there is no gradient to follow."""
 
@@ -79,6 +82,26 @@ def ways_around(
     ]
 
 
+def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
+    """The attacks of a run in words, where they are weaker than `fast`; None where they are not.
+
+    Of a model that gives no gradients `black-box` is all that there is, and of one that draws random numbers attacks on the mean
+    of its answers.
+
+    Args:
+        manifest: the run's manifest.
+        model: name of a model in the run.
+    """
+    asked = {str(spec).partition("?")[0] for spec in manifest.get("request", {}).get("attack", [])}
+    skipped = {one["stage"] for one in manifest.get("skipped", []) if one["model"] == model}
+    stages = [one for one in manifest["stages"] if one["name"] not in skipped and not one.get("turn", {}).get("when")]
+    blind = any(one["name"] == model and one.get("access") != "gradients" for one in manifest["models"])
+    if asked & STRONG or (blind and "black-box" in asked) or any(one.get("eot", 1) > 1 for one in stages):
+        return None
+    named = [str(one.get("title", one["name"])) for one in stages]
+    return "; ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "") or None
+
+
 def _way(stage: Mapping[str, Any], repair: Mapping[str, Any], climbed: bool) -> str | None:
     """What a stage of the manifest follows in the place of the model's gradient; None where it follows that like others."""
     when, gradient = stage.get("turn", {}).get("when"), stage.get("gradient", "own")
@@ -105,6 +128,7 @@ def verdict(
     ways: Sequence[WayResult],
     eot: int = 1,
     extra: bool = False,
+    weak: str | None = None,
 ) -> str:
     """One sentence that says whether to believe a robust accuracy, and why.
 
@@ -117,18 +141,23 @@ def verdict(
         ways: from `ways_around`.
         eot: the answers by whose mean an adversarial input is judged.
         extra: whether many adversarial inputs end in a class that the data has not.
+        weak: from `weaker_than_fast`.
     """
     figure = "–" if robust.value is None else f"{100 * robust.value:.1f} %"
     if going:
         may = "no attack is finished" if robust.value is None else f"the run is not finished, and {figure} may still fall"
         return f"Believe nothing yet: {may}."
     if not clean.k:
-        return "There is nothing to believe or to doubt: the model is right on no sample, so nothing was attacked or checked."
+        why = next((check.cause for check in checks if check.code == Code.CLEAN and check.cause), None)
+        but = f"nothing was attacked: {why}" if why else "nothing was attacked or checked"
+        return f"There is nothing to believe or to doubt: the model is right on no sample, so {but}."
     if robust.value is None or robust.eps == 0:
         return "There is no robust accuracy to believe: no sample was attacked within a budget above 0."
     text = _judged(figure, robust, {Code(check.code): check for check in checks}, ways, eot)
     if extra:
         text += "; it is too low if the model rejects inputs by the class that the data has not and attacks end in"
+    if weak and robust.k:
+        text += f"; the attacks ({weak}) are weaker than fast, which may find more"
     if robust.missing:
         text += f"; it is of the {robust.n} of {total} samples that could be judged"
     return f"{text}."
@@ -139,7 +168,7 @@ def _judged(figure: str, robust: Rate, checks: Mapping[Code, CheckResult], ways:
     failed = {code for code, check in checks.items() if check.passed is False}
     for code, why in UNSTEADY.items():
         if code in failed:
-            return f"Do not rely on {figure}: {why}"
+            return f"Do not rely on {figure}: {checks[code].cause or why}"
     if Code.RANDOM in failed:
         return _random(figure, ways, eot)
     if not robust.k:

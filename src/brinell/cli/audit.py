@@ -46,6 +46,10 @@ def _show_result(result: Any, attacks: str) -> None:
         show(f"{model.model}: {model.n} samples, {model.distance}{aimed}, {attacks}")
         show(f"  {'eps':>9}   accuracy   95 % interval   robust    weakest class")
         names = {one.class_: one.name for one in model.per_class}
+        if model.eps[0] > 0:
+            clean = model.clean_accuracy
+            interval = f"{percent(clean.low)} to {percent(clean.high)}"
+            show(f"  {'clean':>9}   {percent(clean.value):>8}   {interval:<18}{clean.k:>4} of {clean.n}")
         for at, (text, rate) in enumerate(zip(model.eps_text, model.robust_accuracy, strict=True)):
             classes = {one.class_: one.robust[at].value for one in model.per_class if one.robust[at].value is not None}
             worst = min(classes, key=lambda one: classes[one] or 0.0, default=None)
@@ -57,6 +61,8 @@ def _show_result(result: Any, attacks: str) -> None:
         show(f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made")
         for remark in model.remarks:
             show(f"  note: {remark.attack}: {remark.text}")
+        if model.classes_without_samples:
+            show(f"  warning: {model.classes_without_samples} classes of the data have no sample: nothing is known about them")
         for warning in model.warnings:
             show(f"  warning: {warning.text}")
     show(f"report: {Path(result.run) / 'report.html'}")

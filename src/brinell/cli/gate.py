@@ -20,12 +20,17 @@ def gate(
     max_drop: Annotated[float | None, typer.Option(help="Most that a rate may fall below the baseline's, chance or not.")] = None,
     model: Annotated[str | None, typer.Option(help="Model of the run, where it has several.")] = None,
     allow: Annotated[list[str] | None, typer.Option(help="Code of a warning that does not fail the gate. May repeat.")] = None,
-    need_all: Annotated[bool, typer.Option("--need-all", help="Fail too where a check that counts could not be made.")] = False,
+    without_checks: Annotated[
+        bool, typer.Option("--without-checks", help="Pass too where checks that count were not made.")
+    ] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the checks as JUnit XML.")] = None,
     sarif: Annotated[Path | None, typer.Option(help="Write the failed checks as SARIF 2.1.0.")] = None,
     json: Json = False,
 ) -> int:
-    """Test the lower end of each interval against thresholds, or a run against a baseline. A missing figure fails."""
+    """Test the lower end of each interval against thresholds, or a run against a baseline.
+
+    A missing figure fails, and so does a check that was not made.
+    """
     from brinell import runs
     from brinell.report.junit import junit as as_junit
     from brinell.report.sarif import sarif as as_sarif
@@ -41,7 +46,7 @@ def gate(
         max_drop=max_drop,
         model=model,
         allow=allow or (),
-        need_all=need_all,
+        without_checks=without_checks,
     )
     if junit is not None:
         write_text(junit, as_junit(verdict))
@@ -57,5 +62,6 @@ def _show(verdict: Any) -> None:
         else:
             show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
     missing = [check for check in verdict.checks if check.passed is None]
-    some = f"; {len(missing)} could not be made, which --need-all does not allow" if missing else ""
-    show(f"gate {'passed' if verdict.passed else 'failed'}{some}")
+    some = f"; {len(missing)} were not made, which --without-checks allows" if missing else ""
+    weak = f"; the attacks are weaker than fast: {verdict.weak}" if verdict.weak else ""
+    show(f"gate {'passed' if verdict.passed else 'failed'}{some}{weak}")

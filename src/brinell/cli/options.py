@@ -61,9 +61,10 @@ def tell(text: str) -> None:
 
 
 def say_how_many(plan: Any) -> None:
-    """Say so where a plan takes fewer samples than there are, and nobody asked for a number."""
-    if plan.request.samples is None and len(plan.ids) < len(plan.dataset):
-        tell(f"the first {len(plan.ids)} of {len(plan.dataset)} samples; --samples asks for more")
+    """Say which samples a plan takes, where it takes fewer than there are and nobody asked how many or which."""
+    if (plan.request.samples is None or plan.request.select is None) and plan.selection.how != "all":
+        more = "; --samples asks for more" if plan.request.samples is None else ""
+        tell(f"{plan.selection.text(len(plan.dataset))}{more}")
 
 
 def percent(value: float | None) -> str:

@@ -7,10 +7,13 @@ from enum import StrEnum
 class Code(StrEnum):
     """The checks of an audit. A check that fails says that robust accuracy may be too high, never that it is wrong.
 
-    Those up to `unconstrained-failure` are made on at most 64 samples before the attacks, the others on what the attacks found
-    and on the model afterwards; the last two are named by the literature and need no measurement here.
+    Those up to `unconstrained-failure` are made before the attacks, on at most 64 samples but for the first, the others on what
+    the attacks found and on the model afterwards; the last two are named by the literature and need no measurement here.
     """
 
+    CLEAN = "clean-accuracy"
+    """On clean inputs the model is no better than chance, or far better with the classes in another order, with labels shifted
+    by one, or on the same inputs in another form: multiplied by 255, normalised by the usual means, channels reversed."""
     RANDOM = "random-answers"
     """The same input is answered differently a second time (Croce & Hein 2020; their check of randomised outputs)."""
     PLACE = "answers-by-place"

@@ -166,6 +166,8 @@ class DataInfo:
     """How signals were recorded, where that is known."""
     notes: tuple[str, ...] = ()
     """What the data set decided where the user said nothing, in lines that the run prints and its manifest keeps."""
+    published: bool = False
+    """Whether others count samples in the same order, as in a published test set: then the first ones are taken by default."""
     remarks: tuple[Remark, ...] = ()
     """What could not be read and was left out."""
     unreadable: Callable[[Sequence[int]], Mapping[int, str]] = lambda indices: {}

@@ -11,7 +11,6 @@ RENAMED = {
     "stored": "quantised",
     "target": "model",
     "targets": "models",
-    "vouched": "need_all",
 }
 """Old word to new word: options and their values, keys, kinds of plugins."""
 

@@ -72,7 +72,10 @@ class Bench:
             domain=domain,
             classes=tuple(data["classes"]),
             divisor=None,
-            info=DataInfo(sampling=Sampling(**told | {"leads": tuple(told["leads"])}) if told else None),
+            info=DataInfo(
+                sampling=Sampling(**told | {"leads": tuple(told["leads"])}) if told else None,
+                published=True,
+            ),
         )
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from brinell.core import bounded
-from brinell.core.contracts import Dataset, Domain
+from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Arrangement, Array, StoredArrays, check_labels, class_names
 from brinell.datasets._files import existing, mapped, no_originals, unread
@@ -65,6 +65,7 @@ class Cifar10:
             domain=Domain(kind="image", shape=(3, 32, 32), levels=256),
             classes=class_names(names, labels, f"the file of class names of cifar10:{self.path}"),
             divisor=255.0,
+            info=DataInfo(published=True),
         )
 
 

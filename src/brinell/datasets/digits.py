@@ -7,7 +7,7 @@ The split is fixed: `digits-cnn` learns from `train` (1,258 images), and `test` 
 from dataclasses import dataclass
 from typing import Literal
 
-from brinell.core.contracts import Dataset, Domain
+from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.core.splits import digits_split
 from brinell.datasets._arrays import StoredArrays
@@ -42,4 +42,5 @@ class Digits:
             y=y,
             domain=Domain(kind="image", shape=(1, 8, 8), levels=17),
             classes=tuple("0123456789"),
+            info=DataInfo(published=True),
         )

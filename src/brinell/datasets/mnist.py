@@ -12,7 +12,7 @@ from typing import IO, Literal, cast
 import numpy as np
 
 from brinell.core import bounded
-from brinell.core.contracts import Dataset, Domain
+from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, StoredArrays, arrange, check_labels
 from brinell.datasets._files import existing, mapped, no_originals, spill, unread
@@ -57,6 +57,7 @@ class Mnist:
             domain=Domain(kind="image", shape=arrangement.shape, levels=256),
             classes=tuple("0123456789"),
             divisor=255.0,
+            info=DataInfo(published=True),
         )
 
 

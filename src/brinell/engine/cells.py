@@ -27,6 +27,7 @@ def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
         name=source.name,
         data=plan.data_digest,
         samples=len(plan.ids),
+        **({} if plan.selection.how in ("all", "first") else {"ids": plan.ids.tolist()}),
         domain=list(domain.to_json().values()),
         targeted=plan.request.targeted,
         **({} if source.reject is None else {"reject": source.reject}),

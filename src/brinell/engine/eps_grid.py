@@ -29,7 +29,7 @@ class SampleBudgets(NamedTuple):
 
     budgets: Budgets
     units: np.ndarray[Any, Any]
-    """(n,) float64: what the budgets of each sample are multiples of."""
+    """(n,) float64: what the budgets of the first n samples of the data are multiples of."""
     about: dict[str, Any] | None
     """How the budgets were recommended, for the manifest; None where they were given as numbers."""
 

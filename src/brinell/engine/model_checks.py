@@ -15,7 +15,7 @@ from brinell.core.contracts import Remark
 from brinell.core.model import Access, Model
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
-from brinell.engine import consistency, extras, rejection, retry
+from brinell.engine import clean_accuracy, consistency, extras, rejection, retry
 from brinell.engine.adaptive import BROKEN, MENDED, Repair, conditions, find_repair, smooth_rejection
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell
@@ -73,8 +73,9 @@ class ModelChecks:
         name, manifest = self.source.name, self.run.manifest
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
-            right = bool(state.correct.any())
-            checks[name], passes = self.probe(state).manifest() if right else ([], {"forwards": 0, "backwards": 0})
+            clean, forwards = self._clean_accuracy(state)
+            probed = self.probe(state) if state.correct.any() else Checked([], 0, 0)
+            checks[name], passes = Checked([*clean, *probed.findings], forwards + probed.forwards, probed.backwards).manifest()
             before = spent.get(name, {})
             spent[name] = {kind: before.get(kind, 0) + count for kind, count in passes.items()}
             self.run.save_manifest()
@@ -86,7 +87,7 @@ class ModelChecks:
     def afterwards(self, digest: str) -> dict[str, str]:
         """The failed checks of whether the model is at the end what it was at the beginning, when its digest was made."""
         kept = self.run.manifest["checks"][self.source.name]
-        if not kept or any(one["code"] == Code.WEIGHTS for one in kept):
+        if all(one["code"] == Code.CLEAN for one in kept) or any(one["code"] == Code.WEIGHTS for one in kept):
             return {}  # no sample is right, so that nothing was attacked; or the run has come to its end before
         checks = {str(one["code"]): one for one in kept}
         ended = [consistency.weights(digest, self.model.digest()), self._elsewhere(), self._drifted(checks)]
@@ -176,6 +177,23 @@ class ModelChecks:
             self.model, batch, distance, eps, self.source.reject, batch_size=batch_size
         )
         return Checked([*made.findings, found], made.forwards + forwards, made.backwards + backwards)
+
+    def _clean_accuracy(self, state: State) -> tuple[list[Finding], int]:
+        """The check of clean accuracy, on the samples that could be judged, and its forwards."""
+        judged = np.flatnonzero(~state.failed)
+        if not len(judged):
+            return [], 0
+        found, forwards = clean_accuracy.check(
+            self.model,
+            state.clean_pred[judged],
+            self.plan.labels[judged],
+            lambda at: self._load(self.plan.ids[judged[at]]),
+            spec=self.source.spec,
+            classes=self.plan.dataset.classes,
+            batch_size=self.plan.request.batch_size,
+        )
+        self.progress.passes(forwards, 0)
+        return [found], forwards
 
     def _checked_at(self, state: State) -> Array:
         """Positions of the samples that the checks look at.

@@ -18,12 +18,12 @@ from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages, called
 from brinell.engine.eps_grid import Budgets, SampleBudgets, doubts, parse_eps
 from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.selection import Selection, choose, missing
 from brinell.engine.spelling import spelled
 from brinell.engine.targeting import Targeting, others, reject_class, targeting
 from brinell.models._answers import classes_of
 
 Array = np.ndarray[Any, Any]
-DEFAULT_SAMPLES = 1000
 ALONE = "no attack before it can run, so it would be kept from every sample"
 GROUP_BYTES = 32 * 2**20
 """About how much input one shard may hold; its attack needs some ten times that."""
@@ -51,8 +51,10 @@ class Plan:
     request: Request
     dataset: Dataset
     data_digest: str
+    selection: Selection
+    """The samples that were asked for; those of the target class itself are left out of `ids`."""
     ids: Array
-    """(n,) int64: the samples, as positions in the data set."""
+    """(n,) int64, ascending: the samples, as positions in the data set."""
     labels: Array
     """(n,) int64: their labels."""
     targeting: Targeting | None
@@ -66,7 +68,7 @@ class Plan:
     stages: tuple[Stage, ...]
     models: tuple[ModelSource, ...]
     doubts: tuple[str, ...] = ()
-    """What is odd about the budgets, each in a line that the run prints."""
+    """What is odd about budgets or labels, each in a line that the run prints."""
     surrogate: ModelSource | None = None
     """The model whose gradients some stages follow."""
     device: torch.device
@@ -135,17 +137,19 @@ def make_plan(
     for stage in stages:
         if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
             stage.attack.check(dataset.domain.free)
-    labels, n = dataset.labels(), sample_count(request, dataset)
-    towards = targeting(request.targeted, tuple(dataset.classes))
-    ids = others(np.asarray(labels[:n]), towards)
-    gaps(dataset, n)  # refused here where nothing can be read; the others fail one by one
-    budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(n), None)
+    labels, classes = np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes)
+    selection = select(request, dataset)
+    towards = targeting(request.targeted, classes)
+    ids = selection.ids[others(labels[selection.ids], towards)]
+    gaps(dataset, selection.ids.tolist())  # refused here where nothing can be read; the others fail one by one
+    budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
     surrogate = None if request.surrogate is None else _surrogate(request.surrogate, dataset)
     odd = [] if recommended is not None else doubts(budgets, distance, dataset.domain)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
-    fixed = labels[:n], tuple(dataset.classes), distance, stages, request.precision, towards is not None
+    odd += missing(labels[selection.ids], labels, classes)
+    fixed = labels, classes, distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
-    sources = tuple(_rejecting(source, request, tuple(dataset.classes)) for source in sources)
+    sources = tuple(_rejecting(source, request, classes) for source in sources)
     check_names([source.name for source in sources])
     if towards is not None:
         for source in sources:
@@ -154,8 +158,9 @@ def make_plan(
         request=request,
         dataset=dataset,
         data_digest=dataset.digest(),
+        selection=selection,
         ids=ids,
-        labels=np.asarray(labels, dtype=np.int64)[ids],
+        labels=labels[ids],
         targeting=towards,
         budgets=budgets,
         units=units[ids],
@@ -190,18 +195,13 @@ def _surrogate(spec: str, dataset: Dataset) -> ModelSource:
     return ModelSource(name=model.name, spec=spec, open=opener, facts=facts_of(model), skipped={})
 
 
-def sample_count(request: Request, dataset: Dataset) -> int:
-    """How many samples are audited, from the first.
+def select(request: Request, dataset: Dataset) -> Selection:
+    """The samples of an audit. Recommended budgets are known of the first ones, which are taken unless the request says how.
 
     Raises:
         RequestError: the data holds none, or fewer than were asked for.
     """
-    held = len(dataset.labels())
-    if not held:
-        raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
-    if request.samples and request.samples > held:
-        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {held}: ask for that many at most")
-    return min(held, request.samples or DEFAULT_SAMPLES)
+    return choose(request, dataset, usual="first" if str(request.eps).startswith("recommended") else "stratified")
 
 
 def usual_eps(domain: Domain, distance: str) -> str:
@@ -237,15 +237,16 @@ def _built(kind: str, spec: str) -> Any:
     return plugins.build(kind, name, options | ({"path": path} if path else {}))
 
 
-def gaps(dataset: Dataset, n: int) -> Mapping[int, str]:
-    """Which of the first `n` samples cannot be read, and why.
+def gaps(dataset: Dataset, ids: Sequence[int]) -> Mapping[int, str]:
+    """Which of these samples cannot be read, and why.
 
     Raises:
         RequestError: none of them can.
     """
-    lost = dataset.info.unreadable(range(n))
-    if n and len(lost) == n:
-        raise RequestError(f"none of the {n} samples of {dataset.name} can be read; the first: {lost[0]}")
+    lost = dataset.info.unreadable(ids)
+    if len(ids) and len(lost) == len(ids):
+        why = next(iter(lost.values()))
+        raise RequestError(f"none of the {len(ids)} samples of {dataset.name} can be read; the first: {why}")
     return lost
 
 
@@ -336,6 +337,11 @@ def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> N
             f"classes={'+'.join(own[:6])}"
         )
     known = classes_of(model)
+    if labels.max(initial=0) == known and labels.min(initial=known) == 1:
+        raise ModelError(
+            f"model {model.name} tells {known} classes apart, and the labels of the data run from 1 to {known}: they are counted "
+            "from 1; take 1 from each"
+        )
     if labels.max(initial=0) >= known or labels.min(initial=0) < 0:
         raise ModelError(
             f"model {model.name} tells {known} classes apart, and the data has labels from {labels.min()} to "

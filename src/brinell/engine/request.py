@@ -61,7 +61,10 @@ class Request(BaseRequest):
     """The class by which the model rejects inputs, by name or number, or last. An input that is rejected is no adversarial
     example; a clean one that is rejected is not correct. Default: none, every class beside the true one counts."""
     samples: int | None = Field(default=None, ge=1)
-    """The number of samples, counted from the first. Default: 1000, or all where there are fewer."""
+    """The number of samples. Default: 1000, or all where there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test
+    sets (mnist, cifar10, bench, digits), and stratified of all else."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     queries: int | None = Field(default=None, ge=1)

@@ -107,7 +107,7 @@ def about(plan: Plan) -> dict[str, Any]:
     ]
     return {
         "seed": plan.request.seed,
-        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids)),
+        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.how),
         "models": [
             {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
             for model in plan.models

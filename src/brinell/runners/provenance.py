@@ -37,8 +37,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
-    """What was run on: the first `n` samples of a data set, and where its inputs live."""
+def data(spec: str, dataset: Dataset, digest: str, n: int, select: str = "first") -> dict[str, Any]:
+    """What was run on: `n` samples of a data set, how they were chosen (`engine.selection`), and where its inputs live."""
     info = dataset.info
     return {
         "spec": spec,
@@ -46,6 +46,7 @@ def data(spec: str, dataset: Dataset, digest: str, n: int) -> dict[str, Any]:
         "digest": digest,
         "n": n,
         "total": len(dataset),
+        "select": select,
         "domain": dataset.domain.to_json(),
         "sampling": None if info.sampling is None else asdict(info.sampling),
         "classes": list(dataset.classes),

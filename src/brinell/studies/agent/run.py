@@ -48,7 +48,7 @@ def train_agent(request: TrainAgentRequest, out: Path, tell: Callable[[Report], 
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
     first = min(request.samples, len(dataset))
-    lost = gaps(dataset, first)
+    lost = gaps(dataset, range(first))
     ids = [sample for sample in range(first) if sample not in lost]
     x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
     grid = attack.grid(domain)

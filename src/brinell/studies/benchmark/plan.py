@@ -20,7 +20,8 @@ from brinell.core.streams import Streams
 from brinell.core.version import VERSION
 from brinell.engine.cells import cell
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import DEFAULT_SAMPLES, check_classes, choose_device, facts_of, gaps, open_data, opener_of
+from brinell.engine.plan import check_classes, choose_device, facts_of, gaps, open_data, opener_of
+from brinell.engine.selection import Selection, choose
 from brinell.rlab.agent import named
 from brinell.rlab.variants import Variant, vet
 from brinell.studies.benchmark.records import LAYOUT, Form
@@ -41,8 +42,10 @@ class BenchmarkPlan:
     data_digest: str
     model: Model
     facts: dict[str, Any]
+    selection: Selection
+    """The samples that were asked for."""
     ids: Array
-    """(n,) int64: positions in the data set."""
+    """(n,) int64, ascending: those that can be read, as positions in the data set."""
     labels: Array
     """(n,) int64."""
     attack: RLAB
@@ -96,6 +99,7 @@ class BenchmarkPlan:
             model=self.facts["digest"],
             data=self.data_digest,
             samples=len(self.ids),
+            **({} if self.selection.how in ("all", "first") else {"ids": self.ids.tolist()}),
             domain=list(domain.to_json().values()),
             attack=plugins.written(self.attack),
             criterion=self.criterion_settings,
@@ -126,11 +130,9 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
     dataset = open_data(request.data) if dataset is None else dataset
     criterion = _criterion(request, dataset.classes)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
-    n = min(len(labels), request.samples or DEFAULT_SAMPLES)
-    if not n or (request.samples or 0) > len(labels):
-        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {len(labels)}: ask for that many at most")
-    lost = gaps(dataset, n)
-    ids = np.array([sample for sample in range(n) if sample not in lost], dtype=np.int64)
+    selection = choose(request, dataset)
+    lost = gaps(dataset, selection.ids.tolist())
+    ids = np.array([sample for sample in selection.ids.tolist() if sample not in lost], dtype=np.int64)
     domain = dataset.domain.free
     grid, variants = attack.grid(domain), attack.variants(domain)
     if attack.access > Access.SCORES:
@@ -154,6 +156,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
         data_digest=dataset.digest(),
         model=model,
         facts=facts,
+        selection=selection,
         ids=ids,
         labels=labels[ids],
         attack=attack,

@@ -1,5 +1,7 @@
 """What `brinell benchmark` is asked for."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
@@ -36,7 +38,10 @@ class BenchmarkRequest(BaseRequest):
     wrong_above: float | None = None
     """The criterion: the wrong class has more than this probability."""
     samples: int | None = Field(default=None, ge=1)
-    """The number of samples, counted from the first. Default: 1000, or all where there are fewer."""
+    """The number of samples. Default: 1000, or all where there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test
+    sets, and stratified of all else."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"

@@ -65,7 +65,7 @@ def _about(plan: BenchmarkPlan) -> dict[str, Any]:
         "levels": list(plan.levels),
         "criterion": plan.criterion_settings,
         "eps": plan.eps,
-        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids)),
+        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.how),
         "model": {"spec": plan.request.model, **plan.facts},
         "grid": {"patch": list(plan.grid.patch), "stride": list(plan.grid.steps), "lattice": list(plan.grid.lattice)},
         "training_queries": plan.training_queries,

@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
-from brinell.engine.plan import open_data, sample_count
+from brinell.engine.plan import open_data, select
 from brinell.engine.request import Request
 from brinell.engine.toml import checked
 from brinell.studies.epsilon import conditions
@@ -47,7 +47,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, 
 
 
 def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Dataset) -> SampleBudgets:
-    text, norm, n = str(request.eps), request.norm, sample_count(request, dataset)
+    text, norm, ids = str(request.eps), request.norm, select(request, dataset).ids
     for name in options:
         if name not in OPTIONS:
             raise RequestError(f"there is no option {name!r} of recommended{plugins.nearest(name, OPTIONS)}")
@@ -58,12 +58,16 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
     if unknown := [name for name in names if name not in conditions.CONDITIONS]:
         raise RequestError(f"there is no condition {unknown[0]!r} in {text!r}: there are {', '.join(conditions.CONDITIONS)}")
     facts, samples = _measured(path, request.data, norm, request.seed, dataset)
-    if facts["data"]["n"] < n:
-        raise RequestError(f"{path} knows the first {facts['data']['n']} samples, not {n}: ask for fewer by --samples")
+    if facts["data"]["n"] <= ids[-1]:
+        raise RequestError(
+            f"{path or 'brinell epsilon'} knows the first {facts['data']['n']} samples, not {ids[-1] + 1}: ask for fewer by "
+            "--samples, or for --select first"
+        )
     found = conditions.chosen(limits_of(facts, samples, norm), names)
     if not found:
         raise RequestError(f"{text!r} leaves no condition: {path or 'the data'} was judged by {', '.join(facts['conditions'])}")
-    units = conditions.budgets(found, samples["labels"], by, facts["allow"], norm == "l0")[:n]
+    each = conditions.budgets(found, samples["labels"], by, facts["allow"], norm == "l0")
+    units = each[ids]
     if not np.isfinite(units).all():
         raise RequestError(
             f"nothing limits the eps of {int((~np.isfinite(units)).sum())} samples: data of one class has no sound eps"
@@ -85,7 +89,7 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
         "digest": hashlib.blake2b(units.astype("<f8").tobytes(), digest_size=16).hexdigest(),
     }
     texts = tuple(f"{value}×" if value != "0" else "0" for value in grid.texts)
-    return SampleBudgets(Budgets(grid.values, texts), units, about)
+    return SampleBudgets(Budgets(grid.values, texts), each, about)
 
 
 def _measured(path: str, spec: str, norm: str, seed: int, dataset: Dataset) -> tuple[dict[str, Any], dict[str, Array]]:

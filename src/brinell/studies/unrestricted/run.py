@@ -367,7 +367,7 @@ def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
         "cell": plan.cell,
         "parts": plan.parts,
         "attempts": len(plan.intended),
-        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.dataset)),
+        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.dataset), "all"),
         "models": [{"name": model.name, **facts_of(model)} for model in plan.models],
         "judges": [{"name": judge.name, **facts_of(judge)} for judge in plan.judges],
         "variants": {name: {"noise": settings.noise} for name, settings in plan.variants.items()},
