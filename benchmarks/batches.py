@@ -51,7 +51,7 @@ def audit(subject: measure.Subject, attack: list[str], size: int, options: Names
     with tempfile.TemporaryDirectory(prefix="brinell-batches-") as folder:
         api.audit(
             subject.model_spec, subject.data_spec, eps=f"0:{subject.eps_text}:{options.points}", attack=tuple(attack),
-            samples=options.samples, seed=options.seed, batch_size=size, device="cpu", out=Path(folder) / "run",
+            samples=options.samples, select="first", seed=options.seed, batch_size=size, device="cpu", out=Path(folder) / "run",
         )  # fmt: skip
         run = Run.open(Path(folder) / "run")
         rows = run.records()

@@ -177,6 +177,7 @@ def main() -> None:
                         data,
                         eps=eps,
                         samples=options.samples,
+                        select="first",
                         attack=f"square?steps={options.steps}",
                         batch_size=options.batch_size,
                         out=out,

@@ -44,7 +44,17 @@ def audit(options, out: Path, *extra: str) -> subprocess.Popen[str]:
     """Start the audit."""
     tool = Path(sys.executable).with_name("brinell")
     line = [str(tool), "audit", "--data", options.data, "--model", options.model, "--eps", options.eps]
-    line += ["--samples", str(options.samples), "--batch-size", str(options.batch_size), "--out", str(out), *extra]
+    line += [
+        "--samples",
+        str(options.samples),
+        "--select",
+        "first",
+        "--batch-size",
+        str(options.batch_size),
+        "--out",
+        str(out),
+        *extra,
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": str(options.threads)}
     return subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

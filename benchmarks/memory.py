@@ -71,7 +71,7 @@ def large_runs(options) -> None:
             with tempfile.TemporaryDirectory(prefix="brinell-memory-") as out:
                 attack = [word for spec in options.attack for word in ("--attack", spec)]
                 line = audit("--data", subject.data_spec, "--model", subject.model_spec, "--eps", subject.eps_text)
-                line += [*attack, "--samples", str(samples), "--batch-size", str(options.batch_size)]
+                line += [*attack, "--samples", str(samples), "--select", "first", "--batch-size", str(options.batch_size)]
                 cost = run([*line, "--out", f"{out}/run"], options.threads)
             inputs = samples * 4 * int(torch.tensor(subject.shape).prod()) / MIB
             cells = [subject.name, " + ".join(options.attack), subject.eps_text, f"{base.peak:.0f}", f"{samples:,}"]

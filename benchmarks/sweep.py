@@ -59,6 +59,7 @@ def audit(subject: Subject, eps: str, seed: int, options, folder: Path) -> Outco
         norm=options.norm,
         seed=seed,
         samples=options.samples,
+        select="first",
         out=folder,
         device="cpu",
         attack=tuple(options.attack.split(",")),

@@ -132,6 +132,19 @@ def test_what_else_bears_on_it():
     assert "too low if the model rejects" in said(checks(), extra=True)
 
 
+def test_attacks_that_are_weaker_than_fast_are_named():
+    assert said(checks(), weak="FGSM").endswith("; the attacks (FGSM) are weaker than fast, which may find more.")
+    assert "weaker" not in said(checks(), k=0, weak="FGSM"), "nothing is left to find"
+
+
+def test_a_model_that_is_asked_otherwise_than_it_was_trained():
+    found = said(checks(Code.CLEAN, CLEAN="on clean inputs the classes are in another order"))
+    assert found == "Do not rely on 45.0 %: on clean inputs the classes are in another order."
+    assert said(checks(Code.CLEAN, CLEAN="on clean inputs nothing fits"), k=0, right=0).endswith(
+        "so nothing was attacked: on clean inputs nothing fits."
+    )
+
+
 def test_every_check_has_its_words():
     assert set(Code) - set(UNSTEADY) - set(BROKEN) == {Code.RANDOM, Code.SILENT, Code.TRANSFER}
     assert not set(UNSTEADY) & set(BROKEN)
@@ -169,7 +182,7 @@ def test_what_each_way_attacked_and_gained(synthetic):
     ]
     assert found.ways_around[2].attacks == ["pgd-long"], "a stage whose condition does not hold went nowhere"
     assert found.verdict.startswith("Read 25.0 % as an upper bound: attacks without gradients broke samples")
-    assert found.verdict.endswith("finite differences agree with the mended gradient (0.02), so the figure is likely close.")
+    assert "finite differences agree with the mended gradient (0.02), so the figure is likely close;" in found.verdict
 
 
 def test_an_attack_without_gradients_that_runs_first_goes_around_none(synthetic):

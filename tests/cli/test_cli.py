@@ -133,11 +133,11 @@ def test_compare(good, pair, ask, capsys):
 
 def test_gate(good, ask, capsys):
     for least, code in ((0.0, 0), (0.99, 1)):
-        found, answer = ask("gate", good, "--robust", least)
+        found, answer = ask("gate", "--without-checks", good, "--robust", least)
         assert found == code and answer["passed"] == (code == 0)
-    assert cli(["gate", str(good), "--robust", "0.99"]) == 1
+    assert cli(["gate", "--without-checks", str(good), "--robust", "0.99"]) == 1
     assert "gate failed" in capsys.readouterr().out
-    assert cli(["gate", str(good), "--clean", "0.5", "--eps", "0.05", "--worst-class", "0.0"]) == 0
+    assert cli(["gate", "--without-checks", str(good), "--clean", "0.5", "--eps", "0.05", "--worst-class", "0.0"]) == 0
     assert "gate passed" in capsys.readouterr().out
 
 
@@ -150,8 +150,8 @@ def test_gate_judges_the_lower_end_of_the_interval(good, ask):
     _, answer = ask("audit", "--resume", "--out", good)
     low, value = (answer["robust_accuracy"][1][key] for key in ("low", "value"))
     assert low < value
-    assert ask("gate", good, "--robust", f"{low - 0.001}", "--eps", "0.05")[0] == 0
-    assert ask("gate", good, "--robust", f"{(low + value) / 2}", "--eps", "0.05")[0] == 1
+    assert ask("gate", "--without-checks", good, "--robust", f"{low - 0.001}", "--eps", "0.05")[0] == 0
+    assert ask("gate", "--without-checks", good, "--robust", f"{(low + value) / 2}", "--eps", "0.05")[0] == 1
 
 
 def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
@@ -185,9 +185,9 @@ def test_export(good, tmp_path, ask, capsys):
 
 
 def test_gate_against_a_baseline(pair, good, ask):
-    assert ask("gate", pair, "--model", "far", "--baseline", good)[0] == 0
-    assert ask("gate", good, "--baseline", good, "--max-drop", "0")[0] == 0
-    assert ask("gate", pair, "--model", "near", "--baseline", pair)[0] in (0, 2)
+    assert ask("gate", "--without-checks", pair, "--model", "far", "--baseline", good)[0] == 0
+    assert ask("gate", "--without-checks", good, "--baseline", good, "--max-drop", "0")[0] == 0
+    assert ask("gate", "--without-checks", pair, "--model", "near", "--baseline", pair)[0] in (0, 2)
 
 
 def test_gate_writes_junit_and_sarif(good, tmp_path):

@@ -209,8 +209,8 @@ def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     """Robust accuracy when only quantised adversarial examples count.
 
     A sample counts as broken at an eps when it was wrong from the start, or when an input found at this or a smaller eps
-    is, after rounding to the storage levels, still misclassified and still within this eps. No attack was aimed at rounded
-    inputs, so this is what the stored set shows and not a worst case.
+    is, after rounding to the storage levels inside this eps, still misclassified. No attack was aimed at rounded inputs, so this
+    is what the stored set shows and not a worst case.
 
     Returns:
         One rate per budget, over the same samples as `worst`.

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
 from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Family, Oracle, Remark, Streams, Threat
@@ -23,7 +24,7 @@ from brinell.rlab.episodes import run_episodes
 from brinell.rlab.monitors import monitors
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.rules import Rules
-from brinell.rlab.variants import SEVERITIES, Variant, pair_options, variants, vet
+from brinell.rlab.variants import SEVERITIES, Variant, extremes, pair_options, variants, vet
 
 __all__ = ["RLAB"]
 
@@ -123,6 +124,22 @@ class RLAB(EveryKind):
                 f"policy {self.policy} chooses among {network.families - 1} pairs of distortion and severity, and there are "
                 f"{max(1, options - 1)}: name the distortions and severities that it was trained with"
             )
+
+    def try_on(self, x: Tensor, domain: Domain) -> list[str]:
+        """Try the distortions on real inputs (n, *shape), and on ones that are dark, bright and grey throughout.
+
+        Returns:
+            In a line each, where a distortion of a user's own changes none of the real ones.
+
+        Raises:
+            ContractError: a distortion that breaks its contract.
+        """
+        placed, told = self.variants(domain), []
+        for inputs in (extremes(domain), x):
+            rng = Streams.of(0, torch.arange(len(inputs)))
+            slope = rng.fold("slope").normal(*domain.shape)
+            told = vet(placed, inputs, rng.fold("filters"), domain=domain, gradient=slope)
+        return told
 
     def digest(self) -> str:
         """What the policy's file holds, since its name does not say."""

@@ -68,6 +68,18 @@ class ChoosesData(Protocol):
 
 
 @runtime_checkable
+class TriesInputs(Protocol):
+    """An attack that tries what its settings name (a distortion of one's own) on real inputs before anything is computed."""
+
+    def try_on(self, x: Tensor, domain: Domain) -> list[str]:
+        """Try it on real inputs (n, *shape). Returns what is odd, in a line each.
+
+        Raises:
+            ContractError: what the settings name breaks its contract on such inputs.
+        """
+
+
+@runtime_checkable
 class LooksBeyond(Protocol):
     """A budgeted attack that asks about inputs beyond eps on its way. They are never successes."""
 
@@ -243,6 +255,7 @@ __all__ = [
     "Streams",
     "Suspicion",
     "Threat",
+    "TriesInputs",
     "complete",
     "reach_of",
 ]

@@ -105,9 +105,12 @@ class Records:
     l1: np.ndarray[Any, Any] = column("float32", "L1 size", null=True)
     l0: np.ndarray[Any, Any] = column("float32", "number of values changed, each channel counted", null=True)
     quantised_pred: np.ndarray[Any, Any] = column(
-        "int32", "class predicted after rounding to the data's storage levels (8-bit images)", null=True
+        "int32",
+        "class predicted after rounding to the data's storage levels (8-bit images), towards the clean input where the nearest "
+        "levels would leave eps; on the nearest levels where that is no adversarial example",
+        null=True,
     )
-    quantised_within: np.ndarray[Any, Any] = column("bool", "whether the rounded input is still within eps", null=True)
+    quantised_within: np.ndarray[Any, Any] = column("bool", "whether that rounded input is within eps", null=True)
     forwards: np.ndarray[Any, Any] = column("int64", "forward evaluations that this row cost, each EOT sample counted", zero=True)
     backwards: np.ndarray[Any, Any] = column("int64", "backward evaluations that this row cost", zero=True)
     judge_forwards: np.ndarray[Any, Any] = column(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from brinell import plugins
-from brinell.core.contracts import ChoosesData, Dataset, complete
+from brinell.core.contracts import ChoosesData, Dataset, TriesInputs, complete
 from brinell.core.domain import Domain
 from brinell.core.eot import Precision
 from brinell.core.errors import ModelError, RequestError
@@ -25,6 +25,8 @@ from brinell.models._answers import classes_of
 
 Array = np.ndarray[Any, Any]
 ALONE = "no attack before it can run, so it would be kept from every sample"
+TRIED = 4
+"""Samples on which an attack tries what it places."""
 GROUP_BYTES = 32 * 2**20
 """About how much input one shard may hold; its attack needs some ten times that."""
 
@@ -141,12 +143,13 @@ def make_plan(
     selection = select(request, dataset)
     towards = targeting(request.targeted, classes)
     ids = selection.ids[others(labels[selection.ids], towards)]
-    gaps(dataset, selection.ids.tolist())  # refused here where nothing can be read; the others fail one by one
+    lost = gaps(dataset, ids.tolist())  # refused here where nothing can be read; the others fail one by one
     budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
     surrogate = None if request.surrogate is None else _surrogate(request.surrogate, dataset)
     odd = [] if recommended is not None else doubts(budgets, distance, dataset.domain)
     openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
     odd += missing(labels[selection.ids], labels, classes)
+    odd += _tried(stages, dataset, [sample for sample in ids.tolist() if sample not in lost])
     fixed = labels, classes, distance, stages, request.precision, towards is not None
     sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
     sources = tuple(_rejecting(source, request, classes) for source in sources)
@@ -172,6 +175,17 @@ def make_plan(
         doubts=tuple(odd),
         device=device,
     )
+
+
+def _tried(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int]) -> list[str]:
+    """What is odd where attacks try what they place on a few of these samples, in a line each."""
+    fitting: list[object] = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
+    trying = [attack for attack in fitting if isinstance(attack, TriesInputs)]
+    if not trying:
+        return []
+    some = readable[:: max(1, len(readable) // TRIED)][:TRIED]
+    x = dataset.domain.part(dataset.load(some))
+    return [line for attack in trying for line in attack.try_on(x, dataset.domain.free)]
 
 
 def _following(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]:

@@ -20,6 +20,7 @@ from brinell.core.eot import EOT, Precision
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
+from brinell.core.quantise import quantise
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
@@ -192,9 +193,17 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     at = torch.as_tensor(fooled, device=group.x.device)
     x, x0 = ledger.closest[at], group.x[at]
     y = torch.as_tensor(group.label, device=x.device).long()[at]
-    eot = setting.stage.eot
-    stored = setting.domain.round(x)
+    eot, criterion = setting.stage.eot, criterion_of(group.target, group.x.device, setting.reject).select(at)
+    limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
+    limit = limit + tolerance(limit, setting.distance, setting.domain)
+    # Inside eps where that is adversarial, else on the nearest levels, which may be within the next larger eps.
+    near, stored = setting.domain.round(x), quantise(x, x0, limit, setting.distance, setting.domain)
     seen = predict(setting.model, stored, setting.batch_size, eot)
+    moved = (near != stored).flatten(1).any(1)
+    moved &= criterion.margin(seen, y, stored) <= 0 if len(y) else moved
+    if bool(moved.any()):
+        beyond = predict(setting.model, near[moved], setting.batch_size, eot)
+        stored[moved], seen[moved] = near[moved], beyond
     # Where the model draws random numbers, a second mean of the input as found shows what was luck.
     again = eot > 1 and setting.domain.levels is not None
     if again:
@@ -202,26 +211,21 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     else:
         logits = ledger.answer[at] if eot == 1 else seen
     (confidence, pred), quantised_pred = logits.softmax(1).max(1), seen.argmax(1)
-    limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     columns = {
         "adv_pred": pred,
         "adv_confidence": confidence,
-        "adv_margin": criterion_of(group.target, x.device, setting.reject).select(at).margin(logits, y, x)
-        if len(y)
-        else confidence,
+        "adv_margin": criterion.margin(logits, y, x) if len(y) else confidence,
         "linf": norms.linf(x - x0) if len(y) else confidence,
         "l2": norms.l2(x - x0),
         "l1": norms.l1(x - x0),
         "l0": norms.l0(x - x0),
         "quantised_pred": quantised_pred,
-        "quantised_within": size(setting.distance, stored, x0) <= limit + tolerance(limit, setting.distance, setting.domain)
-        if len(y)
-        else pred > 0,
+        "quantised_within": size(setting.distance, stored, x0) <= limit if len(y) else pred > 0,
         "best_margin": ledger.best_margin[at],
         "queries_to_success": ledger.first_success[at],
     }
     return {name: value.cpu().numpy() for name, value in columns.items()} | {
-        "judge_forwards": np.full(len(fooled), (1 + again) * eot)
+        "judge_forwards": (1 + again + moved.cpu().numpy().astype(np.int64)) * eot
     }
 
 

@@ -194,7 +194,8 @@ def quantised_notes(models: Sequence[ModelResult]) -> list[str]:
         if lost:
             notes.append(
                 f"{m.model}: of {words.samples(found)} broken at {m.eps_text[-1]}, {words.count(lost)} are no longer broken once "
-                f"the adversarial example is rounded to the levels in which inputs are stored; quantised, {rate} remain right. "
+                f"the adversarial example is rounded, inside eps, to the levels in which inputs are stored; quantised, {rate} "
+                "remain right. "
                 "No attack aimed at rounded inputs, so this is no bound."
             )
         elif found:

@@ -137,18 +137,47 @@ def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) 
         raise _broken(distortion, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)")
 
 
-def vet(chosen: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> None:
-    """Try each distortion once on these inputs, at its strongest, before anything is spent on it.
+def vet(chosen: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> list[str]:
+    """Try each distortion on these inputs before anything is spent on it: one of a user's own at each of its severities.
+
+    Those that are shipped were tried by their tests, and are tried at their strongest.
+
+    Args:
+        chosen: what may be placed.
+        x: (n, *shape) inputs within the bounds.
+        rng: n streams.
+        domain: where the inputs live.
+        gradient: (n, *shape), for distortions that need one.
+
+    Returns:
+        In a line each, where a distortion of a user's own changes none of these inputs.
 
     Raises:
         ContractError: a distortion broke its contract, or gave two answers to one question.
         RequestError: a distortion needs a gradient and none is given.
     """
-    strongest = {id(variant.distortion): variant for variant in sorted(chosen, key=lambda variant: variant.severity)}
-    for distortion, severity, draw in strongest.values():
+    tried: dict[tuple[int, int], Variant] = {}
+    for variant in sorted(chosen, key=lambda one: (one.severity, -one.draw)):
+        tried[id(variant.distortion), variant.severity if _own(variant.distortion) else 0] = variant
+    idle: dict[str, list[str]] = {}
+    for distortion, severity, draw in tried.values():
         one, two = (distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient) for _ in range(2))
         if not torch.equal(one, two):
             raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
+        if _own(distortion) and torch.equal(one, x):
+            idle.setdefault(type(distortion).__name__, []).append(str(severity))
+    return [f"distortion {name} changes none of {len(x)} inputs at severity {', '.join(at)}" for name, at in idle.items()]
+
+
+def _own(distortion: Distortion | GradientDistortion) -> bool:
+    """Whether a distortion is a user's own."""
+    return not type(distortion).__module__.startswith("brinell.")
+
+
+def extremes(domain: Domain) -> Tensor:
+    """(3, *shape): inputs that are dark, bright and grey throughout, on which a division by what an input holds fails."""
+    low, high = domain.bounds()
+    return torch.stack([(low + share * (high - low)).expand(1, *domain.shape)[0] for share in (0.0, 1.0, 0.5)])
 
 
 def _broken(distortion: Distortion | GradientDistortion, rule: str) -> ContractError:

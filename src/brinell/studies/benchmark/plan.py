@@ -16,14 +16,13 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
-from brinell.core.streams import Streams
 from brinell.core.version import VERSION
 from brinell.engine.cells import cell
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import check_classes, choose_device, facts_of, gaps, open_data, opener_of
+from brinell.engine.plan import TRIED, check_classes, choose_device, facts_of, gaps, open_data, opener_of
 from brinell.engine.selection import Selection, choose
 from brinell.rlab.agent import named
-from brinell.rlab.variants import Variant, vet
+from brinell.rlab.variants import Variant
 from brinell.studies.benchmark.records import LAYOUT, Form
 from brinell.studies.benchmark.request import BenchmarkRequest
 
@@ -139,8 +138,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
         raise RequestError(
             "a benchmark set is made from scores alone: leave out distortions that look into the model, as gradient-sign"
         )
-    first = Streams.of(request.seed, torch.zeros(1, dtype=torch.int64))
-    vet(variants, dataset.domain.part(dataset.load(ids[:1].tolist())), first, domain=domain)
+    attack.try_on(dataset.domain.part(dataset.load(ids[:: max(1, len(ids) // TRIED)][:TRIED].tolist())), domain)
     model = opener_of(request.model, dataset)() if model is None else model
     check_classes(model, labels[ids], tuple(dataset.classes))
     facts = {"name": model.name} | facts_of(model)

@@ -12,6 +12,8 @@ from brinell.core.criterion import ROUNDING
 from brinell.core.eot import EOT
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Model
+from brinell.core.norms import per_sample
+from brinell.core.quantise import quantise
 from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
@@ -170,7 +172,10 @@ class Claims:
         else:
             lead, rounding, chance = self._lead(model, x, np.ma.getdata(records.target)[rows], eot)
             claim(lead <= rounding + chance, "the model does not see the target class in the stored input")
-        lead, rounding, chance = self._lead(model, domain.round(x), records.quantised_pred[rows], eot)
+        stored_within = torch.as_tensor(np.ma.filled(records.quantised_within[rows], False), device=x.device)
+        inside = quantise(x, x0, limit, self.plan.distance, domain)
+        rounded = torch.where(per_sample(stored_within, x), inside, domain.round(x))
+        lead, rounding, chance = self._lead(model, rounded, records.quantised_pred[rows], eot)
         claim(lead <= rounding + chance, "the model predicts another class after rounding than the record says")
         return x
 

@@ -1,0 +1,107 @@
+"""What is stored lies on the levels and inside the ball, and is the nearest such input where that can be told by hand."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _helpers import distance
+from brinell.core.domain import Domain
+from brinell.core.quantise import quantise
+from brinell.core.threat import size, tolerance
+
+BYTES = Domain(kind="image", shape=(1, 1, 4), levels=256)
+
+
+def stored(values, clean, eps, norm="linf", domain=BYTES):
+    x, x0 = (torch.tensor(one).reshape(1, *domain.shape) / 255 for one in (values, clean))
+    limit = torch.tensor([eps])
+    found = quantise(x, x0, limit + tolerance(limit, distance(norm), domain), distance(norm), domain)
+    return (found * 255).round().flatten().tolist(), found
+
+
+def test_the_nearest_level_stays_where_it_is_inside():
+    assert stored([10.4, 9.6, 12.0, 7.0], [10.0] * 4, 3 / 255)[0] == [10, 10, 12, 7]
+
+
+def test_linf_takes_the_level_before_where_the_nearest_is_outside():
+    """0.1 is 25.5 levels: rounding half of them up leaves the ball, and 25 are allowed."""
+    assert stored([125.5, 74.5, 110.6, 100.0], [100.0] * 4, 0.1)[0] == [125, 75, 111, 100]
+
+
+def test_l2_gives_up_the_cheapest_values_and_no_more():
+    """Rounded, 3.6 2.55 1.2 0.58 is 4 3 1 1, of length 5.196; 4 2 1 1 is 4.690, which suffices for 4.7."""
+    assert stored([103.6, 102.55, 101.2, 100.58], [100.0] * 4, 4.7 / 255, "l2")[0] == [104, 102, 101, 101]
+    assert stored([103.6, 102.55, 101.2, 100.58], [100.0] * 4, 4.62 / 255, "l2")[0] == [104, 102, 101, 100]
+
+
+def test_l1_likewise():
+    assert stored([101.9, 100.6, 100.8, 100.0], [100.0] * 4, 3.4 / 255, "l1")[0] == [102, 100, 101, 100]
+
+
+def test_below_one_level_nothing_can_change():
+    assert stored([100.9, 99.1, 100.2, 100.0], [100.0] * 4, 0.95 / 255)[0] == [100] * 4
+
+
+def test_without_levels_nothing_is_rounded():
+    domain = Domain(kind="image", shape=(1, 1, 4))
+    x = torch.rand(2, 1, 1, 4)
+    assert quantise(x, torch.rand(2, 1, 1, 4), torch.ones(2), distance("linf"), domain) is x
+
+
+def test_nothing_is_written_into():
+    x, x0 = torch.full((1, 1, 1, 4), 125.5 / 255), torch.full((1, 1, 1, 4), 100 / 255)
+    before = x.clone(), x0.clone()
+    quantise(x, x0, torch.tensor([0.1]), distance("linf"), BYTES)
+    assert torch.equal(x, before[0]) and torch.equal(x0, before[1])
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["linf", "l2", "l1", "l0"]),
+    st.sampled_from([(0.0, 1.0, 256), (0.0, 1.0, 17), (0.0, 255.0, 256), (-1.0, 1.0, 9)]),
+    st.floats(0.01, 0.4),
+    st.integers(0, 1000),
+)
+def test_whatever_was_inside_stays_inside_on_levels(norm, form, share, seed):
+    low, high, levels = form
+    domain = Domain(kind="image", shape=(3, 4, 4), low=low, high=high, levels=levels)
+    rng = torch.Generator().manual_seed(seed)
+    x0 = domain.round(low + (high - low) * torch.rand(5, 3, 4, 4, generator=rng))
+    of = distance(norm)
+    scale = {"linf": 1.0, "l2": math.sqrt(48), "l1": 48.0, "l0": 48.0 / (high - low)}[norm]
+    eps = torch.full((5,), share * (high - low) * scale)
+    eps = eps.floor() if norm == "l0" else eps
+    x = domain.clamp(of.project((high - low) * torch.randn(5, 3, 4, 4, generator=rng), eps) + x0)
+    limit = eps + tolerance(eps, of, domain)
+    found = quantise(x, x0, limit, of, domain)
+    assert bool((size(of, found, x0) <= limit).all())
+    level = (high - low) / (levels - 1)
+    index = (found - low) / level
+    assert float((index - index.round()).abs().max()) < 1e-3 and float((found - x).abs().max()) <= level * 1.001
+    near = domain.round(x)
+    fits = size(of, near, x0) <= limit
+    assert torch.equal(found[fits], near[fits])
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_no_value_is_given_up_in_vain(norm):
+    """One value less on the level before, and the input would be outside."""
+    rng = torch.Generator().manual_seed(1)
+    domain, of = Domain(kind="image", shape=(1, 6, 6), levels=256), distance(norm)
+    x0 = domain.round(0.3 + 0.4 * torch.rand(8, 1, 6, 6, generator=rng))
+    eps = torch.full((8,), 0.1 if norm == "l2" else 0.5)
+    x = of.project(0.03 * torch.randn(8, 1, 6, 6, generator=rng), eps) + x0
+    limit = eps + tolerance(eps, of, domain)
+    near, found = domain.round(x), quantise(x, x0, limit, of, domain)
+    given_up = (near != found).flatten(1)
+    assert given_up.any(), "none was outside"
+    for row in range(8):
+        back = [at for at in given_up[row].nonzero()[:, 0].tolist()]
+        if back:
+            dearest = max(back, key=lambda at: float((found - x).flatten(1)[row, at].abs()))
+            again = found[row : row + 1].clone()
+            again.view(-1)[dearest] = near[row].view(-1)[dearest]
+            assert float(size(of, again, x0[row : row + 1])) > float(limit[row])

@@ -1,0 +1,114 @@
+"""Distortions of one's own are tried at every severity that they may use, on real inputs and on dark and constant ones."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import mlp, plan_of
+from brinell.attacks.rlab import RLAB
+from brinell.core.domain import Domain
+from brinell.core.errors import ContractError
+from brinell.core.model import Access
+from brinell.distortions.gaussian_noise import GaussianNoise
+from brinell.models._torch_model import TorchModel
+from brinell.rlab.variants import extremes
+
+IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
+REAL = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 0.8 + 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """Darkens, with a fault of the named kind."""
+
+    fault: str = ""
+
+    domains = frozenset({"image"})
+    access = Access.LABELS
+
+    def draws(self, shape):
+        return 1
+
+    def __call__(self, x, severity, rng, draw):
+        by = 1 - 0.1 * severity.reshape(-1, 1, 1, 1)
+        if self.fault == "nan at 2" and bool((severity == 2).any()):
+            return x * float("nan")
+        if self.fault == "divides by the brightest":
+            return x * by / x.flatten(1).amax(1).reshape(-1, 1, 1, 1)
+        if self.fault == "divides by the range":
+            flat = x.flatten(1)
+            return x * by / (flat.amax(1) - flat.amin(1)).reshape(-1, 1, 1, 1).clamp(max=1)
+        if self.fault == "leaves bounds of real ones":
+            return torch.where(x.flatten(1).std(1).reshape(-1, 1, 1, 1) > 0, x + 1, x * by)
+        if self.fault == "idle below 3":
+            return torch.where(severity.reshape(-1, 1, 1, 1) < 3, x, x * by)
+        return x.clone() if self.fault == "idle" else x * by
+
+
+def attack(fault="", **settings):
+    return RLAB(distortions=(Own(fault=fault),), **settings)
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("nan at 2", "answered NaN or infinity"),
+        ("divides by the brightest", "answered NaN or infinity"),
+        ("divides by the range", "answered NaN or infinity"),
+        ("leaves bounds of real ones", "left the bounds"),
+    ],
+)
+def test_a_fault_is_found_before_anything_is_spent(fault, line):
+    with pytest.raises(ContractError, match=f"distortion Own {line}"):
+        attack(fault).try_on(REAL, IMAGE)
+
+
+def test_only_severities_that_may_be_used_are_tried():
+    assert attack("nan at 2", severities=(1, 3)).try_on(REAL, IMAGE) == []
+
+
+def test_one_that_changes_nothing_is_told():
+    assert attack("idle").try_on(REAL, IMAGE) == ["distortion Own changes none of 4 inputs at severity 1, 2, 3, 4, 5"]
+    assert attack("idle below 3").try_on(REAL, IMAGE) == ["distortion Own changes none of 4 inputs at severity 1, 2"]
+    assert attack().try_on(REAL, IMAGE) == []
+    assert attack().try_on(torch.zeros(4, 1, 4, 4), IMAGE), "darkening does nothing to what is dark"
+
+
+def test_what_is_shipped_is_tried_too():
+    assert RLAB(distortions=(GaussianNoise(),)).try_on(REAL, IMAGE) == []
+
+
+def test_extremes_reach_the_bounds():
+    found = extremes(Domain(kind="signal", shape=(2, 3), low=(-1.0, 0.0), high=(1.0, 4.0)))
+    assert found[:, :, 0].tolist() == [[-1.0, 0.0], [1.0, 4.0], [0.0, 2.0]]
+
+
+OWN = """
+from dataclasses import dataclass
+from brinell.core.model import Access
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    domains = frozenset({"image"})
+    access = Access.LABELS
+
+    def draws(self, shape):
+        return 1
+
+    def __call__(self, x, severity, rng, draw):
+        return FAULT
+"""
+
+
+def test_a_plan_tries_it_on_the_data(tmp_path):
+    model, x, y = TorchModel(mlp(16, 2), IMAGE), np.asarray(REAL), np.zeros(4, int)
+    file = tmp_path / "own.py"
+    file.write_text(OWN.replace("FAULT", "x.clone()"))
+    plan = plan_of(model, x, y, attack=f"rlab?distortions={file}:Own&severities=2", norm="l2")
+    assert [line for line in plan.doubts if "changes none of 4" in line]
+    other = tmp_path / "other.py"
+    other.write_text(OWN.replace("FAULT", "x / x.flatten(1).amax(1).reshape(-1, 1, 1, 1)"))
+    with pytest.raises(ContractError, match="distortion Own answered NaN"):
+        plan_of(model, x, y, attack=f"rlab?distortions={other}:Own", norm="l2")
