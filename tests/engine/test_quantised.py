@@ -6,11 +6,12 @@ import torch
 
 from _helpers import Recorder, audited
 from brinell.analysis.robust_accuracy import summarise_model
+from brinell.api import Silent
 from brinell.core.domain import Domain
 from brinell.core.record import Outcome
 from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
-from brinell.engine.verify import verify_run
+from brinell.studies.verification.run import verify_run
 
 IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
 
@@ -62,5 +63,6 @@ def test_every_forward_of_it_is_counted_and_verified(tmp_path):
 
     data = ArrayDataset(x, np.zeros(20, int), domain=IMAGE)
     plan = make_plan(Request(**run.manifest["request"]), dataset=data, models=(model,))
-    found = verify_run(run, plan)
-    assert found.passed and found.successes == 20, found.problems
+    found = verify_run(run, plan, Silent())
+    problems = [one for one in found.problems if not one.where.startswith(("tables/", "report.html"))]  # no page was made
+    assert not problems and found.successes == 20

@@ -73,9 +73,7 @@ class ModelChecks:
         name, manifest = self.source.name, self.run.manifest
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
-            clean, forwards = self._clean_accuracy(state)
-            probed = self.probe(state) if state.correct.any() else Checked([], 0, 0)
-            checks[name], passes = Checked([*clean, *probed.findings], forwards + probed.forwards, probed.backwards).manifest()
+            checks[name], passes = self.probe(state).manifest()
             before = spent.get(name, {})
             spent[name] = {kind: before.get(kind, 0) + count for kind, count in passes.items()}
             self.run.save_manifest()
@@ -166,7 +164,12 @@ class ModelChecks:
         return repaired
 
     def probe(self, state: State) -> Checked:
-        """Make every check that comes before the attacks."""
+        """The checks before the attacks, made now; beside that of clean accuracy none where the model is right on no sample."""
+        clean, forwards = self._clean_accuracy(state)
+        probed = self._probe(state) if state.correct.any() else Checked([], 0, 0)
+        return Checked([*clean, *probed.findings], forwards + probed.forwards, probed.backwards)
+
+    def _probe(self, state: State) -> Checked:
         batch, streams = self._checked(state)
         self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
         distance, eps, batch_size = self.plan.distance, self._eps(state), self.plan.request.batch_size

@@ -487,7 +487,7 @@ def test_json(work, made, root, capsys):
 
 
 def test_in_words(work, tmp_path, capsys):
-    assert cli(words(work, tmp_path / "set", "--samples", "4")) == 0
+    assert cli(words(work, tmp_path / "set", "--samples", "4", "--select", "first")) == 0
     out = capsys.readouterr().out
     assert "4 samples: 3 reached, 1 misclassified" in out and f"benchmark set: {tmp_path / 'set'}" in out
 
