@@ -170,6 +170,11 @@ def test_a_gate_wants_the_checks_that_were_not_made_and_names_weak_attacks(place
     assert "--without-checks allows" in said and "the attacks are weaker than fast: FGSM" in said
 
 
+def test_budgets_that_are_given_one_by_one_are_all_audited(place, tmp_path, capsys):
+    _, answer, _ = asked(place, tmp_path, capsys, "--eps", "8/255", "--eps", "0.1, 0.2")
+    assert answer["eps_text"] == ["8/255", "0.1", "0.2"]
+
+
 def test_clean_accuracy_is_always_in_the_table(place, tmp_path, capsys):
     arguments = ["audit", "--data", f"npz:{place}/unit.npz", "--model", f"torch:{place}/model.py:nearest", "--attack", "fgsm"]
     assert cli([*arguments, "--eps", "8/255", "--out", str(tmp_path / "run")]) == 0

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from brinell.cli.options import LOUDNESS, Json, Quiet, Verbose, answer, say
 from brinell.core.errors import RequestError, StoppedError
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import JOINED, BaseRequest
 
 if TYPE_CHECKING:
     from brinell.runners.progress import LiveProgress
@@ -139,12 +139,18 @@ class Verb:
                 file = Path(words.pop(self.argument))
             given = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
             given = {key: value for key, value in given.items() if value not in (None, ())}
+            given |= {key: ", ".join(given[key]) for key in self._joined() if key in given}
             return self._guarded(Asked(self, given, file, out, bool(resume), bool(json)), own)
 
         command.__doc__ = self.run.__doc__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return command
+
+    def _joined(self) -> set[str]:
+        """The fields whose values are joined to one text."""
+        pairs = (pair for request in self.requests for pair in request.model_fields.items())
+        return {key for key, field in pairs if JOINED in field.metadata}
 
     def _parameters(self, extra: list[inspect.Parameter]) -> list[inspect.Parameter]:
         found: dict[str, inspect.Parameter] = {}
@@ -206,6 +212,7 @@ def command_of(request: BaseRequest, verb: str, argument: str = "") -> str:
 def _option(name: str, field: Any, positional: bool) -> inspect.Parameter:
     """The option that a field of a request becomes. Its default is none, so that what a file says is not overruled."""
     kind, many = _plain(field.annotation)
+    many = many or JOINED in field.metadata
     said = " ".join(str(field.description or "").split())
     if many:
         said += " May be repeated."

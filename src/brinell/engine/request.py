@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+JOINED = "joined"
+"""Marks a text that is a list in itself: an option that is given several times is the one list of all of them."""
 IN_MEMORY = "in-memory"
 """What a request says in place of a spec for what was given in Python."""
 
@@ -48,7 +50,7 @@ class Request(BaseRequest):
     It has the same classes."""
     norm: str = "linf"
     """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
-    eps: str | None = None
+    eps: Annotated[str | None, JOINED] = None
     """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of
     brinell epsilon, gives each sample its own. Default: the field's usual budgets for images."""
     attack: tuple[str, ...] = ("fast",)
