@@ -166,7 +166,8 @@ def test_nothing_or_everything_falls(tmp_path, capsys, cascade, eps, left):
     assert (rate.k, rate.n, result.complete) == (left, 4, True)
     assert f"{25 * left:.1f}" in (run / "report.html").read_text()
     assert cli(["verify", str(run)]) == 2, "a model in memory is named as such"
-    assert cli(["gate", str(run), "--robust", "0"]) == 0
+    assert cli(["gate", str(run), "--robust", "0"]) == 1, "four samples are too few for the checks"
+    assert cli(["gate", str(run), "--robust", "0", "--without-checks"]) == 0
 
 
 # Models that fail on some inputs
