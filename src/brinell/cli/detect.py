@@ -7,13 +7,13 @@ from brinell.cli.verb import Asked, verb
 from brinell.studies.detection.request import DetectRequest
 
 
-@verb(DetectRequest, argument="run")
+@verb(DetectRequest, argument="run", foreign=True)
 def detect(asked: Asked) -> int:
     """Measure how much of a robust accuracy is due to changes that a detector sees, and what adaptive attacks leave of it."""
     from brinell import api
 
     request = asked.request(DetectRequest)
-    result = api.detect(**request.model_dump(exclude_unset=True), out=asked.out, tell=tell)
+    result = api.detect(**request.model_dump(exclude_unset=True), out=asked.out, tell=tell, trust=asked.trust)
     return asked.answer(result, lambda: _show(result))
 
 

@@ -17,6 +17,7 @@ Verbose = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by brinell audit.")]
+TRUST = "A folder from elsewhere whose files, addresses and code may be used as it names them; one above it will do."
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 import typer
 from pydantic import BaseModel
 
-from brinell.cli.options import LOUDNESS, Json, Quiet, Verbose, answer, say
+from brinell.cli.options import LOUDNESS, TRUST, Json, Quiet, Verbose, answer, say
 from brinell.core.errors import RequestError, StoppedError
 from brinell.engine.request import JOINED, BaseRequest
 
@@ -38,6 +38,8 @@ class Asked:
     out: Path | None
     resume: bool
     json: bool
+    trust: Path | None = None
+    """The folder whose files and addresses the person trusts."""
     again: str = ""
     """What to type to go on with what was interrupted; empty until there is something to go on with."""
 
@@ -47,11 +49,14 @@ class Asked:
         Raises:
             RequestError: no such file, an unknown key or a value out of range.
         """
-        from brinell.engine import toml
+        from brinell.engine import toml, trust
 
         options = dict(self.given if given is None else given)
         file = self._settings()
-        return toml.checked(kind, (toml.load(file) if file else {}) | options)
+        values = toml.load(file) if file else {}
+        if file:
+            trust.check_file(file, values, options, self.trust)
+        return toml.checked(kind, values | options)
 
     def _settings(self) -> Path | None:
         """The file of settings: the one named, or on --resume the one that the output folder keeps."""
@@ -123,6 +128,8 @@ class Verb:
     """Help of --out where it is a file and must be given; otherwise it is a folder, and a fresh one where it is not given."""
     resume: str = ""
     """Help of --resume; a verb without one cannot be resumed."""
+    foreign: bool = False
+    """Whether it is given a folder that names models and data, and may come from elsewhere."""
 
     def command(self) -> Callable[..., int]:
         """The function that typer makes the command of."""
@@ -132,7 +139,7 @@ class Verb:
 
         def command(**words: Any) -> int:
             own = {name: words.pop(name) for name in names}
-            file, out, resume, json = (words.pop(name, None) for name in ("file", "out", "resume", "json"))
+            file, out, resume, json, trust = (words.pop(name, None) for name in ("file", "out", "resume", "json", "trust"))
             LOUDNESS.quiet |= words.pop("quiet")
             LOUDNESS.verbose |= words.pop("verbose")
             if str(words.get(self.argument, "")).endswith(".toml"):
@@ -140,7 +147,7 @@ class Verb:
             given = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
             given = {key: value for key, value in given.items() if value not in (None, ())}
             given |= {key: ", ".join(given[key]) for key in self._joined() if key in given}
-            return self._guarded(Asked(self, given, file, out, bool(resume), bool(json)), own)
+            return self._guarded(Asked(self, given, file, out, bool(resume), bool(json), trust), own)
 
         command.__doc__ = self.run.__doc__
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -167,6 +174,8 @@ class Verb:
             last = [_parameter("out", Path | None, typer.Option(help=FRESH), None)]
         if self.resume:
             last.append(_parameter("resume", bool, typer.Option("--resume", help=self.resume), False))
+        if self.kept or self.foreign:
+            last.append(_parameter("trust", Path | None, typer.Option(help=TRUST), None))
         flags = {"json": Json, "quiet": Quiet, "verbose": Verbose}
         last += [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=False)

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.networks import initial
+from brinell.core.places import own_folder
 from brinell.core.splits import digits_split
 from brinell.models._torch_model import TorchModel
 
@@ -132,10 +133,8 @@ def _one_thread() -> Iterator[None]:
 
 def cache_file() -> Path:
     """Where the weights of this recipe are kept."""
-    named = os.environ.get("BRINELL_CACHE")
-    folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brinell"
     key = hashlib.blake2b(json.dumps(RECIPE, sort_keys=True).encode(), digest_size=8).hexdigest()
-    return folder / f"digits-cnn-{key}.safetensors"
+    return own_folder() / f"digits-cnn-{key}.safetensors"
 
 
 def _cached(file: Path) -> dict[str, Tensor] | None:

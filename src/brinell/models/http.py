@@ -47,7 +47,7 @@ class Http:
     name: str = ""
     """How reports call it; by default the name in the URL."""
     token_env: str = "BRINELL_TOKEN"
-    """Environment variable that holds a bearer token, if the server wants one."""
+    """Environment variable that holds a bearer token, if the server wants one; its name begins with BRINELL_."""
     answers: Answers = "auto"
     """What the output holds: logits, probabilities (their logarithm is taken) or labels; auto learns it from a few answers."""
     classes: int | None = None
@@ -84,6 +84,11 @@ class Http:
     def __post_init__(self) -> None:
         at_least(self, rows=1, concurrency=1, retries=0, backoff=0, classes=2)
         above_zero(self, "timeout")
+        if self.token_env and not self.token_env.startswith("BRINELL_"):
+            raise ValueError(
+                f"token_env is {self.token_env!r}; only variables whose names begin with BRINELL_ are sent anywhere: put the token "
+                "into one"
+            )
         if self.datatype and self.datatype not in DATATYPES:
             raise ValueError(f"datatype is {self.datatype!r}; it is one of {', '.join(DATATYPES)}")
         if (self.low is None) != (self.high is None):

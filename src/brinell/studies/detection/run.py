@@ -31,6 +31,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import ModelSource, Plan, make_plan, open_data
 from brinell.engine.shard import predict, session
 from brinell.engine.toml import make_request
+from brinell.engine.trust import check
 from brinell.store import rows
 from brinell.store.run import Run
 from brinell.studies.detection.adaptive import evade
@@ -67,12 +68,20 @@ class _Guard:
     threshold: float
 
 
-def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = lambda text: None) -> Detection:
+def detect(
+    request: DetectRequest, folder: Path, tell: Callable[[str], None] = lambda text: None, *, trust: Path | str | None = None
+) -> Detection:
     """Score a run with detectors, attack with knowledge of them, and write the folder.
+
+    Args:
+        request: what is asked for.
+        folder: the folder to write.
+        tell: told what goes on.
+        trust: the folder from elsewhere whose models, data and attacks are used as it names them.
 
     Raises:
         RequestError: a run that is not finished, training data of another domain or the run's own, a detector that these data
-            give nothing to go by, a model without gradients where the attack is asked for, a folder that holds a detection.
+            give nothing to go by, a run from elsewhere that names what nobody vouches for, a model without gradients where the attack is asked for, a folder that holds a detection.
     """
     LAYOUT.begin(folder)
     run = Run.open(request.run)
@@ -80,6 +89,7 @@ def detect(request: DetectRequest, folder: Path, tell: Callable[[str], None] = l
         raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
     if run.manifest["recommended"]:
         raise RequestError(f"the budgets of {run.path} are each sample's own: detect needs a run whose --eps are numbers")
+    check(run.manifest["request"], run.path, run.manifest.get("seal"), trust=trust)
     plan = make_plan(make_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")

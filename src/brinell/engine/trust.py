@@ -1,0 +1,251 @@
+"""What a folder from elsewhere names is data: it is not imported, opened or asked before a person says so.
+
+A run folder keeps the request that made it, and the request names models, data and attacks: files that run code, files that are
+read, and addresses to which a token goes. Whoever made the folder chose them. They are used where the person gives them again on
+the command line, where the person trusts the folder, and where the folder was made by the same person in the same directory: its
+manifest then carries a seal, a keyed hash of what is named, and the key never leaves this person's own folder
+(design/0020-trust.md).
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
+
+from brinell import plugins
+from brinell.core.errors import RequestError
+from brinell.core.places import own_folder
+from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
+from brinell.engine.request import IN_MEMORY
+
+REQUESTS = {"run.toml": "manifest.json", "benchmark.toml": "benchmark.json", "unrestricted.toml": "unrestricted.json"}
+"""The file of settings of each kind of folder, and its manifest."""
+SPECS = {
+    "data": "dataset",
+    "train": "dataset",
+    "model": "model",
+    "surrogate": "model",
+    "judge": "model",
+    "attack": "attack",
+    "norm": "distance",
+    "detector": "detector",
+}
+"""Settings that name plugins, and of which kind."""
+PLAIN = frozenset(
+    ("device", "precision", "targeted", "reject_class", "levels", "wrong_class", "licence", "towards", "patch", "stride", "name")
+)
+"""Settings whose text names no file, whatever it says."""
+WORDS = frozenset(("", "default", "greedy", "random"))
+"""What may stand where a file could stand and is none."""
+NUMBER = re.compile(r"\d[\d.x]*")
+KEPT_TO = frozenset(field.name for field in fields(Turn)) | {"eot", "gradient"}
+"""Options of a stage that are none of its attack's."""
+KEY_BYTES = 32
+
+Named = dict[str, tuple[str, ...]]
+"""By setting: what it names that would be imported, opened or asked."""
+
+
+def named(values: Mapping[str, Any]) -> Named:
+    """What a request, given by its settings, names that is code, a file or an address; nothing is opened for this."""
+    found: Named = {}
+    for setting, value in values.items():
+        texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+        if some := tuple(str(text) for text in texts if not _harmless(setting, str(text))):
+            found[setting] = some
+    return found
+
+
+def _harmless(setting: str, text: str) -> bool:
+    if setting in PLAIN or text.partition(":")[0] == IN_MEMORY:
+        return True
+    if setting == "eps":
+        return "recommended" not in text or text.partition("?")[0] == "recommended"
+    if setting == "distortions":
+        return _parts("distortion", text)
+    if setting in SPECS:
+        return _built_in(SPECS[setting], text)
+    return text in WORDS
+
+
+def _built_in(kind: str, text: str) -> bool:
+    """Whether a spec names what comes with Brinell or was installed, with settings that are no files."""
+    try:
+        name, path, options = plugins.parse(text)
+    except RequestError:
+        return False
+    if kind == "attack":
+        if ALSO.get(text, text) in CASCADES:
+            return True
+        name, _ = PRESETS.get(name, (name, {}))
+        options = {key: value for key, value in options.items() if key not in KEPT_TO}
+    if path or name not in plugins.names(kind):
+        return False
+    return _plain_options(kind, name, options)
+
+
+def _plain_options(kind: str, name: str, options: Mapping[str, str]) -> bool:
+    plugin = plugins.load(kind, name)
+    hints, known = get_type_hints(plugin), {field.name: field for field in fields(plugin)}
+    for key, value in options.items():
+        if key not in known:
+            return False
+        if part := known[key].metadata.get("plugin"):
+            if not _parts(part, value):
+                return False
+        elif key not in PLAIN and not _is_closed(hints[key]) and value not in WORDS and not NUMBER.fullmatch(value):
+            return False
+    return True
+
+
+def _parts(kind: str, text: str) -> bool:
+    """The same of plugins joined by `+`, each with settings of its own in brackets."""
+    for one in re.split(r"\+(?![^(]*\))", text):
+        name, _, inside = one.partition("(")
+        options = dict(pair.partition("=")[::2] for pair in inside.removesuffix(")").split(",") if pair)
+        options = {key.strip(): value for key, value in options.items()}
+        if name.strip() not in plugins.names(kind) or not _plain_options(kind, name.strip(), options):
+            return False
+    return True
+
+
+def _is_closed(hint: Any) -> bool:
+    """Whether a type leaves no room for the name of a file: numbers, switches and listed words."""
+    if get_origin(hint) is Literal or hint in (int, float, bool, type(None), Ellipsis):
+        return True
+    return bool(get_args(hint)) and all(_is_closed(part) for part in get_args(hint))
+
+
+# Whose folder it is
+
+
+def seal(values: Mapping[str, Any]) -> str | None:
+    """The keyed hash of what a request names in this directory; None where there is no place for a key."""
+    key = _key()
+    if key is None:
+        return None
+    text = json.dumps([os.getcwd(), sorted(named(values).items())], ensure_ascii=True)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _key() -> bytes | None:
+    """This person's own key, made on first use and readable by nobody else."""
+    file = own_folder() / "key"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
+            new.write(os.urandom(KEY_BYTES))
+    except FileExistsError:
+        pass
+    except OSError:
+        return None
+    try:
+        key = file.read_bytes()
+    except OSError:
+        return None
+    return key if len(key) == KEY_BYTES else None
+
+
+def untrusted(
+    values: Mapping[str, Any],
+    folder: Path,
+    said: object,
+    *,
+    trust: Path | str | None = None,
+    given: Mapping[str, Collection[str]] | None = None,
+) -> Named:
+    """What a folder's request names and nobody vouches for.
+
+    Args:
+        values: the settings of the request as the folder has them.
+        folder: the folder.
+        said: the seal in its manifest.
+        trust: the folder that the person trusts; one above it will do.
+        given: by setting, what the person has named too.
+
+    Raises:
+        RequestError: the folder is trusted, and a token would go to a host that the person did not name.
+    """
+    found = named(values)
+    found = {key: tuple(one for one in texts if one not in (given or {}).get(key, ())) for key, texts in found.items()}
+    found = {key: texts for key, texts in found.items() if texts}
+    if not found or (isinstance(said, str) and hmac.compare_digest(said.encode(), (seal(values) or "-").encode())):
+        return {}
+    if trust is None or not folder.resolve().is_relative_to(Path(trust).resolve()):
+        return found
+    for text in (one for texts in found.values() for one in texts):
+        _keep_token(folder, text)
+    return {}
+
+
+def _keep_token(folder: Path, text: str) -> None:
+    """Refuse an address that the folder names while a token is set that would go there."""
+    if not text.startswith(("http:", "https:")):
+        return
+    token = plugins.parse(text).options.get("token_env", "BRINELL_TOKEN")
+    if os.environ.get(token):
+        raise RequestError(
+            f"{folder} names the host {urlsplit(text).netloc}, to which the token in {token} would go: give the model again by "
+            f"--model, or unset {token}"
+        )
+
+
+def check(values: Mapping[str, Any], folder: Path, said: object, *, trust: Path | str | None = None) -> None:
+    """Refuse to go on with what a folder names and nobody vouches for; arguments as of `untrusted`.
+
+    Raises:
+        RequestError: there is such a thing.
+    """
+    if found := untrusted(values, folder, said, trust=trust):
+        raise RequestError(refusal(folder, found))
+
+
+def refusal(folder: Path, found: Named) -> str:
+    """One line that says what is not used, and what to do."""
+    return (
+        f"{folder} was not made by you in this directory, and it names {listed(found)}, which would be run or opened: look at it, "
+        f"then give it again as an option, or add --trust {folder}"
+    )
+
+
+def listed(found: Named) -> str:
+    """What is named, setting by setting, in a few words."""
+    told = [f"{setting.replace('_', '-')} {text!r}" for setting, texts in found.items() for text in texts]
+    return ", ".join(told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+
+
+def check_file(file: Path, values: Mapping[str, Any], options: Iterable[str], trust: Path | str | None) -> None:
+    """The same for a file of settings that lies in a folder, or is called as the one of a folder is.
+
+    Any other file of settings is the person's own: its name was given on the command line.
+
+    Args:
+        file: the file of settings.
+        values: what it says.
+        options: settings that were given on the command line, in place of the file's.
+        trust: the folder that the person trusts.
+
+    Raises:
+        RequestError: it names what nobody vouches for.
+    """
+    file = file.resolve()
+    manifests = [file.parent / name for name in REQUESTS.values() if (file.parent / name).exists()]
+    if not manifests and file.name not in REQUESTS:
+        return
+    at = file.parent / REQUESTS[file.name] if file.name in REQUESTS else manifests[0]
+    own = set(options)
+    check({key: value for key, value in values.items() if key not in own}, file.parent, _seal_in(at), trust=trust)
+
+
+def _seal_in(manifest: Path) -> object:
+    try:
+        told = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return told.get("seal") if isinstance(told, dict) else None
