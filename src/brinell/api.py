@@ -4,7 +4,7 @@ import functools
 import inspect
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -16,13 +16,14 @@ from brinell import results, runs
 from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.contracts import Dataset
-from brinell.core.errors import BrinellWarning, RequestError
+from brinell.core.errors import BrinellWarning
 from brinell.core.model import Model
 from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
-from brinell.inputs import Data, call_text, in_python, models_of, open_dataset, spec_of, texts, worded
+from brinell.engine.trust import refusal, untrusted
+from brinell.inputs import Data, call_text, in_python, models_of, only, open_dataset, spec_of, texts, worded
 from brinell.report import html
 from brinell.runners import local
 from brinell.runners.progress import LiveProgress
@@ -63,6 +64,7 @@ from brinell.studies.unrestricted.analysis import summarise as summarise_unrestr
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.verification.result import VerifyResult
 from brinell.studies.verification.run import verify_run
+from brinell.studies.verification.unrun import verify_unrun
 
 Answer = TypeVar("Answer")
 Models = Any
@@ -281,6 +283,7 @@ def detect(
     *,
     out: Path | str | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    trust: Path | str | None = None,
     **settings: Any,
 ) -> DetectionResult:
     """Put detectors in front of the models of a run, and attack with knowledge of them, as `brinell detect` does.
@@ -290,6 +293,7 @@ def detect(
         train: spec of clean data that the detectors are fitted to.
         out: the folder; none makes a fresh one under runs/.
         tell: told what goes on.
+        trust: a folder from elsewhere whose models, data and attacks may be used as it names them.
         settings: the other options of `brinell detect`; none stands for the default.
 
     Returns:
@@ -297,7 +301,7 @@ def detect(
     """
     request = checked(DetectRequest, settings | {"run": str(run), "train": train})
     folder = Path(out or default_out(train, "detect"))
-    made = run_detection(request, folder, tell)
+    made = run_detection(request, folder, tell, trust=trust)
     detection_page.write(folder)
     return summarise_detection(made)
 
@@ -406,45 +410,41 @@ def verify(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    attack: str | Sequence[str] = (),
     rerun: int | None = None,
+    trust: Path | str | None = None,
 ) -> VerifyResult:
     """Recompute what a run claims, as `brinell verify` does.
 
     Args:
         run: the run folder.
-        model: the model of a run that was made from one in memory, or all of its models.
+        model: the model of a run that was made from one in memory, or all of its models; or specs, in place of the run's own.
         data: its data, likewise.
         preprocessing: as it was given to `audit`.
         mean: likewise.
         std: likewise.
         answers: likewise.
+        attack: attacks of a run from elsewhere that are files, named as the run names them: they are allowed to run.
         rerun: robust samples of each model that are attacked again; none for 8 or 2 %, whichever is more.
+        trust: a folder from elsewhere whose models, data and attacks may be used; of others nothing is run or opened.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
     folder = Run.open(run)
-    request = make_request(folder.manifest["request"])
-    if data is None and request.data.startswith(IN_MEMORY):
-        raise RequestError(f"{run} was made from data in memory: pass it to brinell.verify(run, model, data)")
-    if model is None and request.model[0].startswith(IN_MEMORY):
-        raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
-    dataset = None if data is None else open_dataset(data)
+    values, named = folder.manifest["request"], inputs.named_again(model, data)
+    replaced = {key for key, one in (("model", model), ("data", data)) if one is not None}
+    given = (attack,) if isinstance(attack, str) else attack
+    found = untrusted(values, folder.path, folder.manifest.get("seal"), trust=trust, given=given, replaced=replaced)
+    if found:
+        return verify_unrun(folder, refusal(folder.path, found))
+    request = make_request({**values, **named})
+    inputs.check_in_memory(run, request, model, data)
+    dataset = None if data is None or "data" in named else open_dataset(data)
     said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
     models = () if model is None else models_of(model, dataset, request.data, **said)
-    names = [one["name"] for one in folder.manifest["models"]]
-    if models and [one.name for one in models] != names:
-        raise RequestError(
-            f"{run} is of {', '.join(names)}, and these are {', '.join(one.name for one in models)}: pass the same"
-        )
+    inputs.check_models(run, models, [one["name"] for one in folder.manifest["models"]])
     return verify_run(folder, plan_audit(request, dataset=dataset, models=models), Silent(), count=rerun)
 
 
 compare, gate, report = worded(runs.compare), worded(runs.gate), worded(runs.report)
-
-
-def only(models: tuple[Model, ...]) -> Model | None:
-    """The model, where one is taken; None for a spec."""
-    if len(models) > 1:
-        raise RequestError(f"this takes one model, and {len(models)} are given: call it once for each")
-    return models[0] if models else None

@@ -23,7 +23,7 @@ from brinell.core.model import Model
 from brinell.datasets._arrays import Layout
 from brinell.datasets._memory import ArrayDataset, Bounds
 from brinell.engine.plan import open_data
-from brinell.engine.request import IN_MEMORY
+from brinell.engine.request import IN_MEMORY, Request
 from brinell.models._answers import KINDS, Answered
 from brinell.models._callable import CallableModel
 from brinell.models._content import digest_of
@@ -391,6 +391,36 @@ def _onnx(session: Any, domain: Domain, name: str, before: Mapping[str, Any] | N
 
 
 # What a manifest says
+
+
+def named_again(model: Any, data: Any) -> dict[str, Any]:
+    """Settings of a request that are given as specs in place of those that a folder has."""
+    many = list(model) if isinstance(model, list | tuple) else [model]
+    named = {"model": [str(one) for one in many]} if many and all(isinstance(one, str) for one in many) else {}
+    return named | ({"data": data} if isinstance(data, str) else {})
+
+
+def check_in_memory(run: Any, request: Request, model: Any, data: Any) -> None:
+    """Refuse to verify a run of what was in memory without it."""
+    if data is None and request.data.startswith(IN_MEMORY):
+        raise RequestError(f"{run} was made from data in memory: pass it to brinell.verify(run, model, data)")
+    if model is None and request.model[0].startswith(IN_MEMORY):
+        raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
+
+
+def check_models(run: Any, models: tuple[Model, ...], names: list[str]) -> None:
+    """Refuse models in memory that are called otherwise than those of a run."""
+    if models and [one.name for one in models] != names:
+        raise RequestError(
+            f"{run} is of {', '.join(names)}, and these are {', '.join(one.name for one in models)}: pass the same"
+        )
+
+
+def only(models: tuple[Model, ...]) -> Model | None:
+    """The model, where one is taken; None for a spec."""
+    if len(models) > 1:
+        raise RequestError(f"this takes one model, and {len(models)} are given: call it once for each")
+    return models[0] if models else None
 
 
 def call_text(verb: str, model: Any, given: Any, settings: Mapping[str, Any]) -> str:

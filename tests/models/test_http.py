@@ -233,10 +233,10 @@ def test_the_token_is_sent_and_stands_nowhere(monkeypatch):
         assert model.classes == 3
         told = repr([model.served, model.remarks(), model.digest(), vars(model)])
         assert secret not in told + str(refused.value)
-        monkeypatch.setenv("OTHER", "wr0ng")
+        monkeypatch.setenv("BRINELL_OTHER", "wr0ng")
         with pytest.raises(UnreachableError) as refused:
-            opened(url, token_env="OTHER")
-        assert "wr0ng" not in str(refused.value) and "OTHER" in str(refused.value)
+            opened(url, token_env="BRINELL_OTHER")
+        assert "wr0ng" not in str(refused.value) and "BRINELL_OTHER" in str(refused.value)
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "ümlaut"])

@@ -126,12 +126,28 @@ def _is_closed(hint: Any) -> bool:
 
 
 def seal(values: Mapping[str, Any]) -> str | None:
-    """The keyed hash of what a request names in this directory; None where there is no place for a key."""
+    """The keyed hash of what a request names; None where there is no place for a key.
+
+    A relative path means another file in another directory, so where there is one the hash is of the directory, too.
+    """
     key = _key()
     if key is None:
         return None
-    text = json.dumps([os.getcwd(), sorted(named(values).items())], ensure_ascii=True)
+    found = named(values)
+    where = "" if all(_absolute(text) for texts in found.values() for text in texts) else os.getcwd()
+    text = json.dumps([where, sorted(found.items())], ensure_ascii=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _absolute(text: str) -> bool:
+    """Whether a spec means the same files in every directory."""
+    try:
+        name, path, options = plugins.parse(text)
+    except RequestError:
+        return False
+    main = path or name.removeprefix(f"{IN_MEMORY}:")
+    files = [value for value in options.values() if "/" in value or "." in value.removeprefix("0.")]
+    return all(one.startswith(("/", "http://", "https://")) for one in (main, *files) if not NUMBER.fullmatch(one))
 
 
 def _key() -> bytes | None:
@@ -158,7 +174,8 @@ def untrusted(
     said: object,
     *,
     trust: Path | str | None = None,
-    given: Mapping[str, Collection[str]] | None = None,
+    given: Collection[str] = (),
+    replaced: Collection[str] = (),
 ) -> Named:
     """What a folder's request names and nobody vouches for.
 
@@ -167,16 +184,17 @@ def untrusted(
         folder: the folder.
         said: the seal in its manifest.
         trust: the folder that the person trusts; one above it will do.
-        given: by setting, what the person has named too.
+        given: specs that the person has named too.
+        replaced: settings in whose place the person has named something else.
 
     Raises:
         RequestError: the folder is trusted, and a token would go to a host that the person did not name.
     """
-    found = named(values)
-    found = {key: tuple(one for one in texts if one not in (given or {}).get(key, ())) for key, texts in found.items()}
-    found = {key: texts for key, texts in found.items() if texts}
-    if not found or (isinstance(said, str) and hmac.compare_digest(said.encode(), (seal(values) or "-").encode())):
+    own = seal(values)
+    if own is not None and isinstance(said, str) and hmac.compare_digest(said.encode(), own.encode()):
         return {}
+    found = {key: tuple(one for one in texts if one not in given) for key, texts in named(values).items() if key not in replaced}
+    found = {key: texts for key, texts in found.items() if texts}
     if trust is None or not folder.resolve().is_relative_to(Path(trust).resolve()):
         return found
     for text in (one for texts in found.values() for one in texts):
@@ -209,8 +227,8 @@ def check(values: Mapping[str, Any], folder: Path, said: object, *, trust: Path 
 def refusal(folder: Path, found: Named) -> str:
     """One line that says what is not used, and what to do."""
     return (
-        f"{folder} was not made by you in this directory, and it names {listed(found)}, which would be run or opened: look at it, "
-        f"then give it again as an option, or add --trust {folder}"
+        f"{folder} was not made by you here, and it names {listed(found)}, which would be run or opened: look at "
+        f"it, then give it again as an option, or add --trust {folder}"
     )
 
 

@@ -86,8 +86,8 @@ class Http:
         above_zero(self, "timeout")
         if self.token_env and not self.token_env.startswith("BRINELL_"):
             raise ValueError(
-                f"token_env is {self.token_env!r}; only variables whose names begin with BRINELL_ are sent anywhere: put the token "
-                "into one"
+                f"token_env is {self.token_env!r}; only variables whose names begin with BRINELL_ are sent anywhere: put the "
+                "token into one"
             )
         if self.datatype and self.datatype not in DATATYPES:
             raise ValueError(f"datatype is {self.datatype!r}; it is one of {', '.join(DATATYPES)}")

@@ -48,6 +48,8 @@ class VerifyResult(BaseModel):
     """What was not recomputed and is taken from the run as it says it, each in a sentence."""
     problems: list[Problem]
     """What does not hold."""
+    refused: str = ""
+    """Why nothing that a folder from elsewhere names was used, in a sentence: then it has not passed; empty where it was."""
 
     def __bool__(self) -> bool:
         """Whether the verification passed, so that it can be asserted."""

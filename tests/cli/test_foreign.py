@@ -1,0 +1,285 @@
+"""A folder from elsewhere names files, code and hosts: none of them is imported, opened or asked before a person says so."""
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from _helpers import workspace
+from brinell import api
+from brinell.cli import run as cli
+from brinell.engine import trust
+from brinell.store.run import Run
+
+EVIL = """
+import pathlib
+pathlib.Path({mark!r}).touch()
+from dataclasses import dataclass
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    path: str = ""
+    def __call__(self, *given):
+        return None
+def net():
+    return None
+"""
+HOST = "http://127.0.0.1:9/v2/models/x"
+
+NAMES = [
+    ("model", "torch:{evil}:net"),
+    ("model", "torch:{evil}:net?weights={secret}"),
+    ("model", "{evil}:net"),
+    ("model", "{evil}:Thing"),
+    ("model", "evil_package.thing:Thing"),
+    ("model", "onnx:{secret}"),
+    ("model", "{secret}"),
+    ("model", "sklearn:{secret}?trusted=os.system"),
+    ("model", "timm:resnet18?weights={secret}"),
+    ("model", HOST),
+    ("model", HOST + "?token_env=BRINELL_TOKEN"),
+    ("model", HOST + "?token_env=HOME"),
+    ("model", "digits-cnn?weights={secret}"),
+    ("surrogate", "torch:{evil}:net"),
+    ("surrogate", HOST),
+    ("data", "npz:{secret}"),
+    ("data", "{secret}"),
+    ("data", "table:{secret}"),
+    ("data", "image-folder:{folder}"),
+    ("data", "bench:{folder}"),
+    ("data", "wfdb:{folder}"),
+    ("data", "{evil}:Thing"),
+    ("data", "evil_package.thing:Thing"),
+    ("data", "npz:/dev/zero"),
+    ("attack", "{evil}:Thing"),
+    ("attack", "{evil}:Thing?eot=2"),
+    ("attack", "evil_package.thing:Thing"),
+    ("attack", "rlab?policy={secret}"),
+    ("attack", "rlab?distortions=gaussian-noise+{evil}:Thing"),
+    ("attack", "rlab?distortions={evil}:Thing(path=x)"),
+    ("attack", "rlab?distortions=evil_package.thing:Thing"),
+    ("attack", "pgd?unknown={secret}"),
+    ("norm", "embedding:{secret}"),
+    ("norm", "{evil}:Thing"),
+    ("eps", "recommended:{folder}"),
+    ("eps", "recommended:{folder}?by=class"),
+]
+HARMLESS = [
+    ("model", "digits-cnn"),
+    ("data", "digits"),
+    ("data", "in-memory:mine"),
+    ("attack", "fast"),
+    ("attack", "autoattack"),
+    ("attack", "apgd-ce"),
+    ("attack", "pgd?steps=50&restarts=3&random_start=false"),
+    ("attack", "square?steps=1000&alone=true&within=0.5"),
+    ("attack", "rlab?distortions=gaussian-noise+occlusion&policy=greedy&patch=4x16x16&severities=1+2"),
+    ("norm", "linf"),
+    ("eps", "0:8/255:9"),
+    ("eps", "recommended?by=class"),
+    ("targeted", "cat/../../dog"),
+    ("device", "cuda:1"),
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return workspace(tmp_path_factory.mktemp("home"), n=12)
+
+
+@pytest.fixture(scope="module")
+def made(home):
+    """A run that was made here, of files that are named in full."""
+    words = ["audit", "--data", f"npz:{home}/data.npz", "--model", f"torch:{home}/model.py:parabola", "--eps", "0.1"]
+    assert cli([*words, "--attack", "fgsm", "--out", str(home / "run")]) == 0
+    return home / "run"
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """Places that must not be touched, and what opened or imported them."""
+    places = {"evil": tmp_path / "evil.py", "secret": tmp_path / "secret.npz", "folder": tmp_path / "private"}
+    package = tmp_path / "evil_package"
+    (package / "thing").mkdir(parents=True)
+    for file in (places["evil"], package / "__init__.py", package / "thing" / "__init__.py"):
+        file.write_text(EVIL.format(mark=str(tmp_path / "ran")))
+    places["secret"].write_bytes(b"secret")
+    places["folder"].mkdir()
+    (places["folder"] / "inside").write_bytes(b"secret")
+    return places
+
+
+SEEN: list[str] = []
+WATCHED: list[str] = []
+
+
+def _hook(event, arguments):
+    if WATCHED and event in ("open", "socket.connect", "os.listdir", "os.scandir", "subprocess.Popen"):
+        told = str(arguments)
+        if event == "socket.connect" or any(one in told for one in WATCHED):
+            SEEN.append(f"{event}: {told}")
+
+
+sys.addaudithook(_hook)
+
+
+@pytest.fixture
+def untouched(tmp_path, watched, monkeypatch):
+    """Fails the test where anything was run, opened or asked."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("BRINELL_TOKEN", "a-secret")
+    SEEN.clear()
+    WATCHED[:] = ["evil", "secret", "private", "/dev/zero"]
+    yield
+    WATCHED.clear()
+    assert SEEN == [] and not (tmp_path / "ran").exists() and "evil_package" not in sys.modules
+
+
+def hostile(made, folder, setting, text):
+    """The run as somebody else hands it over: its request names something else."""
+    shutil.copytree(made, folder)
+    run = Run.open(folder)
+    many = isinstance(run.manifest["request"][setting], list)
+    run.manifest["request"][setting] = [text] if many else text
+    run.save_manifest()
+    lines = [line for line in (folder / "run.toml").read_text().splitlines() if not line.startswith(f"{setting} =")]
+    value = json.dumps([text] if many else text)
+    (folder / "run.toml").write_text("\n".join([*lines, f"{setting} = {value}"]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(("setting", "text"), NAMES)
+def test_nothing_that_a_hostile_folder_names_is_touched(made, tmp_path, watched, untouched, capsys, setting, text):
+    folder = hostile(made, tmp_path / "theirs", setting, text.format(**watched))
+    tries = {
+        ("verify", folder): 1,
+        ("detect", folder, "--train", "digits"): 2,
+        ("audit", folder / "run.toml", "--dry-run"): 2,
+        ("audit", folder / "run.toml"): 2,
+        ("audit", "--resume", "--out", folder): 2,
+    }
+    for words, code in tries.items():
+        capsys.readouterr()
+        assert cli([str(word) for word in words]) == code, words
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "trust" in error and "was not made by you here" in error, error
+
+
+@pytest.mark.parametrize("verb", ["gate", "compare", "report"])
+def test_verbs_that_read_records_name_nothing(made, tmp_path, watched, untouched, verb):
+    folder = hostile(made, tmp_path / "theirs", "model", "torch:{evil}:net".format(**watched))
+    more = {"gate": ["--clean", "0"], "compare": [str(made)], "report": []}[verb]
+    assert cli([verb, str(folder), *more]) == 0
+
+
+@pytest.mark.parametrize("name", ["benchmark", "unrestricted"])
+def test_other_folders_that_go_on(tmp_path, watched, untouched, refused, name):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / f"{name}.toml").write_text(f'data = "digits"\nmodel = "torch:{watched["evil"]}:net"\n')
+    assert "evil.py" in refused(name, "--resume", "--out", folder)
+    assert "evil.py" in refused(name, folder / f"{name}.toml")
+
+
+@pytest.mark.parametrize(("setting", "text"), HARMLESS)
+def test_what_comes_with_brinell_needs_no_trust(setting, text):
+    assert trust.named({setting: text}) == {} == trust.named({setting: [text]})
+
+
+# Whose folder it is
+
+
+def test_a_run_made_here_goes_on_as_before(made, ask):
+    assert ask("verify", made)[0] == 0
+    assert cli(["audit", str(made / "run.toml"), "--dry-run"]) == 0
+
+
+def test_a_seal_holds_for_what_it_was_made_of(made, tmp_path, monkeypatch):
+    manifest = Run.open(made).manifest
+    other = manifest["request"] | {"model": ["torch:/elsewhere/model.py:net"]}
+    assert trust.untrusted(manifest["request"], made, manifest["seal"]) == {}
+    assert trust.untrusted(other, made, manifest["seal"]) != {}
+    assert trust.untrusted(manifest["request"], made, None) != {}
+    monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "another person"))
+    assert trust.untrusted(manifest["request"], made, manifest["seal"]) != {}
+
+
+def test_a_relative_path_is_ours_in_its_own_directory(tmp_path, monkeypatch):
+    values = {"model": "torch:model.py:net"}
+    said = trust.seal(values)
+    assert trust.untrusted(values, tmp_path, said) == {}
+    (tmp_path / "theirs").mkdir()
+    monkeypatch.chdir(tmp_path / "theirs")
+    assert trust.untrusted(values, tmp_path, said) == {"model": ("torch:model.py:net",)}
+
+
+def test_the_key_is_for_nobody_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "own"))
+    first = trust.seal({"model": "onnx:/x.onnx"})
+    assert trust.seal({"model": "onnx:/x.onnx"}) == first != trust.seal({"model": "onnx:/y.onnx"})
+    assert (tmp_path / "own" / "key").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "file"))
+    assert trust.seal({"model": "onnx:/x.onnx"}) is None
+
+
+# What a person says
+
+
+@pytest.fixture
+def theirs(made, tmp_path):
+    """The honest run of somebody else: no seal of ours."""
+    shutil.copytree(made, tmp_path / "theirs")
+    run = Run.open(tmp_path / "theirs")
+    run.manifest["seal"] = "0" * 64
+    run.save_manifest()
+    return tmp_path / "theirs"
+
+
+def test_what_can_be_said_without_trust(theirs, ask):
+    code, answer = ask("verify", theirs)
+    assert code == 1 and not answer["passed"] and answer["problems"] == []
+    assert "--trust" in answer["refused"] and answer["rows"] > 0 and answer["proved"]
+    next(theirs.glob("records/*.parquet")).unlink()
+    assert [one["what"] for one in ask("verify", theirs)[1]["problems"]] == ["the file is gone"]
+
+
+def test_trust_and_naming_again_allow_it(theirs, home, ask, refused):
+    assert ask("verify", theirs, "--trust", theirs)[0] == 0
+    assert ask("verify", theirs, "--trust", theirs.parent)[0] == 0
+    assert ask("verify", theirs, "--trust", home)[0] == 1
+    model, data = f"torch:{home}/model.py:parabola", f"npz:{home}/data.npz"
+    assert ask("verify", theirs, "--model", model, "--data", data)[0] == 0
+    assert ask("verify", theirs, "--model", model)[0] == 1
+    assert api.verify(theirs, trust=theirs).passed
+    other = f"torch:{home}/model.py:parabola?args=at=0.7"
+    assert any("digest" in one["what"] for one in ask("verify", theirs, "--model", other, "--data", data)[1]["problems"])
+    assert cli(["audit", str(theirs / "run.toml"), "--trust", str(theirs), "--dry-run"]) == 0
+    assert cli(["audit", str(theirs / "run.toml"), "--model", model, "--data", data, "--dry-run"]) == 0
+    assert "names data" in refused("audit", theirs / "run.toml", "--model", model)
+
+
+def test_a_file_of_settings_of_ones_own_is_trusted(home, tmp_path):
+    shutil.copy(home / "run" / "run.toml", tmp_path / "mine.toml")
+    assert cli(["audit", str(tmp_path / "mine.toml"), "--dry-run"]) == 0
+
+
+def test_a_link_does_not_make_a_file_ones_own(theirs, tmp_path, refused):
+    os.symlink(theirs / "run.toml", tmp_path / "mine.toml")
+    assert "--trust" in refused("audit", tmp_path / "mine.toml", "--dry-run")
+
+
+# Tokens
+
+
+def test_a_token_goes_to_no_host_that_only_a_folder_names(made, tmp_path, monkeypatch, refused):
+    monkeypatch.setenv("BRINELL_TOKEN", "a-secret")
+    folder = hostile(made, tmp_path / "theirs", "model", HOST)
+    said = refused("audit", folder / "run.toml", "--trust", folder, "--dry-run")
+    assert "the host 127.0.0.1:9" in said and "a-secret" not in said
+
+
+def test_only_variables_of_ours_are_sent(refused):
+    said = refused("audit", "--data", "digits", "--model", HOST + "?token_env=HOME", "--dry-run")
+    assert "BRINELL_" in said and os.environ["HOME"] not in said
