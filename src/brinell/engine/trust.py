@@ -44,6 +44,7 @@ PLAIN = frozenset(
 WORDS = frozenset(("", "default", "greedy", "random"))
 """What may stand where a file could stand and is none."""
 NUMBER = re.compile(r"\d[\d.x]*")
+SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 KEPT_TO = frozenset(field.name for field in fields(Turn)) | {"eot", "gradient"}
 """Options of a stage that are none of its attack's."""
 KEY_BYTES = 32
@@ -146,8 +147,8 @@ def _absolute(text: str) -> bool:
     except RequestError:
         return False
     main = path or name.removeprefix(f"{IN_MEMORY}:")
-    files = [value for value in options.values() if "/" in value or "." in value.removeprefix("0.")]
-    return all(one.startswith(("/", "http://", "https://")) for one in (main, *files) if not NUMBER.fullmatch(one))
+    files = [value for value in options.values() if "/" in value or SUFFIX.search(value)]
+    return all(one.startswith(("/", "http://", "https://")) for one in (main, *files))
 
 
 def _key() -> bytes | None:
