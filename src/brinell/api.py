@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from brinell import results, runs
+from brinell import inputs, results, runs
 from brinell.analysis.results import AuditResult, BenchmarkResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.contracts import Dataset
@@ -22,7 +22,7 @@ from brinell.engine.plan import Plan, make_plan, open_data
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
-from brinell.engine.trust import refusal, untrusted
+from brinell.engine.trust import MARK, refusal, untrusted
 from brinell.inputs import Data, call_text, in_python, models_of, only, open_dataset, spec_of, texts, worded
 from brinell.report import html
 from brinell.runners import local
@@ -435,7 +435,7 @@ def verify(
     values, named = folder.manifest["request"], inputs.named_again(model, data)
     replaced = {key for key, one in (("model", model), ("data", data)) if one is not None}
     given = (attack,) if isinstance(attack, str) else attack
-    found = untrusted(values, folder.path, folder.manifest.get("seal"), trust=trust, given=given, replaced=replaced)
+    found = untrusted(values, folder.path, folder.manifest.get(MARK), trust=trust, given=given, replaced=replaced)
     if found:
         return verify_unrun(folder, refusal(folder.path, found))
     request = make_request({**values, **named})

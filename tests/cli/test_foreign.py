@@ -195,19 +195,19 @@ def test_a_run_made_here_goes_on_as_before(made, ask):
     assert cli(["audit", str(made / "run.toml"), "--dry-run"]) == 0
 
 
-def test_a_seal_holds_for_what_it_was_made_of(made, tmp_path, monkeypatch):
+def test_a_mark_holds_for_what_it_was_made_of(made, tmp_path, monkeypatch):
     manifest = Run.open(made).manifest
     other = manifest["request"] | {"model": ["torch:/elsewhere/model.py:net"]}
-    assert trust.untrusted(manifest["request"], made, manifest["seal"]) == {}
-    assert trust.untrusted(other, made, manifest["seal"]) != {}
+    assert trust.untrusted(manifest["request"], made, manifest[trust.MARK]) == {}
+    assert trust.untrusted(other, made, manifest[trust.MARK]) != {}
     assert trust.untrusted(manifest["request"], made, None) != {}
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "another person"))
-    assert trust.untrusted(manifest["request"], made, manifest["seal"]) != {}
+    assert trust.untrusted(manifest["request"], made, manifest[trust.MARK]) != {}
 
 
 def test_a_relative_path_is_ours_in_its_own_directory(tmp_path, monkeypatch):
     values = {"model": "torch:model.py:net"}
-    said = trust.seal(values)
+    said = trust.mark(values)
     assert trust.untrusted(values, tmp_path, said) == {}
     (tmp_path / "theirs").mkdir()
     monkeypatch.chdir(tmp_path / "theirs")
@@ -216,12 +216,12 @@ def test_a_relative_path_is_ours_in_its_own_directory(tmp_path, monkeypatch):
 
 def test_the_key_is_for_nobody_else(tmp_path, monkeypatch):
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "own"))
-    first = trust.seal({"model": "onnx:/x.onnx"})
-    assert trust.seal({"model": "onnx:/x.onnx"}) == first != trust.seal({"model": "onnx:/y.onnx"})
+    first = trust.mark({"model": "onnx:/x.onnx"})
+    assert trust.mark({"model": "onnx:/x.onnx"}) == first != trust.mark({"model": "onnx:/y.onnx"})
     assert (tmp_path / "own" / "key").stat().st_mode & 0o777 == 0o600
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "file"))
-    assert trust.seal({"model": "onnx:/x.onnx"}) is None
+    assert trust.mark({"model": "onnx:/x.onnx"}) is None
 
 
 # What a person says
@@ -229,10 +229,10 @@ def test_the_key_is_for_nobody_else(tmp_path, monkeypatch):
 
 @pytest.fixture
 def theirs(made, tmp_path):
-    """The honest run of somebody else: no seal of ours."""
+    """The honest run of somebody else: no mark of ours."""
     shutil.copytree(made, tmp_path / "theirs")
     run = Run.open(tmp_path / "theirs")
-    run.manifest["seal"] = "0" * 64
+    run.manifest[trust.MARK] = "0" * 64
     run.save_manifest()
     return tmp_path / "theirs"
 

@@ -3,7 +3,7 @@
 A run folder keeps the request that made it, and the request names models, data and attacks: files that run code, files that are
 read, and addresses to which a token goes. Whoever made the folder chose them. They are used where the person gives them again on
 the command line, where the person trusts the folder, and where the folder was made by the same person in the same directory: its
-manifest then carries a seal, a keyed hash of what is named, and the key never leaves this person's own folder
+manifest then carries a mark, a keyed hash of what is named, and the key never leaves this person's own folder
 (design/0020-trust.md).
 """
 
@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from brinell import plugins
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.places import own_folder
 from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
@@ -48,6 +49,8 @@ SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 KEPT_TO = frozenset(field.name for field in fields(Turn)) | {"eot", "gradient"}
 """Options of a stage that are none of its attack's."""
 KEY_BYTES = 32
+MARK = "made_here"
+"""The key of a manifest under which the mark stands."""
 
 Named = dict[str, tuple[str, ...]]
 """By setting: what it names that would be imported, opened or asked."""
@@ -126,7 +129,7 @@ def _is_closed(hint: Any) -> bool:
 # Whose folder it is
 
 
-def seal(values: Mapping[str, Any]) -> str | None:
+def mark(values: Mapping[str, Any]) -> str | None:
     """The keyed hash of what a request names; None where there is no place for a key.
 
     A relative path means another file in another directory, so where there is one the hash is of the directory, too.
@@ -183,7 +186,7 @@ def untrusted(
     Args:
         values: the settings of the request as the folder has them.
         folder: the folder.
-        said: the seal in its manifest.
+        said: the mark in its manifest.
         trust: the folder that the person trusts; one above it will do.
         given: specs that the person has named too.
         replaced: settings in whose place the person has named something else.
@@ -191,7 +194,7 @@ def untrusted(
     Raises:
         RequestError: the folder is trusted, and a token would go to a host that the person did not name.
     """
-    own = seal(values)
+    own = mark(values)
     if own is not None and isinstance(said, str) and hmac.compare_digest(said.encode(), own.encode()):
         return {}
     found = {key: tuple(one for one in texts if one not in given) for key, texts in named(values).items() if key not in replaced}
@@ -259,12 +262,12 @@ def check_file(file: Path, values: Mapping[str, Any], options: Iterable[str], tr
         return
     at = file.parent / REQUESTS[file.name] if file.name in REQUESTS else manifests[0]
     own = set(options)
-    check({key: value for key, value in values.items() if key not in own}, file.parent, _seal_in(at), trust=trust)
+    check({key: value for key, value in values.items() if key not in own}, file.parent, _mark_in(at), trust=trust)
 
 
-def _seal_in(manifest: Path) -> object:
+def _mark_in(manifest: Path) -> object:
     try:
-        told = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        told = json.loads(bounded.read(manifest, bounded.MOST_TEXT))
+    except (OSError, ValueError, RecursionError, RequestError):
         return None
-    return told.get("seal") if isinstance(told, dict) else None
+    return told.get(MARK) if isinstance(told, dict) else None

@@ -63,7 +63,7 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
             refuse(layout, path, before["request"], job.request, job.ignored, job.inputs)
         layout.check(path, before)
         manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
-        manifest["seal"] = trust.seal(manifest["request"])
+        manifest[trust.MARK] = trust.mark(manifest["request"])
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
         again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{layout.verb} {layout.request}"
         write_text(path / layout.request, toml.dump(job.request, again))

@@ -31,7 +31,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import ModelSource, Plan, make_plan, open_data
 from brinell.engine.shard import predict, session
 from brinell.engine.toml import make_request
-from brinell.engine.trust import check
+from brinell.engine.trust import MARK, check
 from brinell.store import rows
 from brinell.store.run import Run
 from brinell.studies.detection.adaptive import evade
@@ -90,7 +90,7 @@ def detect(
         raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
     if run.manifest["recommended"]:
         raise RequestError(f"the budgets of {run.path} are each sample's own: detect needs a run whose --eps are numbers")
-    check(run.manifest["request"], run.path, run.manifest.get("seal"), trust=trust)
+    check(run.manifest["request"], run.path, run.manifest.get(MARK), trust=trust)
     plan = make_plan(make_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
