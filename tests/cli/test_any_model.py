@@ -81,7 +81,7 @@ def test_labels_alone(work, tmp_path, capsys):
     run = tmp_path / "run"
     assert cli(words(work, run, "--attack", "square", model="&answers=labels", attack="hop-skip-jump?steps=2")) == 0
     err = capsys.readouterr().err
-    assert "note: forest: left out square: it needs scores, and the model gives labels only" in err
+    assert "note: forest: left out Square, 5000 steps: it needs scores, and the model gives labels only" in err
     records = Run.open(run).records()
     of = {name: set(records.outcome[records.attack == name].tolist()) for name in ("hop-skip-jump?steps=2", "square")}
     assert Outcome.FOOLED in of["hop-skip-jump?steps=2"] and Outcome.SKIPPED in of["square"]

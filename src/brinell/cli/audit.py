@@ -59,8 +59,9 @@ def _show_result(result: Any, attacks: str) -> None:
         show(f"  {model.verdict}")
         passed = [check.passed for check in model.checks]
         show(f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made")
+        titles = {stage.attack: stage.title for stage in model.stages}
         for remark in model.remarks:
-            show(f"  note: {remark.attack}: {remark.text}")
+            show(f"  note: {titles.get(remark.attack, remark.attack)}: {remark.text}")
         if model.classes_without_samples:
             show(f"  warning: {model.classes_without_samples} classes of the data have no sample: nothing is known about them")
         for warning in model.warnings:

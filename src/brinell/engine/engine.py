@@ -40,6 +40,8 @@ ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
 """After these an attack has nothing more to try on a sample at smaller budgets."""
 AHEAD = 0.1
 """An attack is ahead of others on a sample when it left this share of the clean margin less than they did."""
+NAMED = 4
+"""How many stages a line names that are left out for one reason."""
 ALARM = 0.05
 """Share of the robust samples on which an attack without gradients may be ahead of those with them: on networks whose gradients
 lead, none to 4 % were seen, on masked ones 10 % and more (design/0005-fast.md)."""
@@ -62,7 +64,8 @@ class ModelAudit:
             self._note(CLEAN, extras.rejected(state.clean_pred, self.source.reject))
             found = self.checks.failed(state)
             for why, names in self._left_out().items():
-                self.progress.message(f"note: {self.source.name}: left out {', '.join(names)}: {why}")
+                some = "; ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+                self.progress.message(f"note: {self.source.name}: left out {some}: {why}")
             self.checks.adapt(found, state)
             for stage in self.plan.stages:
                 if len(self.plan.levels):
@@ -80,7 +83,11 @@ class ModelAudit:
     def _left_out(self) -> dict[str, list[str]]:
         waits = {stage.name for stage in self.plan.stages if stage.waits}
         skipped = {name: why for name, why in self.source.skipped.items() if name not in waits}
-        return {why: [name for name in skipped if skipped[name] == why] for why in skipped.values()}
+        return {why: [self._short(name) for name in skipped if skipped[name] == why] for why in skipped.values()}
+
+    def _short(self, of: str) -> str:
+        """What people call a stage; the first check and the like keep their names."""
+        return next((one.short or of for one in self.plan.stages if one.name == of), of)
 
     def _keep_remarks(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
@@ -213,8 +220,9 @@ class ModelAudit:
         if interval is None or interval.low <= ALARM:
             return {}
         text = (
-            f"{stage.name}, which does not climb the loss, broke {ahead} of {looked} samples or came nearer to it than the "
-            "attacks before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
+            f"{self._short(stage.name)}, which does not climb the loss, broke {ahead} of {looked} samples or came nearer to it "
+            "than the attacks before it that do: the gradients mislead, and attacks that follow them say too much good of "
+            "the model"
         )
         if "masked" not in self.checks.conditions:
             self.progress.message(f"warning: {self.source.name}: {text}")
@@ -268,7 +276,7 @@ class ModelAudit:
             kept.update(new)
             self.run.save_manifest()
         for text in new.values():
-            self.progress.message(f"note: {self.source.name}, {of}: {text}")
+            self.progress.message(f"note: {self.source.name}, {self._short(of)}: {text}")
 
     def _known(self, shards: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
         """What shards answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""

@@ -1,0 +1,82 @@
+"""How near the time comes that `brinell audit --dry-run` tells: plans of different kinds, estimated and then carried out.
+
+Times are of the processor, on one thread, so that other work on the machine does not tell. The data and the weights are those
+in BRINELL_SHARED.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from brinell.api import Silent, plan_audit
+from brinell.engine.request import Request
+from brinell.engine.toml import checked
+from brinell.runners import local
+from brinell.runners.estimate import estimate
+
+DATA = os.environ.get("BRINELL_SHARED", ".")
+MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"
+MNIST = f"npz:{DATA}/mnist/mnist_test.npz"
+CIFAR10 = f"npz:{DATA}/cifar10/cifar10_test.npz"
+
+PLANS: dict[str, dict[str, Any]] = {
+    "digits-cnn, fast, nine budgets": {"samples": 400},
+    "digits-cnn, slides, one budget": {"attack": ("slides",), "eps": "0.1", "samples": 300},
+    "CIFAR-10 resnet2b, fast, five budgets": {
+        "data": CIFAR10,
+        "model": (f"torch:{MODELS}/cifar10.py:resnet2b?weights={DATA}/cifar10_robust_weights/resnet2b.safetensors",),
+        "eps": "0:8/255:5",
+        "samples": 400,
+    },
+    "MNIST cnn4_pgd, standard, one budget": {
+        "data": MNIST,
+        "model": (f"torch:{MODELS}/mnist.py:cnn4?weights={DATA}/mnist_weights/cnn4_pgd.safetensors",),
+        "eps": "0.3",
+        "attack": ("standard",),
+        "samples": 128,
+    },
+    "MNIST lenet5_advtrained, black-box of 1,000 queries, three budgets": {
+        "data": MNIST,
+        "model": (f"torch:{MODELS}/mnist.py:lenet5?weights={DATA}/mnist_weights/lenet5_advtrained.safetensors",),
+        "eps": "0:0.4:3",
+        "attack": ("black-box",),
+        "queries": 1000,
+        "samples": 100,
+    },
+}
+
+
+def main() -> None:
+    """Print a row for each plan."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20, help="what a calibration may take")
+    seconds = parser.parse_args().seconds
+    torch.set_num_threads(1)
+    time.perf_counter = time.process_time
+    print("| plan | samples, of the calibration | told, s | told, passes | took, s | passes | told / took |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, settings in PLANS.items():
+        plan = plan_audit(checked(Request, settings | {"device": "cpu"}))
+        found = estimate(plan, plan.models[0], seconds)
+        assert found is not None, "no model of these is on another machine"
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.process_time()
+            run = local.run(plan, Path(folder) / "run", Silent(), command="a benchmark")
+            took = time.process_time() - started
+            rows = run.records()
+        passes = int(rows.forwards[rows.attack != "clean"].sum() + rows.backwards.sum())
+        told = f"{found.seconds:.1f} ({found.low:.1f} to {found.high:.1f})"
+        print(
+            f"| {name} | {len(plan.ids)}, {found.samples} | {told} | {found.passes:,.0f} | {took:.1f} | {passes:,} "
+            f"| {found.seconds / took:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
