@@ -97,6 +97,16 @@ def test_stored_inputs_are_adversarial_and_the_closest(result):
     assert result.x_adv("net", eps=0).x.shape == (0, 1, 4, 4)
 
 
+def test_of_several_stages_the_closest_counts(tmp_path):
+    attacks = ["pgd?steps=6&alone=true", "fgsm?alone=true"]
+    result = brinell.audit(NET, X, Y, eps=[0.02, 0.04, 0.06, 0.08, 0.12], attack=attacks, out=tmp_path / "run")
+    near, far = (result.x_adv(attack=attack) for attack in attacks)
+    budgets = [dict(zip(one.ids.tolist(), one.eps.tolist(), strict=True)) for one in (near, far)]
+    assert any(budgets[0][sample] < eps for sample, eps in budgets[1].items()), "the two attacks are equally strong"
+    both = result.x_adv()
+    assert both.eps.tolist() == [min(one.get(sample, np.inf) for one in budgets) for sample in both.ids.tolist()]
+
+
 def test_data_frames(result, monkeypatch):
     pandas = pytest.importorskip("pandas")
     rows = result.to_pandas()

@@ -9,6 +9,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -440,9 +441,10 @@ def call_text(verb: str, model: Any, given: Any, settings: Mapping[str, Any]) ->
 
 def _told(value: Any) -> str:
     if is_processor(value):
-        return f"{type(value).__name__}({', '.join(f'{key}={one!r}' for key, one in value.to_dict().items())})"
+        return f"{type(value).__name__}({', '.join(f'{key}={_told(one)}' for key, one in value.to_dict().items())})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {_told(one)}" for key, one in value.items()) + "}"
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
+    value = value.value if isinstance(value, Enum) else value
     return repr(str(value) if isinstance(value, Path | torch.device) else value)

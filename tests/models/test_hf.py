@@ -62,6 +62,12 @@ def test_pictures_are_prepared_as_the_processor_does_it(kind, settings):
     assert wanted.std() > 0.2
 
 
+def test_the_order_of_the_channels_is_part_of_the_digest(vit):
+    sizes = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}
+    both = [transformers.MobileViTImageProcessor(do_flip_channel_order=way, **sizes) for way in (True, False)]
+    assert len({with_processor(vit, one, IMAGE, "net").digest() for one in both}) == 2
+
+
 def test_a_folder(tmp_path, vit):
     vit.save_pretrained(tmp_path)
     with pytest.raises(RequestError, match="has no processor that can be read .*write processor=false"):

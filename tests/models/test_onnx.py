@@ -222,3 +222,10 @@ def test_files_as_others_export_them(file):
     model = Onnx(path=str(file))(grey)
     assert model.batch == 1 and "takes one input at a time, and is asked that many" in model.info.notes[1]
     assert torch.allclose(model.predict(X.reshape(7, 1, 6, 10)), LOGITS, atol=1e-5)
+
+
+def test_a_first_axis_is_freed_only_where_the_answers_stay(file):
+    """What looks across the samples answers otherwise when it is asked about many at once."""
+    nodes = [helper.make_node("ReduceMax", ["logits"], ["top"], axes=[0]), helper.make_node("Add", ["logits", "top"], ["rows"])]
+    model = written(file, shape=(1, 3, 4, 5), nodes=nodes, outputs=["rows"])(IMAGE)
+    assert model.batch == 1 and torch.allclose(model.predict(X), 2 * LOGITS, atol=1e-4)

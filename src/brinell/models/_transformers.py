@@ -36,6 +36,10 @@ class PreparedPictures(nn.Module):
         """Resize, crop, normalise, and ask the network."""
         return self.prepared(x.flip(1) if self.reverse else x)
 
+    def extra_repr(self) -> str:
+        """The order of the channels, for the digest of the model."""
+        return f"reverse={self.reverse}"
+
 
 class PreparedWaves(nn.Module):
     """A feature extractor of waveforms in front of its network: (n, values) or (n, 1, values) to (n, classes)."""
