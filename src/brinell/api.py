@@ -5,12 +5,9 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
-
-from rich.console import Console
 
 from brinell import inputs, results, runs
 from brinell.analysis.results import AuditResult, BenchmarkResult
@@ -26,7 +23,6 @@ from brinell.engine.trust import MARK, refusal, untrusted
 from brinell.inputs import Data, call_text, in_python, models_of, only, open_dataset, spec_of, texts, worded
 from brinell.report import html
 from brinell.runners import local
-from brinell.runners.progress import LiveProgress
 from brinell.store.run import Run
 from brinell.studies.benchmark import run as benchmark_run
 from brinell.studies.benchmark.cards import figures
@@ -65,39 +61,12 @@ from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.verification.result import VerifyResult
 from brinell.studies.verification.run import verify_run
 from brinell.studies.verification.unrun import verify_unrun
+from brinell.telling import Silent, telling
 
 Answer = TypeVar("Answer")
 Models = Any
 """A model or several: `nn.Module`, function of arrays, scikit-learn classifier, onnxruntime session, pipeline of transformers,
 `Model`, or spec; a list or dict of these."""
-
-
-class Silent:
-    """Progress that tells nothing."""
-
-    def stage(self, *told: Any, **named: Any) -> None:
-        """Nothing, and nothing whatever else happens."""
-
-    ahead = passes = open = message = stage
-
-
-class Telling(LiveProgress):
-    """Live progress without the warnings, which a call gives as Python's own."""
-
-    def message(self, text: str) -> None:
-        """A line in passing."""
-        if not text.startswith("warning: "):
-            LiveProgress.message(self, in_python(text))
-
-
-def telling(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
-    """What is told how a call goes on: a given one; live progress where it is asked for, or somebody looks; else nothing."""
-    if not isinstance(progress, bool | None):
-        return nullcontext(progress)
-    console = Console(stderr=True)
-    if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
-        return Telling()
-    return nullcontext(Silent())
 
 
 def default_out(data: str, what: str) -> Path:

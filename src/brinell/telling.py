@@ -1,0 +1,38 @@
+"""What a call from Python tells while it goes on: progress where somebody looks, and nothing elsewhere."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from rich.console import Console
+
+from brinell.engine.progress import Progress
+from brinell.inputs import in_python
+from brinell.runners.progress import LiveProgress
+
+
+class Silent:
+    """Progress that tells nothing."""
+
+    def stage(self, *told: Any, **named: Any) -> None:
+        """Nothing, and nothing whatever else happens."""
+
+    ahead = passes = open = message = stage
+
+
+class Telling(LiveProgress):
+    """Live progress without the warnings, which a call gives as Python's own."""
+
+    def message(self, text: str) -> None:
+        """A line in passing."""
+        if not text.startswith("warning: "):
+            LiveProgress.message(self, in_python(text))
+
+
+def telling(progress: Progress | bool | None) -> AbstractContextManager[Progress]:
+    """What is told how a call goes on: a given one; live progress where it is asked for, or somebody looks; else nothing."""
+    if not isinstance(progress, bool | None):
+        return nullcontext(progress)
+    console = Console(stderr=True)
+    if progress or (progress is None and (console.is_terminal or console.is_jupyter)):
+        return Telling()
+    return nullcontext(Silent())
