@@ -372,7 +372,8 @@ def test_success_of_quantised_examples(tmp_path):
         found[eps] = (
             records.adv_pred[row].tolist() + records.quantised_pred[row].tolist() + records.quantised_within[row].tolist()
         )
-        assert records.judge_forwards[row].tolist() == [1]
+        # Inside 0.06 the find is stored as 0.4, where it is none: then the nearest level is looked at too.
+        assert records.judge_forwards[row].tolist() == [2 if eps == "0.06" else 1]
     assert found == {"0.03": [1, 0, True], "0.06": [1, 1, False], "0.1": [1, 1, True]}
 
 
