@@ -146,3 +146,9 @@ def test_a_budget_that_makes_no_sense_is_refused(text, norm, domain, line):
 )
 def test_an_odd_budget_is_told(text, norm, domain, lines):
     assert len(doubts(parse_eps(text), distance(norm), domain)) == lines
+
+
+@pytest.mark.parametrize("text", ["0:1:100000000", "0:1:" + "9" * 5000, ",".join(["0.1"] * 10_001)])
+def test_a_grid_has_a_ceiling(text):
+    with pytest.raises(RequestError, match="more than 10000 points|lists 10001 budgets"):
+        parse_eps(text)

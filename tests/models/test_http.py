@@ -2,6 +2,9 @@
 
 import json
 import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from brinell import plugins
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import Access
+from brinell.models._channel import Channel
 from brinell.models._protocol import AnswerError, Slot, answer, request
 from brinell.models.http import Http
 from brinell.testing import check_model
@@ -237,6 +241,63 @@ def test_the_token_is_sent_and_stands_nowhere(monkeypatch):
         with pytest.raises(UnreachableError) as refused:
             opened(url, token_env="BRINELL_OTHER")
         assert "wr0ng" not in str(refused.value) and "BRINELL_OTHER" in str(refused.value)
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+def test_a_token_that_the_server_says_again_is_masked(monkeypatch, escaped):
+    secret = "s3cret-token-of-mine"
+    monkeypatch.setenv("BRINELL_TOKEN", secret)
+    said = "\\u0073" + secret[1:] if escaped else secret
+    with dripping(lambda line: answered(f'{{"platform": "{said}", "versions": ["{said}"], "inputs": "{said}"}}')) as url:
+        with pytest.raises(RequestError) as refused:
+            opened(url)
+        assert secret not in str(refused.value)
+    told = f'{{"platform": "{said}", "versions": ["{said}"], "inputs": [{{"name": "{said}", "datatype": "FP32", "shape": [-1, 9]}}]}}'
+    with dripping(lambda line: answered(told)) as url, pytest.raises(RequestError, match="takes inputs of shape") as refused:
+        opened(url)
+    assert secret not in str(refused.value)
+    channel = Channel("model", "BRINELL_TOKEN", timeout=1, retries=0, backoff=0, concurrency=1)
+    assert channel.masked({"platform": f"a {secret}", "versions": [secret, 1]}) == {"platform": "a ***", "versions": ["***", 1]}
+
+
+def answered(body):
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body.encode())}\r\n\r\n"
+    return head.encode() + body.encode()
+
+
+@contextmanager
+def dripping(answer, pause=0.0):
+    """A server on this machine that answers every connection by the same bytes, one at a time where there is a pause."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def serve():
+            while True:
+                try:
+                    line, _ = door.accept()
+                except OSError:
+                    return
+                with line, suppress(OSError):
+                    line.recv(65536)
+                    content = answer(line)
+                    for start in range(len(content)) if pause else ():
+                        line.sendall(content[start : start + 1])
+                        time.sleep(pause)
+                    if not pause:
+                        line.sendall(content)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{door.getsockname()[1]}/v2/models/m"
+        door.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("part", ["status", "header", "body"])
+def test_a_server_that_sends_a_byte_at_a_time_does_not_outlast_the_timeout(part):
+    long = {"status": b"HTTP/1.1 200 " + b"O" * 999, "header": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 999}
+    content = long.get(part, answered(" " * 999)[:-1])
+    started = time.monotonic()
+    with dripping(lambda line: content, pause=0.05) as url, pytest.raises(UnreachableError, match="no answer within 0.5 s"):
+        opened(url, retries=0, timeout=0.5)
+    assert time.monotonic() - started < 3
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "ümlaut"])

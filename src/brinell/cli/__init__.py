@@ -119,13 +119,22 @@ def run(arguments: list[str]) -> int:
         )
         return unanswered(arguments)
     except Exception as error:
-        if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
-            say(f"error: {_new_name(error) or error.format_message()}")
-            return 2
-        if LOUDNESS.verbose or os.environ.get("BRINELL_DEBUG"):
-            raise
-        say(f"error: {type(error).__name__}: {error}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
+        return _other(error)
+
+
+def _other(error: Exception) -> int:
+    """The exit code of what is none of our errors, which is said in a line."""
+    if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
+        say(f"error: {_new_name(error) or error.format_message()}")
+        return 2
+    if LOUDNESS.verbose or os.environ.get("BRINELL_DEBUG"):
+        raise error
+    if isinstance(error, MemoryError):
+        say("error: this machine has too little memory for it: give a smaller --batch-size or fewer --samples")
         return 3
+    said = " ".join(str(error).split())[:300]
+    say(f"error: {type(error).__name__}: {said}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
+    return 3
 
 
 def _new_name(error: Any) -> str:

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
+from brinell.core.outward import printable
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors, and nothing else.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Name every stage, those with nothing to do too; show the trace of a failure.")
@@ -44,7 +46,7 @@ def answer(as_json: bool, result: BaseModel, in_words: Callable[[], None], *, pa
 def show(text: str = "") -> None:
     """A line of the answer on standard output."""
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(printable(text) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away; nothing is left to say to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -52,7 +54,7 @@ def show(text: str = "") -> None:
 
 def say(text: str) -> None:
     """One line on standard error."""
-    print(f"brinell: {' '.join(text.split())}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"brinell: {printable(' '.join(text.split()))}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def tell(text: str) -> None:

@@ -48,8 +48,9 @@ def supervised(work: Callable[[], int], otherwise: int) -> int:
     if not child:
         os.close(reader)
         _until_parent_ends(parent)
-        if signal.SIGINT in listened:
-            signal.signal(signal.SIGINT, _once())
+        tidied = _once()
+        for one in {signal.SIGINT, signal.SIGTERM} & set(listened):
+            signal.signal(one, tidied)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, listened)
         _work(work, writer, secret)
     os.close(writer)
@@ -116,7 +117,7 @@ def _until_parent_ends(parent: int) -> None:
 
 
 def _once() -> Callable[[int, Any], None]:
-    """A handler of SIGINT that takes two that come together for one."""
+    """A handler of SIGINT and SIGTERM that lets the work tidy up, and takes two that come together for one."""
     last = -TOGETHER
 
     def handle(number: int, frame: Any) -> None:

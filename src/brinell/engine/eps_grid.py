@@ -13,6 +13,9 @@ from brinell.core.errors import RequestError
 from brinell.core.renamed import renamed
 from brinell.core.threat import Distance, extent
 
+MOST_POINTS = 10_000
+"""Budgets of a grid at most."""
+
 
 @dataclass(frozen=True)
 class Budgets:
@@ -49,7 +52,10 @@ def parse_eps(text: str) -> Budgets:
             f"eps {comma[0]!r} may be a decimal comma: write {whole}.{decimals}, or {whole}, {decimals} with a space for a list"
         )
     fractions: dict[Fraction, str] = {}
-    for item in text.split(","):
+    items = text.split(",")
+    if len(items) > MOST_POINTS:
+        raise RequestError(f"eps lists {len(items)} budgets, and a grid has {MOST_POINTS} at most: leave some out")
+    for item in items:
         for value in _expand(item.strip()):
             fractions.setdefault(value, _write(value, _denominator(item)))
     ordered = sorted(fractions)
@@ -115,11 +121,12 @@ def _expand(item: str) -> list[Fraction]:
     if len(ends) != 3:
         raise RequestError(f"eps range {item!r} has {len(ends)} parts: write from:to:points, such as 0:8/255:9")
     low, high = _number(ends[0]), _number(ends[1])
-    if not ends[2].isdecimal() or int(ends[2]) < 2:
+    if not ends[2].isdecimal() or ends[2].lstrip("0") in ("", "1"):
         raise RequestError(f"eps range {item!r} ends in {ends[2]!r}: the number of points is an integer of at least 2")
     if low >= high:
         raise RequestError(f"eps range {item!r} does not rise: write the smaller budget first")
-    points = int(ends[2])
+    if len(ends[2]) > 9 or (points := int(ends[2])) > MOST_POINTS:
+        raise RequestError(f"eps range {item[:40]!r} has more than {MOST_POINTS} points: write fewer")
     return [low + (high - low) * step / (points - 1) for step in range(points)]
 
 

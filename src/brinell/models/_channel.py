@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from brinell.core.errors import RequestError, UnreachableError, one_line
 from brinell.core.version import VERSION
+from brinell.models._deadline import bound_waits
 from brinell.models._protocol import AnswerError
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ NOT_NOW = frozenset({408, 425, 429, 502, 503, 504})
 BARRED = frozenset({401, 403, 407})
 LONGEST_WAIT = 30.0
 """Seconds; no wait before another attempt is longer."""
+LEAST_MASKED = 8
+"""Characters from which on a token is taken out of bodies."""
 MOST_BYTES = 1 << 28
 """No answer is larger."""
 
@@ -92,6 +95,7 @@ class Channel:
         limits = httpx2.Limits(max_connections=self._concurrency)
         headers = {"User-Agent": f"brinell/{VERSION}", "Accept-Encoding": "identity"} | self._authorization()
         self._client = httpx2.Client(timeout=self._timeout, limits=limits, headers=headers)
+        bound_waits(self._client, self._left)
         self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="brinell-http")
         self._stop = threading.Event()
 
@@ -105,7 +109,7 @@ class Channel:
         self._pool = self._client = None
 
     def _authorization(self) -> dict[str, str]:
-        token = os.environ.get(self._token_env, "") if self._token_env else ""
+        token = self._token()
         if not token.isascii() or not token.isprintable() or " " in token:
             raise RequestError(f"what {self._token_env} holds is no bearer token: it has characters that no header may have")
         return {"Authorization": f"Bearer {token}"} if token else {}
@@ -202,9 +206,29 @@ class Channel:
         text = " ".join(text.split())
         return "" if not text or text.startswith("<") else f", {self._safe(text)[:160]}"
 
+    def _token(self) -> str:
+        return os.environ.get(self._token_env, "") if self._token_env else ""
+
     def _safe(self, text: object) -> str:
-        token = os.environ.get(self._token_env, "") if self._token_env else ""
+        token = self._token()
         return str(text).replace(token, "***") if token else str(text)
+
+    def _masked(self, body: bytes) -> bytes:
+        """A body without the token, should the server repeat it; a token so short that numbers may hold it stays in bodies."""
+        token = self._token().encode()
+        return body.replace(token, b"*" * len(token)) if len(token) >= LEAST_MASKED else body
+
+    def masked(self, value: Any) -> Any:
+        """Parsed JSON without the token in any of its texts."""
+        if isinstance(value, dict):
+            return {self._safe(key): self.masked(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self.masked(one) for one in value]
+        return self._safe(value) if isinstance(value, str) else value
+
+    def _left(self) -> float:
+        """Seconds that this thread's request may still take."""
+        return float(getattr(self._mine, "until", float("inf"))) - time.monotonic()
 
     def _send(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         """One attempt; OSError where the connection fails."""
@@ -221,7 +245,7 @@ class Channel:
 
         if self._client is None or self._stopped().is_set():
             raise InterruptedError("interrupted")
-        until = time.monotonic() + self._timeout
+        until = self._mine.until = time.monotonic() + self._timeout
         parts, size = [], 0
         try:
             method = "GET" if body is None else "POST"
@@ -233,15 +257,15 @@ class Channel:
                         raise TimeoutError(self._slow())
                     if size > MOST_BYTES:
                         raise AnswerError(f"more than {MOST_BYTES} bytes")
-            return Response(response.status_code, response.headers, b"".join(parts))
+            return Response(response.status_code, response.headers, self._masked(b"".join(parts)))
         except httpx2.TimeoutException:
             raise TimeoutError(self._slow()) from None
         except httpx2.DecodingError:
             raise AnswerError("what cannot be unpacked") from None
         except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
-            raise ConnectionResetError(_line(error)) from None
+            raise ConnectionResetError(self._safe(_line(error))) from None
         except httpx2.RequestError as error:
-            raise ConnectionError(_line(error)) from None
+            raise ConnectionError(self._safe(_line(error))) from None
 
     def _stopped(self) -> threading.Event:
         """Set when what this thread asks about is called off."""

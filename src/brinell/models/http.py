@@ -109,7 +109,7 @@ class Http:
         channel = Channel(who, self.token_env, retries=self.retries, concurrency=self.concurrency, **how)
         with channel.session():
             try:
-                metadata = channel.ask(url, lambda response: parse(response.body))
+                metadata = channel.masked(channel.ask(url, lambda response: parse(response.body)))
                 form = _form(self, domain, metadata)
             except (RejectedError, AnswerError) as error:
                 hint = "check the URL: it ends in /v2/models/NAME, and the model is loaded"

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from brinell.analysis.compare import Side, compare
 from brinell.analysis.results import CompareResult
 from brinell.analysis.robust_accuracy import summarise
+from brinell.core.outward import markdown
 from brinell.core.record import Records
 from brinell.report import figures, page
 from brinell.report import format as words
@@ -88,6 +89,7 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
     found = jinja2.Environment(
         loader=shared if package == "brinell.report" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
         autoescape=jinja2.select_autoescape(),
+        finalize=None if name.endswith(".html") else _in_markdown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -120,3 +122,8 @@ def labelled(table: str) -> Markup:
 
     head = re.sub(r'<table(?: class="([^"]*)")?', lambda opened: f'<table class="{opened[1] or ""} stack"', head, count=1)
     return Markup(head + end + re.sub(r"<tr\b.*?</tr>", row, body, flags=re.DOTALL))
+
+
+def _in_markdown(value: Any) -> Any:
+    """What a template that is no page shows: texts of others act neither on a terminal nor on a page made of it."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else markdown(value)

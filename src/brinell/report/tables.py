@@ -2,10 +2,10 @@
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Sequence
 
 from brinell.analysis.results import AuditResult, CompareResult, Rate
+from brinell.core.outward import cell
 
 _RATE = ("value", "low", "high", "k", "n", "missing")
 
@@ -37,14 +37,8 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(head)
-    writer.writerows(["" if value is None else _harmless(value) for value in row] for row in rows)
+    writer.writerows([cell(value) for value in row] for row in rows)
     return text.getvalue()
-
-
-def _harmless(value: object) -> object:
-    """A value that no spreadsheet runs: names of models and classes come from elsewhere."""
-    formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not re.fullmatch(r"-?[\d.]+", value)
-    return f"'{value}" if formula else value
 
 
 def _rate(rate: Rate) -> tuple[object, ...]:

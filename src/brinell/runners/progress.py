@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from brinell.core.outward import printable
+
 REFRESH = 0.1
 """Seconds between two looks of the line."""
 LONG = 60.0
@@ -80,6 +82,7 @@ class LiveProgress:
     def stage(self, model: str, stage: str, samples: int, passes: int) -> None:
         """A stage begins."""
         self._end_stage()
+        model, stage = printable(model), printable(stage)
         if model != self._stage.model:
             self._of_model, self._robust = 0, None
         self._stage, self._ahead = _Stage(model, stage, samples, passes, left=samples), None
@@ -151,6 +154,7 @@ class LiveProgress:
         self._stage = _Stage(model=stage.model)
 
     def _print(self, text: str) -> None:
+        text = printable(text)
         if self._line is None:
             print(f"brinell: {text}", file=self._stream or sys.stderr, flush=True)
         else:

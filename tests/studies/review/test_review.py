@@ -4,7 +4,9 @@ import json
 import math
 import random
 import shutil
+import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ import torch
 import brinell.cli
 from _browser import check_everywhere, chromium
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, StoppedError
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.plan import open_data
 from brinell.studies.review import page as page
@@ -291,3 +293,77 @@ def test_bad_words(words, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert brinell.cli.run(["epsilon", "digits", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+# Requests that no page makes
+
+
+def raw(server, text, wait=10.0):
+    """What the server answers to these bytes, until it hangs up."""
+    with socket.create_connection(("127.0.0.1", int(server.url.rstrip("/").rpartition(":")[2])), timeout=wait) as line:
+        line.sendall(text)
+        found = b""
+        while part := line.recv(4096):
+            found += part
+    return found
+
+
+HEAD = b"POST /answer HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("length", [b"-1", b"99999999999", b"10001", b"1e3", b"", "٣".encode()])
+def test_a_length_that_is_none_is_refused_unread(tmp_path, length):
+    with serving(made(tmp_path / "r")) as server:
+        assert b" 400 " in raw(server, HEAD + b"Content-Length: " + length + b"\r\n\r\n").splitlines()[0]
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-1", "1e400", "1" + "0" * 400, "true", '"1"'])
+def test_no_answer_takes_a_time_that_is_none(tmp_path, seconds, capfd):
+    review = made(tmp_path / "r")
+    body = f'{{"trial": 0, "differs": true, "named": null, "seconds": {seconds}}}'.encode()
+    with serving(review) as server:
+        answer = raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert b" 409 " in answer.splitlines()[0]
+        deep = b"[" * 9000
+        assert b"no JSON" in raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(deep) + deep)
+    assert review.answers() == [] and capfd.readouterr() == ("", "")
+
+
+def test_a_request_byte_by_byte_is_given_up(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("brinell.studies.review.server.PATIENCE", 0.3)
+    with serving(made(tmp_path / "r")) as server:
+        started = time.monotonic()
+        raw(server, HEAD + b"Content-Length: 50\r\n\r\n{")
+        assert time.monotonic() - started < 5
+        assert get(server.url + "next")["trial"] == 0
+    assert capfd.readouterr() == ("", "")
+
+
+def test_two_servers_on_one_folder(tmp_path):
+    review = made(tmp_path / "r")
+    with serving(review), pytest.raises(RequestError, match="another process is writing to"):
+        ReviewServer(review, "", "bob")
+    with serving(review) as server:
+        assert get(server.url + "next")["trial"] == 0
+
+
+def test_an_answer_that_cannot_be_stored_ends_the_review(tmp_path, monkeypatch):
+    review = made(tmp_path / "r")
+    said = []
+
+    def full(self, answer):
+        raise StoppedError("the disk is full")
+
+    monkeypatch.setattr(Review, "add", full)
+    server = ReviewServer(review, "")
+
+    def serve():
+        with pytest.raises(StoppedError, match="the disk is full"):
+            server.serve(lambda text: None)
+        said.append(True)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    status, told = post(server.url, {"trial": 0, "differs": True, "named": None, "seconds": 1.0})
+    thread.join(20)
+    assert status == 500 and told == {"error": "the disk is full"} and said

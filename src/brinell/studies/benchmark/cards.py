@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from brinell.core.record import Column
 from brinell.report.html import fill
@@ -105,10 +106,10 @@ def card(folder: BenchmarkSet) -> str:
     return fill(
         __package__,
         "card.md",
-        {"json": json.dumps, "without_folders": _without_folders, "text": _text, "share": _share},
+        {"json": _json, "without_folders": _without_folders, "text": _text, "share": _share},
         title=title(manifest),
         form=folder.form,
-        size=next(text for most, text in SIZES if rows < most),
+        size=Markup(next(text for most, text in SIZES if rows < most)),
         split=SPLIT,
         papers=PAPERS,
         manifest=manifest,
@@ -131,6 +132,11 @@ def card(folder: BenchmarkSet) -> str:
 def columns() -> str:
     """What each column means, in Markdown."""
     return fill(__package__, "columns.md", {}, **TABLES)
+
+
+def _json(value: Any) -> Markup:
+    """JSON, which YAML is too, that opens no tag on a page made of it."""
+    return Markup(json.dumps(value).replace("<", "\\u003c"))
 
 
 def _without_folders(spec: str) -> str:

@@ -10,20 +10,26 @@ The page is never told how large a change is, nor which side it stands on.
 import base64
 import io
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from PIL import Image
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.record import Array
-from brinell.studies.review.records import Answer, Review
+from brinell.studies.review.records import LAYOUT, Answer, Review
 
 HOST = "127.0.0.1"
+LONGEST_LOOK = 1e6
+"""Seconds that a person looks at a pair at most."""
+PATIENCE = 20.0
+"""Seconds that a request may take from its first byte to its last."""
 LONGEST = 10_000
 """Bytes of an answer at most."""
 GRACE = 0.5
@@ -45,14 +51,19 @@ class ReviewServer:
 
     def __init__(self, review: Review, page: str, reviewer: str = "", port: int = 0) -> None:
         self.review, self.page, self.reviewer = review, page, reviewer
+        self._alone = ExitStack()
+        self._alone.enter_context(LAYOUT.lock(review.path))  # two servers would store answers twice
         self._clean, self._changed = review.pairs()
         self._open = review.open_trials(reviewer)
         self._lock = threading.Lock()
         self.done = threading.Event()
+        self.failed: BrinellError | None = None
+        """Why an answer could not be stored; it ends the review."""
         try:
             self._http = _Http((HOST, port), _Handler)
-        except OSError as error:
-            raise RequestError(f"port {port} cannot be used ({error.strerror}): name another with --port") from None
+        except (OSError, OverflowError) as error:
+            self._alone.close()
+            raise RequestError(f"port {port} cannot be used ({one_line(error)}): name another with --port") from None
         self._http.review = self
         self.acknowledge()
 
@@ -73,6 +84,9 @@ class ReviewServer:
         finally:
             self._http.shutdown()
             self._http.server_close()
+            self._alone.close()
+        if self.failed is not None:
+            raise self.failed
 
     def next(self) -> dict[str, Any]:
         """The next open trial, without what the person must not know."""
@@ -96,9 +110,11 @@ class ReviewServer:
 
     def answer(self, told: Any) -> str | None:
         """Store an answer; returns what is wrong with it, or None."""
-        keys: dict[str, type | tuple[type, ...]] = {"trial": int, "differs": bool, "seconds": (int, float)}
-        if not isinstance(told, dict) or any(not isinstance(told.get(key), kind) for key, kind in keys.items()):
+        keys: dict[str, tuple[type, ...]] = {"trial": (int,), "differs": (bool,), "seconds": (int, float)}
+        if not isinstance(told, dict) or any(type(told.get(key)) not in kinds for key, kinds in keys.items()):
             return "an answer is {trial, differs, named, seconds}"
+        if not 0 <= told["seconds"] <= LONGEST_LOOK:  # not so of NaN, either
+            return f"seconds must be a number from 0 to {LONGEST_LOOK:g}"
         named = told.get("named")
         if named is not None and (type(named) is not int or not 0 <= named < len(self.review.classes)):
             return f"named must be null or a class, 0 to {len(self.review.classes) - 1}"
@@ -111,6 +127,11 @@ class ReviewServer:
             self.review.add(answer)
             self._open.pop(0)
         return None
+
+    def fail(self, error: BrinellError) -> None:
+        """An answer could not be stored: end the review and say why."""
+        self.failed = error
+        self.done.set()
 
     def acknowledge(self) -> None:
         """Called once an answer was confirmed to the page: the last one ends the review."""
@@ -135,17 +156,38 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if not self._from_here():
             return
-        length = int(self.headers.get("Content-Length") or 0)
+        said = self.headers.get("Content-Length") or ""
+        length = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else LONGEST + 1
         kind = (self.headers.get("Content-Type") or "").partition(";")[0]
         if self.path != "/answer" or kind != "application/json" or length > LONGEST:
             self._json(HTTPStatus.BAD_REQUEST, {"error": "an answer is JSON, posted to /answer"})
             return
         try:
-            error = self.server.review.answer(json.loads(self.rfile.read(length)))
-        except ValueError:
+            error = self.server.review.answer(json.loads(self.rfile.read(length), parse_constant=_refuse))
+        except (ValueError, RecursionError):
             error = "that is no JSON"
+        except BrinellError as failed:
+            self._json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(failed)})
+            self.server.review.fail(failed)
+            return
         self._json(HTTPStatus.CONFLICT if error else HTTPStatus.OK, {"error": error} if error else {})
         self.server.review.acknowledge()
+
+    def setup(self) -> None:
+        """Give each connection, which carries one request, so long and no longer, however slowly its bytes come."""
+        super().setup()
+        self._end = threading.Timer(PATIENCE, self._hang_up)
+        self._end.daemon = True
+        self._end.start()
+
+    def finish(self) -> None:
+        """The request was answered."""
+        self._end.cancel()
+        super().finish()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def _from_here(self) -> bool:
         """A page of another site may not ask under a name that it has had pointed to this machine."""
@@ -173,6 +215,13 @@ class _Handler(BaseHTTPRequestHandler):
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
     review: ReviewServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a connection that broke off is the page's concern, and what concerns the person ends the review."""
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _png(picture: Array) -> str:

@@ -1,0 +1,43 @@
+"""Text on its way out: to a terminal, a table, a page. What others wrote in it can no longer act there."""
+
+import unicodedata
+
+ACTING = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of characters that move a cursor, change colours, reverse the order of writing or are not to be seen."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "|")
+"""With these a cell begins that a spreadsheet calculates."""
+
+
+def printable(text: str) -> str:
+    """`text` with each character that acts on a terminal written as JSON escapes it; line breaks stay."""
+    if text.isascii() and text.replace("\n", " ").isprintable():
+        return text
+    return "".join(_shown(one) if one != "\n" and unicodedata.category(one) in ACTING else one for one in text)
+
+
+def _shown(one: str) -> str:
+    units = one.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def cell(value: object) -> object:
+    """A cell of a table: None as an empty one, and a text that would be calculated behind an apostrophe."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return value
+    text = printable(value).replace("\n", " ")
+    return f"'{text}" if text.startswith(FORMULA) and not _number(text) else text
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def markdown(text: str) -> str:
+    """`text` in one line of Markdown, in which it opens no tag, link or picture."""
+    return printable(" ".join(text.split())).replace("<", "&lt;").replace("](", "] (")
