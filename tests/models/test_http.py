@@ -252,7 +252,8 @@ def test_a_token_that_the_server_says_again_is_masked(monkeypatch, escaped):
         with pytest.raises(RequestError) as refused:
             opened(url)
         assert secret not in str(refused.value)
-    told = f'{{"platform": "{said}", "versions": ["{said}"], "inputs": [{{"name": "{said}", "datatype": "FP32", "shape": [-1, 9]}}]}}'
+    slot = f'{{"name": "{said}", "datatype": "FP32", "shape": [-1, 9]}}'
+    told = f'{{"platform": "{said}", "versions": ["{said}"], "inputs": [{slot}]}}'
     with dripping(lambda line: answered(told)) as url, pytest.raises(RequestError, match="takes inputs of shape") as refused:
         opened(url)
     assert secret not in str(refused.value)
