@@ -16,7 +16,7 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import BrinellWarning
 from brinell.core.model import Model
 from brinell.engine.plan import Plan, make_plan, open_data
-from brinell.engine.progress import Progress
+from brinell.engine.progress import Progress, Silent
 from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.trust import MARK, refusal, untrusted
@@ -61,7 +61,7 @@ from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.verification.result import VerifyResult
 from brinell.studies.verification.run import verify_run
 from brinell.studies.verification.unrun import verify_unrun
-from brinell.telling import Silent, telling
+from brinell.telling import telling
 
 Answer = TypeVar("Answer")
 Models = Any

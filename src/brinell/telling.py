@@ -1,22 +1,12 @@
 """What a call from Python tells while it goes on: progress where somebody looks, and nothing elsewhere."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from rich.console import Console
 
-from brinell.engine.progress import Progress
+from brinell.engine.progress import Progress, Silent
 from brinell.inputs import in_python
 from brinell.runners.progress import LiveProgress
-
-
-class Silent:
-    """Progress that tells nothing."""
-
-    def stage(self, *told: Any, **named: Any) -> None:
-        """Nothing, and nothing whatever else happens."""
-
-    ahead = passes = open = message = stage
 
 
 class Telling(LiveProgress):

@@ -19,7 +19,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Relative, Threat, extent, size, tolerance
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import Embedding
-from brinell.engine.verify import verify_run
+from brinell.studies.verification.run import verify_run
 from brinell.testing.linear import LinearModel, linear_problem
 
 SHAPE = (6,)

@@ -14,9 +14,9 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import ModelInfo
 from brinell.engine.answers import SEEN, grid, kind_of_answers, settled
-from brinell.engine.verify import verify_run
 from brinell.models._answers import KINDS, Answered, BeforeSquashing, of_lead, of_sigmoids, recognise, recognised
 from brinell.models._torch_model import TorchModel
+from brinell.studies.verification.run import verify_run
 
 SIX = Domain(kind="vector", shape=(6,))
 DRAW = torch.Generator().manual_seed(5)

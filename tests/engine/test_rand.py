@@ -11,9 +11,9 @@ from brinell.core.record import CLEAN, Outcome
 from brinell.engine import toml
 from brinell.engine.cascade import build_stages
 from brinell.engine.cells import clean_cell, stage_cell
-from brinell.engine.verify import verify_run
 from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run
+from brinell.studies.verification.run import verify_run
 
 # 0.08 or 0.12 from the boundary, and a budget of 0.1: the lead at its end is +0.4 or -0.4.
 X = np.array([[0.42, 0.1 + 0.02 * i] for i in range(8)] + [[0.38, 0.1 + 0.02 * i] for i in range(8)], dtype=np.float32)

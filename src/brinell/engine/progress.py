@@ -1,7 +1,7 @@
 """What a run tells whoever waits for it."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Progress(Protocol):
@@ -24,3 +24,12 @@ class Progress(Protocol):
 
     def message(self, text: str) -> None:
         """Something to say in passing; what begins with `note: ` may be left out."""
+
+
+class Silent:
+    """Progress that tells nothing."""
+
+    def stage(self, *told: Any, **named: Any) -> None:
+        """Nothing, and nothing whatever else happens."""
+
+    ahead = passes = open = message = stage

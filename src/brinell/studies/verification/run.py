@@ -3,7 +3,7 @@
 from brinell.core.record import CLEAN
 from brinell.engine.answers import settled
 from brinell.engine.plan import Plan
-from brinell.engine.progress import Progress
+from brinell.engine.progress import Progress, Silent
 from brinell.engine.shard import session
 from brinell.store.run import Run
 from brinell.studies.verification import against_request, pages
@@ -21,16 +21,16 @@ TRUST = (
 """What no verification recomputes."""
 
 
-def verify_run(run: Run, plan: Plan, progress: Progress, *, count: int | None = None) -> VerifyResult:
+def verify_run(run: Run, plan: Plan, progress: Progress | None = None, *, count: int | None = None) -> VerifyResult:
     """Recompute what a run claims: from its request, the data, the records and the stored inputs, with the model, and by attacks.
 
     Args:
         run: the run.
         plan: its plan, made again from its request, with the data and the models that it names.
-        progress: told what goes on.
+        progress: told what goes on; nobody where it is left out.
         count: robust samples of each model that are attacked again; None for 8 or 2 %, whichever is more.
     """
-    notes = Notes()
+    notes, progress = Notes(), progress or Silent()
     claims = Claims(run, plan, notes)
     against_request.manifest(run, plan, notes)
     against_request.files(run, notes)
