@@ -40,7 +40,7 @@
     if (next > level + 1) found.push(`a heading skips a level: ${name(head)}`);
     level = next;
   }
-  for (const image of document.querySelectorAll("img")) if (!image.alt) found.push(`no alt: ${image.outerHTML.slice(0, 60)}`);
+  for (const image of document.querySelectorAll("img")) if (!image.hasAttribute("alt")) found.push(`no alt: ${image.outerHTML.slice(0, 60)}`);
   for (const figure of document.querySelectorAll("svg:not([aria-hidden])")) if (!figure.getAttribute("aria-label")) found.push("a figure without a label");
   for (const region of document.querySelectorAll("[role=region], nav")) if (!region.getAttribute("aria-label")) found.push(`no label: ${name(region)}`);
   for (const button of document.querySelectorAll("button, a, summary")) if (!button.textContent.trim() && !button.getAttribute("aria-label")) found.push("a control without a name");

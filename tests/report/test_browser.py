@@ -41,8 +41,14 @@ def test_one_model_everywhere(browser, one):
     check_everywhere(browser, one, ALL_VIEWS)
 
 
-def test_three_models_everywhere(browser, three):
-    check_everywhere(browser, three)
+def test_seven_models_with_long_names_everywhere(browser, make):
+    breaks = {f"a-model-with-a-rather-long-name-{i}": distances(60, i, 0.05 + 0.03 * i) for i in range(7)}
+    check_everywhere(browser, html.write(make(breaks, np.arange(60) % 4, [i / 510 for i in range(9)], CLASSES[:4])))
+
+
+def test_signals_everywhere(browser, make):
+    run = make({"net": distances(40, 0, 0.1)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"], kind="signal", shape=(2, 300))
+    check_everywhere(browser, html.write(run))
 
 
 def test_curves_that_coincide_can_both_be_seen(browser, three):

@@ -101,7 +101,7 @@ def _figure(
     found = segments(clean, adversarial)
     for lane, channel in enumerate(shown.tolist()):
         top = TOP + lane * height
-        frame = Frame(width=WIDTH, height=whole, left=40, bottom=whole - top - height + 6, top=top, right=8)
+        frame = Frame(width=WIDTH, height=whole, left=40, bottom=whole - top - height + 11, top=top, right=8)
         parts += _marks(frame, found, clean.shape[1], axes)
         parts += _heights(frame, low, high, axes.unit if lane == 0 else "")
         parts += [
@@ -135,7 +135,7 @@ def _marks(frame: Frame, found: Sequence[tuple[int, int]], length: int, axes: Ax
 
 
 def _heights(frame: Frame, low: float, high: float, unit: str) -> list[str]:
-    ticks = _ticks(low, high, max(3, round((frame.y(0) - frame.y(1)) / 30)))
+    ticks = _ticks(low, high, max(2, round((frame.y(0) - frame.y(1)) / 30)))
     parts = [levels(frame, [((value - low) / (high - low), _written(value)) for value in ticks], gap=5)]
     if unit:
         parts.append(f'<text class="end label" x="{frame.left - 5}" y="{frame.y(1) - 6:.1f}">{escape(unit)}</text>')
