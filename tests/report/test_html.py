@@ -157,7 +157,7 @@ def test_a_table_carries_the_headings_of_its_columns_for_narrow_screens():
 def test_text_that_a_spreadsheet_would_run_is_neutralised_and_numbers_are_not():
     rows = [("=1+1", -0.5, None), ("-cmd", "+x", "@y"), ("a", "-3", "\tb")]
     text = csv_text(("name", "b", "c"), rows)
-    assert text == "name,b,c\n'=1+1,-0.5,\n'-cmd,'+x,'@y\na,-3,'\tb\n"
+    assert text == "name,b,c\n'=1+1,-0.5,\n'-cmd,'+x,'@y\na,-3,\\u0009b\n"
 
 
 def test_a_thousand_classes(make):
