@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
+from brinell.core.books import Books
 from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, NEAR, Precision
 from brinell.core.errors import ContractError, ModelError
@@ -98,6 +99,7 @@ class Ledger:
         """The threat as an attack is given it."""
         self._untouched = self.batch.x._version
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
+        self._given = self._batch.y.clone(), self._threat.eps.clone(), self._limit.clone()
         self._access = min(access, model.access)
         self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
         self._reach = reach
@@ -124,6 +126,13 @@ class Ledger:
         """(n, *shape): the closest adversarial input; the clean one where there is none."""
         self.answer = torch.zeros(n, model.classes, device=device)
         """(n, classes): the logits that the model answered to the closest adversarial input; zeros where there is none."""
+
+        self._books = Books(self)
+
+    def untouched(self) -> bool:
+        """Whether the counts and finds, the labels and the budgets are what this ledger wrote and was given."""
+        now = self._batch.y, self._threat.eps, self._limit
+        return all(map(torch.equal, now, self._given)) and self._books.whole(self)
 
     def affordable(self, ids: Tensor) -> Tensor:
         """(n,) bool: which rows have budget left, if the rows before them with the same id are asked too."""
@@ -310,7 +319,10 @@ class Ledger:
         margin = self._margin(view, part, x, logits) if margin is None else margin
         largest = logits.abs().amax(1)  # NaN and infinity come through
         success = legal & view.criterion.met(margin, largest)
-        finite, all_legal, any_success = torch.stack([(largest < torch.inf).all(), legal.all(), success.any()]).tolist()
+        flags = [(largest < torch.inf).all(), legal.all(), success.any(), self._books.agree(self)]
+        finite, all_legal, any_success, agree = torch.stack(flags).tolist()
+        if not agree:
+            raise ContractError("the attack wrote into the ledger's counts: what it found is not recorded; look at its file")
         if not finite:
             raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
@@ -327,6 +339,7 @@ class Ledger:
             self.best_margin[ids] = torch.maximum(self.best_margin[ids], seen)
         if any_success:
             self._note(ids, x, size, spent, logits, success.nonzero()[:, 0])
+        self._books.keep(self)
 
     def _within_reach(self, size: Tensor, eps: Tensor, limit: Tensor) -> None:
         """Refuse inputs of sizes (n,) beyond what may be asked about; `limit` (n,) is eps with what rounding may add."""
@@ -378,6 +391,7 @@ class Ledger:
         """Remember the first success of each sample and the closest one; `successes` are its rows."""
         if self.closest is self._batch.x:
             self.closest = self._batch.x.clone()
+            self._books.begin(closest=self.closest, answer=self.answer)
         earliest = torch.full_like(self.first_success, torch.iinfo(torch.int64).max)
         earliest.scatter_reduce_(0, ids[successes], spent[successes], "amin")
         new = (self.first_success == 0) & (earliest < torch.iinfo(torch.int64).max)
@@ -389,6 +403,7 @@ class Ledger:
         self.distance[found] = size[successes]
         self.closest[found] = x[successes]
         self.answer[found] = logits[successes]
+        self._books.note(found, closest=x[successes], answer=logits[successes])
 
 
 def question_cost(eot: int, precision: Precision) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
+from brinell.engine.watch import Counted, Watch
 from brinell.store import rows
 
 Array = np.ndarray[Any, Any]
@@ -118,8 +119,11 @@ def run_shard(setting: Setting, group: Group) -> Result:
         criterion=criterion_of(group.target, device, setting.reject),
     )
     minimal = setting.stage.attack.family == "minimal"
+    names = ("sample_id", "label", "target", "clean_pred", "clean_confidence", "level", "unit")
+    watch = Watch(setting.model, group.x, {name: getattr(group, name) for name in names} | {"budgets": setting.levels})
+    counted = Counted(setting.model)
     ledger = Ledger(
-        setting.model,
+        cast(Model, counted),
         batch,
         threat,
         access=setting.stage.attack.access,
@@ -133,6 +137,13 @@ def run_shard(setting: Setting, group: Group) -> Result:
     )
     rng = Streams.of(setting.seed, torch.as_tensor(group.sample_id, device=device)).fold(setting.stage.name)
     told = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
+    judge = criterion_of(group.target, device, setting.reject)
+    watch.check(
+        setting.stage.name,
+        ledger,
+        counted,
+        lambda at, logits, x: judge.select(at).margin(logits, torch.as_tensor(group.label, device=device).long()[at], x),
+    )
     if not minimal:
         _shrink(ledger, levels)
     broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
