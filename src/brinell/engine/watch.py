@@ -55,7 +55,7 @@ class Counted:
         self.forwards += len(x)
         logits = self._model.predict(x)
         if logits.requires_grad:
-            logits.register_hook(self._passed)
+            logits.register_hook(self._passed)  # type: ignore[no-untyped-call]
         return logits
 
     def _passed(self, grad: Tensor) -> None:
