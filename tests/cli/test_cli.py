@@ -258,7 +258,7 @@ def test_quiet_leaves_the_answer(work, tmp_path, capsys):
 
 
 def test_an_unexpected_failure_shows_its_trace_on_demand(good, monkeypatch, capsys):
-    monkeypatch.setattr("brinell.api.verify", lambda run: 1 / 0)
+    monkeypatch.setattr("brinell.api.verify", lambda *given, **named: 1 / 0)
     assert cli(["verify", str(good)]) == 3
     assert "this should not happen" in capsys.readouterr().err
     with pytest.raises(ZeroDivisionError):

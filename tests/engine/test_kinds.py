@@ -316,7 +316,7 @@ def test_the_user_knows_better(tmp_path):
     y = torch.ones(30, dtype=torch.long)
     assert headline(Unsure(BINARY), y, tmp_path / "a", answers="logit")[0][0] == 30
     assert 0 < headline(Unsure(BINARY), y, tmp_path / "b")[0][0] < 30
-    with pytest.raises(RequestError, match="answers is 'odds'; it is one of logits, probabilities"):
+    with pytest.raises(RequestError, match="answers is 'odds'; it is one of labels, logits, probabilities"):
         headline(Unsure(BINARY), y, tmp_path / "c", answers="odds")
     with pytest.raises(RequestError, match="a spec says it itself"):
         brinell.audit("digits-cnn", "digits", answers="logits")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from brinell.core.checks import Finding
+from brinell.core.checks import Code, Finding
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.engine.model_checks import ModelChecks
@@ -15,8 +15,8 @@ from brinell.store.run import Run
 from brinell.studies.verification.result import Notes
 
 
-def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State, notes: Notes, progress: Progress) -> None:
-    """Make the checks before the attacks again, where the run says that it made them.
+def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State, notes: Notes, progress: Progress) -> str | None:
+    """Make the checks before the attacks again; returns why they cannot be held against each other, None where they were.
 
     A check near its limit may come out otherwise on another machine; only one that fails clearly now and passed then is noted,
     or is missing.
@@ -24,12 +24,15 @@ def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State
     kept = {str(one["code"]): one for one in run.manifest.get("checks", {}).get(source.name, [])}
     where = f"{source.name} checks"
     if state.failed.all():
-        return
+        return None
     if not kept:
         notes.note(where, "no check is listed, and they were all to be made")
-        return
+        return None
     again = ModelChecks(plan, source, model, None, run, progress, load=_loader(plan), note=lambda of, remarks: None)
-    for one in again.probe(state).findings:
+    found = again.probe(state).findings
+    if any(one.code == Code.RANDOM and one.passed is False for one in found):
+        return f"{source.name} answers at random, so that the checks come out otherwise each time"
+    for one in found:
         said = kept.get(str(one.code))
         if said is None:
             notes.note(where, f"{one.code} is not listed")
@@ -37,6 +40,7 @@ def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State
             notes.note(where, f"{one.code} fails, and the run says that it {'passed' if said['passed'] else 'was not made'}")
         elif one.passed is True and said["passed"] is None:
             notes.note(where, f"{one.code} passes, and the run says that it was not made")
+    return None
 
 
 def _loader(plan: Plan) -> Callable[[Array], Tensor]:

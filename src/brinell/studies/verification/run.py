@@ -34,7 +34,7 @@ def verify_run(run: Run, plan: Plan, progress: Progress | None = None, *, count:
     claims = Claims(run, plan, notes)
     against_request.manifest(run, plan, notes)
     against_request.files(run, notes)
-    rows, reruns = 0, []
+    rows, reruns, unchecked = 0, [], list[str | None]()
     for source in plan.models:
         told = Rows(run, plan, source, notes)
         state = told.check()
@@ -44,11 +44,11 @@ def verify_run(run: Run, plan: Plan, progress: Progress | None = None, *, count:
             model = settled(model, plan.dataset, run.manifest, plan.device)
             claims.check(source, model)
             if state is not None:
-                checks(run, plan, source, model, state, notes, progress)
+                unchecked.append(checks(run, plan, source, model, state, notes, progress))
         if state is not None and told.broken is not None:
             reruns.append((source.name, rerun(run, plan, source, told.broken, state.correct, notes, progress, count)))
     unmade = pages.derived(run, notes) if not notes.problems else "something else does not hold"
-    passed = not notes.problems
+    passed, whys = not notes.problems, [why for why in unchecked if why]
     return VerifyResult(
         run=str(run.path),
         passed=passed,
@@ -57,19 +57,19 @@ def verify_run(run: Run, plan: Plan, progress: Progress | None = None, *, count:
         boundary=claims.boundary + sum(one.boundary for _, one in reruns),
         rows=rows,
         rerun=sum(one.samples for _, one in reruns),
-        proved=_proved(claims, rows, reruns, unmade) if passed else [],
-        trusted=_trusted(reruns, unmade),
+        proved=_proved(claims, rows, reruns, whys, unmade) if passed else [],
+        trusted=_trusted(reruns, whys, unmade),
         problems=notes.problems,
     )
 
 
-def _proved(claims: Claims, rows: int, reruns: list[tuple[str, Rerun]], unmade: str | None) -> list[str]:
+def _proved(claims: Claims, rows: int, reruns: list[tuple[str, Rerun]], whys: list[str], unmade: str | None) -> list[str]:
     told = [
         "the manifest is what the request makes of the data and the models, and no file is missing, changed or foreign",
         f"{rows:,} rows agree with the labels of the data, the plan, each other and the stored inputs",
         f"the models predict the recorded classes for all {claims.predictions:,} {CLEAN} inputs",
         f"each of {claims.successes:,} stored adversarial inputs is within its budget and a success",
-        "the checks before the attacks come out as recorded",
+        *([] if whys else ["the checks before the attacks come out as recorded"]),
     ]
     for name, one in reruns:
         if one.samples:
@@ -81,7 +81,8 @@ def _proved(claims: Claims, rows: int, reruns: list[tuple[str, Rerun]], unmade: 
     return [*told, *(["the tables and the page are what the records make"] if unmade is None else [])]
 
 
-def _trusted(reruns: list[tuple[str, Rerun]], unmade: str | None) -> list[str]:
+def _trusted(reruns: list[tuple[str, Rerun]], whys: list[str], unmade: str | None) -> list[str]:
     told = [f"{name}: that robust samples are robust: {one.why}" for name, one in reruns if one.why]
+    told += [f"the checks before the attacks: {why}" for why in whys]
     told += [] if unmade is None else [f"the tables and the page: {unmade}"]
     return [*told, *TRUST]
