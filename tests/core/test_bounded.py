@@ -68,3 +68,11 @@ def test_whatever_a_decoder_raises_is_one_line() -> None:
         raise ValueError("too\nhot")
     with pytest.raises(RequestError, match="^ours$"), bounded.decoding("f", 1):
         raise RequestError("ours")
+
+
+def test_what_loops_for_ever_is_stopped() -> None:
+    with pytest.raises(RequestError, match="f is not read within 0.05 s"), bounded.within(0.05, "f"):
+        while True:
+            pass
+    with bounded.within(5, "f"):
+        pass

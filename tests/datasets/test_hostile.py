@@ -220,8 +220,9 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
 @pytest.mark.parametrize("count", [6, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_changed_file_opens_or_gives_one_line(
-    tmp_path: Path, kind: Callable[[Path], Any], count: int, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, kind: Callable[[Path], Any], count: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("brinell.datasets.wfdb.LONGEST", 2.0)
     file, use = kind(tmp_path)
     whole, ends = use(), Counter[str]()
     content, rng = file.read_bytes(), np.random.default_rng(7)

@@ -5,7 +5,9 @@ nothing, or lies, the address space of the process is bounded while a decoder wo
 """
 
 import os
+import signal
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -140,6 +142,31 @@ def decoding(what: object, packed: int, otherwise: str = "cut short") -> Iterato
         if "alloc" in str(error).lower() or "memory" in str(error).lower():
             raise RequestError(f"{what} asks for more memory than a file of its size may ({one_line(error, 120)})") from None
         raise RequestError(f"{what} is damaged or {otherwise} ({one_line(error, 200)}): fetch it again") from None
+
+
+@contextmanager
+def within(seconds: float, what: object) -> Iterator[None]:
+    """A library of Python works on a file that it may loop over for ever: it is stopped after so many seconds.
+
+    Only the main thread can be stopped, which is the one that opens data; in another nothing is bounded.
+
+    Raises:
+        RequestError: it took longer.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise RequestError(f"{what} is not read within {seconds:g} s: it is damaged; take it out")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

@@ -47,6 +47,8 @@ SPLITS = {
     "ds2": "100 103 105 111 113 117 121 123 200 202 210 212 213 214 219 221 222 228 231 232 233 234".split(),
 }
 MILLIVOLTS = {"mv": 1.0, "uv": 1e-3, "µv": 1e-3, "v": 1e3}
+LONGEST = 30.0
+"""Seconds within which a record is read; the library loops for ever over some damaged annotations."""
 FINEST = 100_000
 """Largest denominator of the ratio by which a record is resampled."""
 
@@ -199,7 +201,7 @@ class _Record:
                 self.header = library.rdheader(path)
                 packed = self._packed(folder)
                 channels = self._channels()
-                with bounded.decoding(f"record {name}", packed):
+                with bounded.decoding(f"record {name}", packed), bounded.within(LONGEST, f"record {name}"):
                     self.marks = library.rdann(path, settings.annotations)
                     self.signal = library.rdrecord(path, channels=channels)
         except _Unfit:
