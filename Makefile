@@ -13,6 +13,8 @@ BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_READY := $(BENCH_VENV)/.ready
 SERVER_VENV := .venv-server
 SERVER_READY := $(SERVER_VENV)/.ready
+SITE_VENV := .venv-site
+SITE_READY := $(SITE_VENV)/.ready
 
 # One thread: parallel test workers do not fight over the cores, and the built-in network is too small to share out. On a busy
 # machine two threads wait for each other at every layer, and its audit takes minutes in place of seconds.
@@ -20,7 +22,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test check docs format bench server smoke environment clean distclean
+.PHONY: help audit test check docs site format bench server smoke environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +44,9 @@ check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spell
 docs: $(TOOLS_READY) ## Write the generated parts of the documentation anew
 	$(BIN)/python scripts/generate_docs.py
 
+site: $(SITE_READY) ## Build the documentation site in site/; a link that leads nowhere stops it
+	$(SITE_VENV)/bin/mkdocs build --strict --quiet
+
 format: $(TOOLS_READY) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -57,11 +62,11 @@ smoke: ## Build the wheel and try it in an environment of its own that holds onl
 environment: $(TOOLS_READY) ## Make the environment of the tests and checks alone
 
 clean: ## Remove caches and build products
-	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV)
+	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV) $(SITE_VENV)
 
 # One pip for all, whichever came with the interpreter. Only wheels are taken, so that a missing one shows; what builds the
 # exceptions and ourselves comes in the versions of constraints.txt, too, and does not stay in the environment.
@@ -97,4 +102,10 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 $(SERVER_READY): benchmarks/server-constraints.txt
 	$(call make-environment,$(SERVER_VENV))
 	$(SERVER_VENV)/bin/python $(INSTALL) --constraint benchmarks/server-constraints.txt mlserver
+	touch $@
+
+# It reads the sources and imports none, so that it needs neither torch nor ourselves.
+$(SITE_READY): pyproject.toml constraints.txt
+	$(call make-environment,$(SITE_VENV))
+	$(SITE_VENV)/bin/python $(INSTALL) --constraint constraints.txt --group site
 	touch $@

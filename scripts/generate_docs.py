@@ -1,8 +1,8 @@
 """Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
 
-docs/plugins.md and the table in README.md come from the plugins' docstrings and fields, docs/records.md from the record's
-columns and the checks, docs/benchmark-sets.md from the columns of a benchmark set, docs/cli.md from the command line,
-docs/schema/*.json from the results that `--json` prints.
+docs/plugins.md comes from the plugins' docstrings and fields, docs/records.md from the record's columns and the checks,
+docs/benchmark-sets.md from the columns of a benchmark set, docs/cli.md from the command line, docs/settings.md from the requests
+behind the Python calls, docs/json.md and docs/schema/*.json from the results that `--json` prints.
 """
 
 import argparse
@@ -20,28 +20,44 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import brinell
 from brinell import plugins
 from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
 from brinell.distortions._shared import SIDES, Scale
+from brinell.engine.request import BaseRequest, Request
 from brinell.rlab.variants import SEVERITIES
 from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
 from brinell.studies.benchmark.records import Outcome as SampleOutcome
+from brinell.studies.benchmark.request import BenchmarkRequest
+from brinell.studies.detection.request import DetectRequest
+from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.review.request import ReviewRequest
+from brinell.studies.unrestricted.request import UnrestrictedRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
-BEGIN, END = "<!-- plugins:begin -->", "<!-- plugins:end -->"
+REQUESTS: dict[str, type[BaseRequest]] = {
+    "audit": Request,
+    "benchmark": BenchmarkRequest,
+    "epsilon": EpsilonRequest,
+    "detect": DetectRequest,
+    "review": ReviewRequest,
+    "unrestricted": UnrestrictedRequest,
+}
+"""The Python calls that take the options of a command as keywords, and where these options are declared."""
 
 
 def pages() -> dict[str, str]:
     """Every generated file, by its path from the root, with what it should hold."""
     found = {
-        "README.md": readme((ROOT / "README.md").read_text(encoding="utf-8")),
         "docs/plugins.md": plugin_page(),
         "docs/records.md": record_page(),
         "docs/cli.md": cli_page(),
+        "docs/settings.md": settings_page(),
+        "docs/json.md": json_page(),
         "docs/benchmark-sets.md": benchmark_page(),
     }
     return found | schema_pages()
@@ -81,24 +97,20 @@ def attribute_docs(cls: type[Any]) -> dict[str, str]:
 # --- plugins ---------------------------------------------------------------------------------------------------------
 
 
-def readme(text: str) -> str:
-    """The README with its table of plugins made anew."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"README.md: put the markers {BEGIN} and {END} where the table of plugins belongs")
+def plugin_table() -> str:
+    """One line for each plugin, with a link to its section."""
     rows = []
     for kind in plugins.FOLDERS:
         for name in plugins.names(kind):
             plugin = plugins.load(kind, name)
             settings = ", ".join(f"`{field.name}`" for field in dataclasses.fields(plugin))
-            rows.append([kind, f"[{name}](docs/plugins.md#{kind}-{name})", first_line(plugin), settings])
-    return f"{before}{BEGIN}\n{table(['kind', 'name', 'what it is', 'settings'], rows)}{END}{after}"
+            rows.append([kind, f"[{name}](#{kind}-{name})", first_line(plugin), settings])
+    return table(["kind", "name", "what it is", "settings"], rows)
 
 
 def plugin_page() -> str:
     """All plugins with their settings and with what their authors wrote about them."""
-    parts = [NOTE, "# Plugins\n\n", *inspect.cleandoc(plugins.__doc__ or "").partition("\n\n")[2:], "\n"]
+    parts = [NOTE, "# Plugins\n\n", *inspect.cleandoc(plugins.__doc__ or "").partition("\n\n")[2:], "\n\n", plugin_table()]
     for kind in plugins.FOLDERS:
         for name in plugins.names(kind):
             parts.append(f"\n## {kind}: {name}\n\n{plugin_section(plugins.load(kind, name))}")
@@ -214,6 +226,37 @@ def cli_page() -> str:
         text = "\n".join(line.rstrip() for line in result.stdout.strip().splitlines())
         parts.append(f"\n## {' '.join(['brinell', *arguments])}\n\n```text\n{text}\n```\n")
     return "".join(parts)
+
+
+def settings_page() -> str:
+    """The keywords of each Python call that it has in common with a command."""
+    parts = [
+        f"{NOTE}# Settings of the Python calls\n\n"
+        "The options of a command are keywords of the call of the same name, with underscores for dashes. What else a\n"
+        "call takes is on the page [Python](api.md).\n"
+    ]
+    for name, request in REQUESTS.items():
+        call = getattr(brinell, name)
+        own = inspect.signature(call.__wrapped__).parameters
+        rows = [
+            [f"`{key}`", f"`{field.default!r}`" if not field.is_required() else "must be given", field.description or ""]
+            for key, field in request.model_fields.items()
+            if key not in own
+        ]
+        parts.append(f"\n## brinell.{name}\n\n{table(['keyword', 'default', 'meaning'], rows)}")
+    return "".join(parts)
+
+
+def json_page() -> str:
+    """Which schema describes what."""
+    said = {"plan": "audit --dry-run", "review": "epsilon --review"}
+    rows = [[f"`brinell {said.get(verb, verb)} --json`", f"[{verb}.json](schema/{verb}.json)"] for verb in sorted(SCHEMAS)]
+    return (
+        f"{NOTE}# JSON\n\n"
+        "Every command that reports something prints it as one JSON document with `--json`, and what it says in passing goes to\n"
+        "standard error. Each document follows a JSON Schema (draft 2020-12):\n\n"
+        f"{table(['document', 'schema'], rows)}"
+    )
 
 
 def schema_pages() -> dict[str, str]:

@@ -1,0 +1,49 @@
+"""Hook of MkDocs: pages and files beside docs/ that its pages link to belong to the site, at the places that they have here.
+
+`docs/epsilon.md` links to `../design/0013-epsilon.md`, which is right in the repository. On the site, whose root is docs/, the
+page is `epsilon.md` and the note `design/0013-epsilon.md`; links are changed accordingly, and each of them is checked by MkDocs.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parent.parent
+BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "design/*.md", "examples/**/*.ipynb", "examples/**/*.py", "benchmarks/**/*.py")
+"""What the site shows or hands out besides docs/."""
+LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
+"""The path in a relative link of Markdown."""
+
+
+def on_config(config: Any) -> Any:
+    """The notes in design/ come last in the navigation, by their numbers."""
+    notes = [path.relative_to(ROOT).as_posix() for path in sorted(ROOT.glob("design/*.md"))]
+    config.nav.append({"Design notes": notes})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add what lies beside docs/."""
+    for path in (path for pattern in BESIDE for path in sorted(ROOT.glob(pattern))):
+        files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Relative links of the repository as those of the site."""
+    here = page.file.src_uri
+
+    def moved(link: re.Match[str]) -> str:
+        return on_site(link[1], here)
+
+    return LINK.sub(moved, markdown)
+
+
+def on_site(link: str, page: str) -> str:
+    """Where a relative link of the repository leads on the site, seen from a page whose place there is given."""
+    home = page if (ROOT / page).exists() else f"docs/{page}"
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(home), link)).removeprefix("docs/")
+    return posixpath.relpath(target, posixpath.dirname(page) or ".")
