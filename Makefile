@@ -45,7 +45,7 @@ docs: $(TOOLS_READY) ## Write the generated parts of the documentation anew
 	$(BIN)/python scripts/generate_docs.py
 
 site: $(SITE_READY) ## Build the documentation site in site/; a link that leads nowhere stops it
-	$(SITE_VENV)/bin/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict
 
 format: $(TOOLS_READY) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .

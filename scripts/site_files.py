@@ -37,12 +37,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     here = page.file.src_uri
 
     def moved(link: re.Match[str]) -> str:
-        return on_site(link[1], here)
+        return site_link(link[1], here)
 
     return LINK.sub(moved, markdown)
 
 
-def on_site(link: str, page: str) -> str:
+def site_link(link: str, page: str) -> str:
     """Where a relative link of the repository leads on the site, seen from a page whose place there is given."""
     home = page if (ROOT / page).exists() else f"docs/{page}"
     target = posixpath.normpath(posixpath.join(posixpath.dirname(home), link)).removeprefix("docs/")
