@@ -34,6 +34,7 @@ from brinell.studies.benchmark.records import Outcome as SampleOutcome
 from brinell.studies.benchmark.request import BenchmarkRequest
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.export.request import ExportRequest
 from brinell.studies.review.request import ReviewRequest
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 
@@ -46,6 +47,7 @@ REQUESTS: dict[str, type[BaseRequest]] = {
     "detect": DetectRequest,
     "review": ReviewRequest,
     "unrestricted": UnrestrictedRequest,
+    "export": ExportRequest,
 }
 """The Python calls that take the options of a command as keywords, and where these options are declared."""
 

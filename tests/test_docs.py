@@ -1,7 +1,9 @@
 """The documentation says what the code does: generated pages are up to date and whole, and the example in it works."""
 
 import json
+import posixpath
 import re
+import shlex
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,8 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.main import get_command
 
+import brinell
 from brinell import plugins
-from brinell.cli import command_line
+from brinell.cli import command_line, run
 from brinell.core.checks import Code
 from brinell.core.imports import import_file
 from brinell.core.record import COLUMNS, Outcome
@@ -53,8 +56,9 @@ def test_every_verb_and_option_says_what_it_does(verbs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)])
 def test_every_plugin_is_in_the_docs(kind: str, name: str, root: Path) -> None:
-    assert f"\n## {kind}: {name}\n" in (root / "docs" / "plugins.md").read_text(encoding="utf-8")
-    assert f"docs/plugins.md#{kind}-{name}" in (root / "README.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "plugins.md").read_text(encoding="utf-8")
+    assert f"\n## {kind}: {name}\n" in page
+    assert f"| {kind} | [{name}](#{kind}-{name}) |" in page
 
 
 def test_every_column_and_outcome_is_in_the_docs(root: Path) -> None:
@@ -128,15 +132,65 @@ def test_the_attack_of_the_contributing_page_keeps_the_contract(root: Path, tmp_
     compile(trial, "CONTRIBUTING.md", "exec")
 
 
-def test_links_between_the_pages_lead_somewhere(root: Path) -> None:
-    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("design/*.md")]
-    dead = [
-        f"{page.relative_to(root)}: {link}"
-        for page in pages
-        for link in re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
-        if not (page.parent / link).exists()
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings in links: small letters, dashes for spaces, no other punctuation."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def dead_links(page: Path) -> list[str]:
+    """The relative links of a page to a file or heading that is not there."""
+    found = re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8"))
+    return [
+        f"{page.name}: {link}#{anchor}"
+        for link, anchor in found
+        if not (page.parent / link).exists() or (anchor and anchor not in anchors(page.parent / link if link else page))
     ]
-    assert not dead
+
+
+def test_links_between_the_pages_lead_somewhere(root: Path) -> None:
+    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("design/*.md")]
+    assert not [dead for page in pages for dead in dead_links(page)]
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "other.md#no-heading", "#no-heading", "../other.md"])
+def test_a_dead_link_is_noticed(tmp_path: Path, link: str) -> None:
+    (tmp_path / "other.md").write_text("# A heading\n", encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(f"# Here\n\n[x]({link}) [y](other.md#a-heading) [z](#here) [w](https://example.org/#no)\n", encoding="utf-8")
+    assert len(dead_links(page)) == 1
+
+
+def test_every_page_is_in_the_navigation_of_the_site(root: Path) -> None:
+    named = re.findall(r"^ +- .*: (\S+\.md)$", (root / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    pages = {page.relative_to(root / "docs").as_posix() for page in root.glob("docs/**/*.md")}
+    assert sorted(named) == sorted(pages | {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"})
+
+
+def test_links_of_the_repository_lead_to_the_same_pages_on_the_site(root: Path) -> None:
+    source = (root / "scripts" / "site_files.py").read_text(encoding="utf-8").partition("def site_link")
+    space: dict[str, Any] = {"posixpath": posixpath, "ROOT": root}
+    exec(source[1] + source[2], space)
+    link = space["site_link"]
+    assert link("../design/0013-epsilon.md", "epsilon.md") == "design/0013-epsilon.md"
+    assert link("../../examples/to_onnx.py", "guides/attacks.md") == "../examples/to_onnx.py"
+    assert link("../epsilon.md", "guides/which-eps.md") == "../epsilon.md"
+    assert link("docs/plugins.md", "CONTRIBUTING.md") == "plugins.md"
+    assert link("../docs/cli.md", "design/0018-house.md") == "../cli.md"
+
+
+def test_every_call_with_settings_is_on_their_page(generate: ModuleType) -> None:
+    calls = {name for name in brinell.__all__ if "\nSettings:\n" in (getattr(brinell, name).__doc__ or "")}
+    assert "audit" in calls
+    assert calls == generate.REQUESTS.keys()
+
+
+def test_the_citation_is_of_this_version(root: Path) -> None:
+    text = (root / "CITATION.cff").read_text(encoding="utf-8")
+    given = dict(re.findall(r"^([a-z-]+): (\S.*)$", text, flags=re.MULTILINE))
+    assert {"cff-version", "message", "title"} <= given.keys() and "\nauthors:\n  - name: " in text
+    assert given["version"] == brinell.__version__
+    assert given["license"] == "Apache-2.0"
 
 
 def test_make_help_lists_every_target(root: Path) -> None:
@@ -153,9 +207,35 @@ def test_constraints_are_exact_and_name_no_address(root: Path) -> None:
         assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line) for line in lines)
 
 
+README_BYTES = 8 * 1024
+
+
+def test_the_readme_is_short(root: Path) -> None:
+    assert (root / "README.md").stat().st_size <= README_BYTES
+
+
 def test_the_readme_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (root / "README.md").read_text(encoding="utf-8")
-    example = text.partition("<!-- example:begin -->\n```python\n")[2].partition("```")[0]
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert example in (root / "docs" / "guides" / "first-audit.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
     assert (tmp_path / "runs" / "mine" / "report.html").exists()
+
+
+def test_the_readme_commands_run(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (root / "README.md").read_text(encoding="utf-8")
+    commands = [shlex.split(line) for line in re.findall(r"^    (\S.*)$", text, flags=re.MULTILINE)]
+    targets = re.findall(r"^([a-z]+):.*## ", (root / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    ran = []
+    for words in commands:
+        match words:
+            case ["brinell", *rest]:
+                assert run(rest) == 0, rest
+                ran.append(rest[0])
+            case ["make", target]:
+                assert target in targets
+            case _:  # `make smoke` installs and uses the wheel
+                assert words in (["pip", "install", "."], ["uv", "pip", "install", "."])
+    assert ran == ["audit", "gate", "verify"]

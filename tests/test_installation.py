@@ -47,6 +47,8 @@ def test_every_package_has_a_known_version(root: Path) -> None:
 
 def test_what_builds_has_a_known_version(root: Path) -> None:
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    site = {canonicalize_name(Requirement(line).name) for line in settings["dependency-groups"]["site"]}
+    assert site <= pinned(root / "constraints.txt")
     builders = {canonicalize_name(Requirement(line).name) for line in settings["build-system"]["requires"]}
     assert builders | {"editables", "setuptools", "wheel", "pip"} <= pinned(root / "constraints.txt")
 

@@ -40,7 +40,7 @@ RETIRED = {
 ROOT = Path(__file__).parents[1]
 SOURCES = [
     ROOT / "README.md",  # docs/cli.md is what --help prints, docs/records.md the columns of records
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("docs/schema/*.json")),
     *sorted(ROOT.glob("src/brinell/**/*.html")),
 ]
