@@ -12,7 +12,15 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
-BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "design/*.md", "examples/**/*.ipynb", "examples/**/*.py", "benchmarks/**/*.py")
+BESIDE = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "design/*.md",
+    "examples/**/*.ipynb",
+    "examples/**/*.py",
+    "benchmarks/**/*.py",
+)
 """What the site shows or hands out besides docs/."""
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 """The path in a relative link of Markdown."""
