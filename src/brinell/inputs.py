@@ -62,9 +62,16 @@ def worded(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     return worded_call
 
 
+def in_options(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """A call of Python as the command line makes it, whose errors speak of options."""
+    inner: Callable[Arguments, Answer] = getattr(call, "__wrapped__", call)
+    return inner
+
+
 def in_python(line: str) -> str:
     """A line with options of the command line written as keywords."""
-    return re.sub(r"--([a-z][a-z-]*)", lambda found: FLAGS.get(found[1], f"{found[1].replace('-', '_')}="), line)
+    keyword = r"--([a-z][a-z-]*)(?: (?=[A-Z]{2}))?"  # with the space before the name of its value, as in --out FOLDER
+    return re.sub(keyword, lambda found: FLAGS.get(found[1], f"{found[1].replace('-', '_')}="), line)
 
 
 # Settings

@@ -22,7 +22,7 @@ EXACT = [
     (DDN(), "l2"),
     (DeepFool(), "l2"),
     (DeepFool(), "linf"),
-    (CW(steps=60, searches=7, step_size=0.002, init_c=0.003), "l2"),
+    (CW(steps=120, searches=7, step_size=0.002, init_c=0.003), "l2"),
     (EAD(steps=400, searches=10, step_size=0.001, beta=0.01), "l1"),
 ]
 """Each attack and norm, with settings that come near to the exact distance of a linear model."""

@@ -242,7 +242,7 @@ def test_what_can_be_said_without_trust(theirs, ask):
     assert code == 1 and not answer["passed"] and answer["problems"] == []
     assert "--trust" in answer["refused"] and answer["rows"] > 0 and answer["proved"]
     next(theirs.glob("records/*.parquet")).unlink()
-    assert [one["what"] for one in ask("verify", theirs)[1]["problems"]] == ["the file is gone"]
+    assert [one["what"] for one in ask("verify", theirs)[1]["problems"]] == ["the file is gone", "its records are missing"]
 
 
 def test_trust_and_naming_again_allow_it(theirs, home, ask, refused):

@@ -18,6 +18,8 @@ SHORT = {
     "pgd": {"steps": 3},
     "fab": {"steps": 3, "targets": 1},
     "fmn": {"steps": 3},
+    "cw": {"steps": 15, "searches": 3, "step_size": 0.1, "init_c": 1.0},
+    "ead": {"steps": 15, "searches": 3, "step_size": 0.1, "init_c": 1.0},
     "square": {"steps": 12},
     "simba": {"steps": 10},
     "bandits": {"steps": 5},

@@ -26,6 +26,7 @@ def epsilon(
     brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
+    from brinell.inputs import in_options
 
     served = {name: value for name, value in (("reviewer", reviewer), ("port", port), ("resume", asked.resume)) if value}
     foreign = [key for key in asked.given if key not in (ReviewRequest if review else EpsilonRequest).model_fields]
@@ -36,20 +37,21 @@ def epsilon(
     if foreign := [*foreign, *served]:
         raise RequestError(f"--{foreign[0]} is for a person's verdict: add --review")
     request = asked.request(EpsilonRequest)
-    result = api.epsilon(**request.model_dump(exclude_unset=True), out=asked.out, progress=asked.progress())
+    result = in_options(api.epsilon)(**request.model_dump(exclude_unset=True), out=asked.out, progress=asked.progress())
     return asked.answer(result, lambda: _show(result))
 
 
 def _review(asked: Asked, served: dict[str, Any]) -> int:
     """Serve the pairs until all are judged."""
     from brinell import api
+    from brinell.inputs import in_options
 
     if len(asked.given.get("norm", ())) > 1:
         raise RequestError("a review has one norm, linf or l2: give --norm once")
     given = asked.given | ({"norm": asked.given["norm"][0]} if "norm" in asked.given else {})
     request = asked.request(ReviewRequest, given)
     folder = asked.folder(request, "review", "--review")
-    result = api.review(**request.model_dump(exclude_unset=True), out=folder, tell=say, **served)
+    result = in_options(api.review)(**request.model_dump(exclude_unset=True), out=folder, tell=say, **served)
     return asked.answer(result, lambda: _show_review(result))
 
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 def export(asked: Asked) -> int:
     """Write metrics, tables and the report of a run for TensorBoard, MLflow or a spreadsheet, or as RobustBench entries."""
     from brinell import api
+    from brinell.inputs import in_options
 
     request = asked.request(ExportRequest)
-    result = api.export(**request.model_dump(exclude_unset=True), out=asked.out)
+    result = in_options(api.export)(**request.model_dump(exclude_unset=True), out=asked.out)
     return asked.answer(result, lambda: _show(result))
 
 

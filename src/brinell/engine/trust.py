@@ -262,7 +262,22 @@ def check_file(file: Path, values: Mapping[str, Any], options: Iterable[str], tr
         return
     at = file.parent / REQUESTS[file.name] if file.name in REQUESTS else manifests[0]
     own = set(options)
-    check({key: value for key, value in values.items() if key not in own}, file.parent, _mark_in(at), trust=trust)
+    said = _mark_in(at) if at.exists() else _mark_beside(file)
+    check({key: value for key, value in values.items() if key not in own}, file.parent, said, trust=trust)
+
+
+def marked(text: str, said: str | None) -> str:
+    """A file of settings with its mark as a last line, for a folder that a stop left without a manifest."""
+    return text if said is None else f"{text}# {MARK}: {said}\n"
+
+
+def _mark_beside(file: Path) -> object:
+    try:
+        text = bounded.read(file, bounded.MOST_TEXT)
+    except (OSError, RequestError):
+        return None
+    found = re.search(rf"^# {MARK}: ([0-9a-f]{{64}})$".encode(), text, re.MULTILINE)
+    return found[1].decode() if found else None
 
 
 def _mark_in(manifest: Path) -> object:

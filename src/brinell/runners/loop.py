@@ -66,7 +66,7 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
         manifest[trust.MARK] = trust.mark(manifest["request"])
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
         again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{layout.verb} {layout.request}"
-        write_text(path / layout.request, toml.dump(job.request, again))
+        write_text(path / layout.request, trust.marked(toml.dump(job.request, again), manifest[trust.MARK]))
         layout.save(path, manifest)
         yield manifest
         manifest |= {"state": "finished", "finished": provenance.now()}
