@@ -22,7 +22,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test check docs site format bench server smoke environment clean distclean
+.PHONY: help audit test slow check docs site format bench server smoke environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -30,8 +30,11 @@ help: ## List the targets
 audit: $(READY) ## Audit the built-in model on real handwritten digits and write a report
 	$(ONE_THREAD) $(BIN)/brinell audit
 
-test: $(TOOLS_READY) ## Run the tests
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+test: $(TOOLS_READY) ## Run the tests, but for the slow ones
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(ARGS)
+
+slow: $(TOOLS_READY) ## Run the slow tests: a thousand hostile files, flipped bits, forged runs
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
 
 check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, generated docs
 	$(BIN)/ruff format --check .

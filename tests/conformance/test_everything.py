@@ -18,7 +18,7 @@ SHORTER = {
     "fmn": {"steps": 10},
     "ddn": {"steps": 60, "init_norm": 0.2},
     "cw": {"steps": 30, "searches": 5, "step_size": 0.003, "init_c": 0.03},
-    "ead": {"steps": 50, "searches": 8, "step_size": 0.001, "beta": 0.01},
+    "ead": {"steps": 80, "searches": 10, "step_size": 0.001, "beta": 0.01},
     "square": {"steps": 80},
     "simba": {"steps": 60},
     "bandits": {"steps": 30},

@@ -157,14 +157,19 @@ def _absolute(text: str) -> bool:
 def _key() -> bytes | None:
     """This person's own key, made on first use and readable by nobody else."""
     file = own_folder() / "key"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
-            new.write(os.urandom(KEY_BYTES))
-    except FileExistsError:
-        pass
-    except OSError:
-        return None
+    if not file.exists():
+        half = file.with_name(f".key.{os.getpid()}")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
+                new.write(os.urandom(KEY_BYTES))
+            os.link(half, file)  # whole or not at all: another process may be making one too
+        except FileExistsError:
+            pass
+        except OSError:
+            return None
+        finally:
+            half.unlink(missing_ok=True)
     try:
         key = file.read_bytes()
     except OSError:

@@ -263,7 +263,19 @@ FORGERIES = {
 """What is forged, by name."""
 
 
-@pytest.mark.parametrize("what", FORGERIES)
+OFTEN = ("every stage failed on six", "every stage failed, arrays left", "another clean class", "cheaper than it is") + (
+    "failed with a reason",
+    "a stage removed",
+    "samples removed",
+    "other settings",
+    "another request",
+    "every check left out",
+    "the page alone",
+)
+"""Those that are tried each time; the others are slow together."""
+
+
+@pytest.mark.parametrize("what", [one if one in OFTEN else pytest.param(one, marks=pytest.mark.slow) for one in FORGERIES])
 def test_a_forgery_is_refused(honest, tmp_path, what):
     copy = shutil.copytree(honest, tmp_path / "forged")
     forger = Forger(copy)
