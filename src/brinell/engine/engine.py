@@ -6,7 +6,7 @@ answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -322,20 +322,8 @@ class ModelAudit:
         return sum(self.plan.cost_once(self.source, stage))
 
     def _setting(self, stage: Stage) -> Setting:
-        return Setting(
-            name=self.source.name,
-            model=self.checks.followed.get(stage.gradient, self.model),
-            stage=stage,
-            distance=self.plan.distance,
-            domain=self.plan.dataset.domain,
-            levels=self.plan.levels,
-            seed=self.plan.request.seed,
-            batch_size=self.plan.request.batch_size,
-            queries=self.plan.request.queries,
-            precision=self.plan.request.precision,
-            reject=self.source.reject,
-            on_pass=self.progress.passes,
-        )
+        model = self.checks.followed.get(stage.gradient, self.model)
+        return setting_of(self.plan, self.source, model, stage, self.progress.passes)
 
     def _group(self, at: Array, state: State, level: Array) -> Group:
         return Group(
@@ -348,6 +336,24 @@ class ModelAudit:
             x=self._load(self.plan.ids[at]),
             unit=self.plan.units[at],
         )
+
+
+def setting_of(plan: Plan, source: ModelSource, model: Model, stage: Stage, on_pass: Callable[[int, int], None]) -> Setting:
+    """What all shards of a stage share; `model` is the one whose gradients it follows."""
+    return Setting(
+        name=source.name,
+        model=model,
+        stage=stage,
+        distance=plan.distance,
+        domain=plan.dataset.domain,
+        levels=plan.levels,
+        seed=plan.request.seed,
+        batch_size=plan.request.batch_size,
+        queries=plan.request.queries,
+        precision=plan.request.precision,
+        reject=source.reject,
+        on_pass=on_pass,
+    )
 
 
 def draw(plan: Plan, stage: Stage) -> Array:

@@ -24,8 +24,9 @@ from brinell.engine.answers import settled
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
+from brinell.engine.engine import setting_of
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.shard import Group, Setting, predict, run_shard, session
+from brinell.engine.shard import Group, predict, run_shard, session
 from brinell.runners import local
 from brinell.store.run import Run
 
@@ -256,20 +257,7 @@ class _Paces:
         They are attacked at the smallest budget, within which most are robust, as those are on which a stage spends its time.
         """
         clock = _Clock(self.moment)
-        setting = Setting(
-            name=self.source.name,
-            model=self.model,
-            stage=stage,
-            distance=self.plan.distance,
-            domain=self.plan.dataset.domain,
-            levels=self.plan.levels,
-            seed=self.plan.request.seed,
-            batch_size=self.plan.request.batch_size,
-            queries=self.plan.request.queries,
-            precision=self.plan.request.precision,
-            reject=self.source.reject,
-            on_pass=clock,
-        )
+        setting = setting_of(self.plan, self.source, self.model, stage, clock)
         group = self.group.select(retry.evenly(len(self.group.sample_id), min(samples, len(self.group.sample_id))))
         try:
             run_shard(setting, group)
