@@ -20,7 +20,7 @@ from brinell.engine.progress import Progress, Silent
 from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.trust import MARK, refusal, untrusted
-from brinell.inputs import Data, call_text, in_python, models_of, only, open_dataset, spec_of, texts, worded
+from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_of, texts
 from brinell.report import html
 from brinell.runners import local
 from brinell.store.run import Run
@@ -62,6 +62,7 @@ from brinell.studies.verification.result import VerifyResult
 from brinell.studies.verification.run import verify_run
 from brinell.studies.verification.unrun import verify_unrun
 from brinell.telling import telling
+from brinell.wording import in_python, worded
 
 Answer = TypeVar("Answer")
 Models = Any

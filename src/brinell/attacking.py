@@ -25,8 +25,9 @@ from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import doubts, parse_eps
 from brinell.engine.plan import open_distance
 from brinell.engine.targeting import targeting
-from brinell.inputs import eps_text, models_of, norm_text, worded
+from brinell.inputs import eps_text, models_of, norm_text
 from brinell.models._answers import recognised
+from brinell.wording import worded
 
 KINDS: dict[int, Kind] = {2: "vector", 3: "signal", 4: "image", 5: "video"}
 """What inputs are by the number of their axes, the one of the samples included, where a torch module takes them."""

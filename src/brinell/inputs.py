@@ -5,13 +5,11 @@ conversions themselves lie beside the plug-ins of their kind (`models._callable`
 """
 
 import copy
-import functools
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain, Kind
-from brinell.core.errors import BrinellError, RequestError, one_line
+from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Model
 from brinell.datasets._arrays import Layout
 from brinell.datasets._memory import ArrayDataset, Bounds
@@ -30,48 +28,14 @@ from brinell.models._callable import CallableModel
 from brinell.models._content import digest_of
 from brinell.models._torch_model import TorchModel, affine
 from brinell.models._transformers import bare, is_pipeline, is_processor, parts_of, with_processor
+from brinell.wording import worded
 
 Data = Dataset | tuple[Any, Any] | str
 NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
-FLAGS = {"resume": "resume=True", "without-checks": "without_checks=True"}
-"""Options that are switches, as keywords."""
 FORMS = (
     "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
     "a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
 )
-
-
-Answer = TypeVar("Answer")
-Arguments = ParamSpec("Arguments")
-
-
-# How a call speaks
-
-
-def worded(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """The call with errors that speak of keywords, where those from deeper down speak of options: `out=` for `--out`."""
-
-    @functools.wraps(call)
-    def worded_call(*given: Arguments.args, **keywords: Arguments.kwargs) -> Answer:
-        try:
-            return call(*given, **keywords)
-        except BrinellError as error:
-            error.args = (in_python(str(error)), *error.args[1:])
-            raise
-
-    return worded_call
-
-
-def in_options(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """A call of Python as the command line makes it, whose errors speak of options."""
-    inner: Callable[Arguments, Answer] = getattr(call, "__wrapped__", call)
-    return inner
-
-
-def in_python(line: str) -> str:
-    """A line with options of the command line written as keywords."""
-    keyword = r"--([a-z][a-z-]*)(?: (?=[A-Z]{2}))?"  # with the space before the name of its value, as in --out FOLDER
-    return re.sub(keyword, lambda found: FLAGS.get(found[1], f"{found[1].replace('-', '_')}="), line)
 
 
 # Settings

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from rich.console import Console
 
 from brinell.engine.progress import Progress, Silent
-from brinell.inputs import in_python
 from brinell.runners.progress import LiveProgress
+from brinell.wording import in_python
 
 
 class Telling(LiveProgress):

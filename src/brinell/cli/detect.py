@@ -11,7 +11,7 @@ from brinell.studies.detection.request import DetectRequest
 def detect(asked: Asked) -> int:
     """Measure how much of a robust accuracy is due to changes that a detector sees, and what adaptive attacks leave of it."""
     from brinell import api
-    from brinell.inputs import in_options
+    from brinell.wording import in_options
 
     request = asked.request(DetectRequest)
     result = in_options(api.detect)(**request.model_dump(exclude_unset=True), out=asked.out, tell=tell, trust=asked.trust)

@@ -26,7 +26,7 @@ def epsilon(
     brinell audit --eps recommended:FOLDER attacks each sample within its own.
     """
     from brinell import api
-    from brinell.inputs import in_options
+    from brinell.wording import in_options
 
     served = {name: value for name, value in (("reviewer", reviewer), ("port", port), ("resume", asked.resume)) if value}
     foreign = [key for key in asked.given if key not in (ReviewRequest if review else EpsilonRequest).model_fields]
@@ -44,7 +44,7 @@ def epsilon(
 def _review(asked: Asked, served: dict[str, Any]) -> int:
     """Serve the pairs until all are judged."""
     from brinell import api
-    from brinell.inputs import in_options
+    from brinell.wording import in_options
 
     if len(asked.given.get("norm", ())) > 1:
         raise RequestError("a review has one norm, linf or l2: give --norm once")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def export(asked: Asked) -> int:
     """Write metrics, tables and the report of a run for TensorBoard, MLflow or a spreadsheet, or as RobustBench entries."""
     from brinell import api
-    from brinell.inputs import in_options
+    from brinell.wording import in_options
 
     request = asked.request(ExportRequest)
     result = in_options(api.export)(**request.model_dump(exclude_unset=True), out=asked.out)

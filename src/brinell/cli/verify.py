@@ -29,7 +29,7 @@ def verify(
     Of a run that was made elsewhere nothing is run or opened, unless it is named again or trusted; its files alone are checked.
     """
     from brinell import api
-    from brinell.inputs import in_options
+    from brinell.wording import in_options
 
     result = in_options(api.verify)(run, model or None, data, attack=attack or (), rerun=rerun, trust=trust)
     return answer(json, result, lambda: _show(result), passed=result.passed)
