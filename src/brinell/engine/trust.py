@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -169,7 +170,8 @@ def _key() -> bytes | None:
         except OSError:
             return None
         finally:
-            half.unlink(missing_ok=True)
+            with suppress(OSError):
+                half.unlink()
     try:
         key = file.read_bytes()
     except OSError:
