@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
+    from brinell.across import study
     from brinell.api import audit, benchmark, compare, detect, epsilon, gate, report, review, unrestricted, verify
     from brinell.attacking import attack
     from brinell.core.errors import BrinellError, BrinellWarning
@@ -32,6 +33,7 @@ __all__ = [
     "gate",
     "report",
     "review",
+    "study",
     "unrestricted",
     "verify",
 ]
@@ -41,6 +43,7 @@ HOMES = {
     "BrinellWarning": "core.errors",
     "attack": "attacking",
     "data": "inputs",
+    "study": "across",
 }
 """Where names lie that are no calls of `brinell.api`."""
 

@@ -53,7 +53,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     DigitsCnn()(DOMAIN)
     content = cache_file().read_bytes()
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path))
-    monkeypatch.setattr(digits_cnn, "train", lambda network: None)
+    monkeypatch.setattr(digits_cnn, "train", lambda network, seed: None)
     cache_file().write_bytes(content)
     return cache_file()
 
@@ -79,7 +79,7 @@ def test_a_cache_that_cannot_be_written_costs_no_more_than_a_training(
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "file" / "below"))
-    monkeypatch.setattr(digits_cnn, "train", lambda network: None)
+    monkeypatch.setattr(digits_cnn, "train", lambda network, seed: None)
     assert DigitsCnn()(DOMAIN).classes == 10
     assert "cannot be written" in caplog.text
 
@@ -100,3 +100,15 @@ def test_other_data_are_refused() -> None:
         DigitsCnn()(Domain(kind="image", shape=(1, 28, 28)))
     with pytest.raises(RequestError, match="takes no path"):
         DigitsCnn(path="x")(DOMAIN)
+
+
+def test_retrained_and_narrower_ones_have_weights_and_names_of_their_own() -> None:
+    usual, narrow, again = DigitsCnn(), DigitsCnn(width=4), DigitsCnn(width=4, seed=1)
+    assert digits_cnn.recipe_of() == digits_cnn.RECIPE
+    assert [one.name for one in (usual, narrow, again)] == ["digits-cnn", "digits-cnn-w4", "digits-cnn-w4-s1"]
+    models = [one(DOMAIN) for one in (usual, narrow, again)]
+    assert len({model.digest() for model in models}) == 3
+    assert [model.info.parameters for model in models] == [38282, 2570, 2570]
+    assert min(accuracy(models[1]), accuracy(models[2])) >= 0.9
+    with pytest.raises(ValueError, match="width is 0; it lies between"):
+        DigitsCnn(width=0)

@@ -29,6 +29,11 @@ EXAMPLES = {
     "unrestricted": ("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
     "report": ("brinell report RUN",),
     "compare": ("brinell compare RUN_A RUN_B", "brinell compare RUN --model-a plain --model-b robust"),
+    "study": (
+        "brinell study",
+        "brinell study RUN_A RUN_B --at 4/255",
+        "brinell study --data FILE.npz --model model.py:small --model model.py:large --attack slides",
+    ),
     "gate": (
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
         "brinell gate RUN --baseline EARLIER --junit gate.xml",

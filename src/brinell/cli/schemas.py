@@ -9,6 +9,7 @@ from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.export.answer import ExportAnswer
 from brinell.studies.metric.run import MetricAnswer
+from brinell.studies.per_class.results import StudyResult
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.verification.result import VerifyResult
@@ -165,6 +166,7 @@ SCHEMAS: dict[str, Any] = {
     "plugins": PluginsAnswer,
     "report": ReportAnswer,
     "review": ReviewResult,
+    "study": StudyResult,
     "train-generator": GeneratorAnswer,
     "unrestricted": UnrestrictedResult,
     "verify": VerifyResult,

@@ -209,7 +209,7 @@ def command_of(request: BaseRequest, verb: str, argument: str = "") -> str:
     for key, field in type(request).model_fields.items():
         value = getattr(request, key)
         if key == argument:
-            last = [str(value)]
+            last = [str(one) for one in (value if isinstance(value, tuple) else (value,))]
         elif isinstance(value, bool) and value != field.default:
             words.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
         elif value != field.default:
@@ -228,13 +228,14 @@ def _option(name: str, field: Any, positional: bool) -> inspect.Parameter:
     if not field.is_required() and field.default not in (None, (), ""):
         value = ", ".join(field.default) if many else f"{field.default:g}" if kind is float else field.default
         said += f" Default: {value}."
-    if positional:
+    if positional and not many:
         said += " What ends with .toml is a file of settings."
     elif field.is_required():
         said += " It must be given."
     info: Any = typer.Argument(metavar=name.upper(), help=said) if positional else typer.Option(help=said)
     hint: Any = list[kind] if many else kind  # type: ignore[valid-type]
-    return _parameter(name, hint if positional else hint | None, info, ... if positional else None)
+    needed = positional and field.is_required()
+    return _parameter(name, hint if needed else hint | None, info, ... if needed else None)
 
 
 def _plain(hint: Any) -> tuple[type, bool]:

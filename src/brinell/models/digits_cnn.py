@@ -3,7 +3,8 @@
 Training takes some seconds and depends on nothing but the recipe below: weights and order of samples come from a generator of
 its own, and it runs on one thread (sums differ by the number of threads; on busy cores two took 38 s where one took 3 s).
 The weights are kept as safetensors in BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache, under a hash of the recipe.
-It is trained without any defence, so that a first audit shows a curve that falls.
+It is trained without any defence, so that a first audit shows a curve that falls. Narrower, wider and retrained ones are there
+for what compares models: `digits-cnn?width=8`, `digits-cnn?seed=1`.
 """
 
 import hashlib
@@ -53,7 +54,22 @@ class DigitsCnn:
     """A small convolutional network for the digits, trained on first use."""
 
     path: str = ""
-    """Must stay empty: there is one such network."""
+    """Must stay empty: the network has no file."""
+    width: int = 16
+    """Channels of the first convolution; the second has twice as many, and the hidden layer four times."""
+    seed: int = 0
+    """The seed of weights and order of samples: another one is the same network, retrained."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= 64:
+            raise ValueError(f"width is {self.width}; it lies between 1 and 64")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; it is 0 or more")
+
+    @property
+    def name(self) -> str:
+        """What the network is called: its name, and what is not usual about it."""
+        return "digits-cnn" + f"-w{self.width}" * (self.width != 16) + f"-s{self.seed}" * (self.seed != 0)
 
     def __call__(self, domain: Domain) -> TorchModel:
         """The network, from the cache or newly trained.
@@ -62,49 +78,57 @@ class DigitsCnn:
             RequestError: a path, or data that are not digits.
         """
         if self.path:
-            raise RequestError(f"digits-cnn takes no path (it was given {self.path!r}): write digits-cnn")
+            raise RequestError(f"digits-cnn takes no path (it was given {self.path!r}): write digits-cnn, or digits-cnn?width=8")
         if domain.shape != (1, 8, 8) or (domain.low, domain.high) != (0, 1):
             raise RequestError(
                 f"digits-cnn takes images of shape (1, 8, 8) in [0, 1], not {domain.shape}: audit it on --data digits"
             )
-        file = cache_file()
-        state = _cached(file)
-        network = build()
+        recipe = recipe_of(self.width, self.seed)
+        file = cache_file(recipe)
+        network = build(self.width, self.seed)
+        state = _cached(file, network)
         if state is None:
             with _one_thread():
-                train(network)
-            _keep(network, file)
+                train(network, self.seed)
+            _keep(network, file, recipe)
         else:
             network.load_state_dict(state)
-        return TorchModel(network.eval(), domain, 10, name="digits-cnn")
+        return TorchModel(network.eval(), domain, 10, name=self.name)
 
 
-def build() -> nn.Sequential:
+def recipe_of(width: int = 16, seed: int = 0) -> dict[str, Any]:
+    """The recipe of one network. The hash of that of the usual one is what it was before there were others."""
+    a, b, c = width, 2 * width, 4 * width
+    layers = f"conv 1-{a} 3x3, relu, conv {a}-{b} 3x3, relu, maxpool 2, linear {16 * b}-{c}, relu, linear {c}-10"
+    return RECIPE | {"network": layers, "seed": seed}
+
+
+def build(width: int = 16, seed: int = 0) -> nn.Sequential:
     """The network with weights drawn from the recipe's generator. The global generator is not touched."""
     with torch.device("meta"):
         network = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1),
+            nn.Conv2d(1, width, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(16, 32, 3, padding=1),
+            nn.Conv2d(width, 2 * width, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(512, 64),
+            nn.Linear(32 * width, 4 * width),
             nn.ReLU(),
-            nn.Linear(64, 10),
+            nn.Linear(4 * width, 10),
         )
-    initial(network, torch.Generator().manual_seed(RECIPE["seed"]))
+    initial(network, torch.Generator().manual_seed(seed))
     return network
 
 
-def train(network: nn.Module) -> None:
+def train(network: nn.Module, seed: int = 0) -> None:
     """Train by the recipe: cross-entropy, learning rate rising for a fifth of the steps and then falling to zero."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
     images, labels = digits_split(data.images, data.target, "train")
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
-    rng = torch.Generator().manual_seed(RECIPE["seed"] + 1)
+    rng = torch.Generator().manual_seed(seed + 1)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RECIPE["peak_rate"], weight_decay=RECIPE["weight_decay"])
     steps = RECIPE["epochs"] * -(-len(x) // RECIPE["batch_size"])
     step = 0
@@ -131,16 +155,16 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def cache_file() -> Path:
-    """Where the weights of this recipe are kept."""
-    key = hashlib.blake2b(json.dumps(RECIPE, sort_keys=True).encode(), digest_size=8).hexdigest()
+def cache_file(recipe: dict[str, Any] = RECIPE) -> Path:
+    """Where the weights of a recipe are kept."""
+    key = hashlib.blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=8).hexdigest()
     return own_folder() / f"digits-cnn-{key}.safetensors"
 
 
-def _cached(file: Path) -> dict[str, Tensor] | None:
+def _cached(file: Path, network: nn.Module) -> dict[str, Tensor] | None:
     if not file.exists():
         return None
-    expected = {name: tensor.shape for name, tensor in build().state_dict().items()}
+    expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     try:
         with safe_open(file, "pt") as held:
             state = {name: held.get_tensor(name) for name in held.keys()}
@@ -161,10 +185,10 @@ def _sum(state: dict[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
-def _keep(network: nn.Module, file: Path) -> None:
+def _keep(network: nn.Module, file: Path, recipe: dict[str, Any]) -> None:
     """Write the weights whole or not at all. A cache that cannot be written costs a training next time and nothing else."""
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
-    metadata = {"recipe": json.dumps(RECIPE, sort_keys=True), "sum": _sum(state), "torch": torch.__version__}
+    metadata = {"recipe": json.dumps(recipe, sort_keys=True), "sum": _sum(state), "torch": torch.__version__}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.stem, suffix=".part", delete=False) as part:

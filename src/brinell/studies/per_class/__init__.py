@@ -1,0 +1,1 @@
+"""`brinell study`: models side by side, class by class, and what carries their robustness."""
