@@ -34,6 +34,7 @@ VARIANTS = [
     ("pgd", {"steps": 8, "random_start": False}),
     ("pgd", {"steps": 4, "restarts": 3, "loss": "margin"}),
     ("pgd", {"steps": 5, "step_size": 1.0}),
+    ("mi-fgsm", {"steps": 4, "decay": 0.5}),
     ("fgsm", {"loss": "dlr"}),
     ("fab", {"steps": 4, "targets": 0}),
     ("fab", {"steps": 4, "targets": 2, "restarts": 2, "stop_at_eps": True}),

@@ -105,7 +105,7 @@ def test_other_data_are_refused() -> None:
 def test_retrained_and_narrower_ones_have_weights_and_names_of_their_own() -> None:
     usual, narrow, again = DigitsCnn(), DigitsCnn(width=4), DigitsCnn(width=4, seed=1)
     assert digits_cnn.recipe_of() == digits_cnn.RECIPE
-    assert [one.name for one in (usual, narrow, again)] == ["digits-cnn", "digits-cnn-w4", "digits-cnn-w4-s1"]
+    assert [one.called for one in (usual, narrow, again)] == ["digits-cnn", "digits-cnn-w4", "digits-cnn-w4-s1"]
     models = [one(DOMAIN) for one in (usual, narrow, again)]
     assert len({model.digest() for model in models}) == 3
     assert [model.info.parameters for model in models] == [38282, 2570, 2570]

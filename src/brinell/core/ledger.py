@@ -13,6 +13,7 @@ With several eot each question is answered by the mean over as many evaluations,
 taken in bf16, and once more in float32 where the answer comes near a success: only the second may be one. Both count.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -343,6 +344,8 @@ class Ledger:
 
     def _within_reach(self, size: Tensor, eps: Tensor, limit: Tensor) -> None:
         """Refuse inputs of sizes (n,) beyond what may be asked about; `limit` (n,) is eps with what rounding may add."""
+        if self._reach == math.inf:
+            return
         beyond = (self._reach - 1) * eps
         if not (size <= limit + beyond).all():
             of = "eps" if self._reach == 1 else f"{self._reach:g} eps"

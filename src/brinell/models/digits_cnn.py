@@ -67,7 +67,7 @@ class DigitsCnn:
             raise ValueError(f"seed is {self.seed}; it is 0 or more")
 
     @property
-    def name(self) -> str:
+    def called(self) -> str:
         """What the network is called: its name, and what is not usual about it."""
         return "digits-cnn" + f"-w{self.width}" * (self.width != 16) + f"-s{self.seed}" * (self.seed != 0)
 
@@ -93,7 +93,7 @@ class DigitsCnn:
             _keep(network, file, recipe)
         else:
             network.load_state_dict(state)
-        return TorchModel(network.eval(), domain, 10, name=self.name)
+        return TorchModel(network.eval(), domain, 10, name=self.called)
 
 
 def recipe_of(width: int = 16, seed: int = 0) -> dict[str, Any]:

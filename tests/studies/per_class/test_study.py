@@ -259,7 +259,7 @@ def study_of(answer):
 
 def test_models_are_audited_first(tmp_path, capsys):
     assert StudyRequest().audited().model == DIGITS and len(DIGITS) == 4
-    models = ["--model", "digits-cnn?width=4", "--model", "digits-cnn"]
+    models = ["--model", "digits-cnn?width=4", "--model", "digits-cnn?width=4&seed=1"]
     words = [
         "study",
         *models,
