@@ -192,9 +192,11 @@ def _align(sides: Sequence[Side], budgets: Array, texts: list[str], at: int) -> 
     stages = {tuple((stage["name"], repr(stage.get("settings"))) for stage in side.manifest["stages"]) for side in sides}
     if len(stages) > 1:
         notes.append("not all models were attacked in the same way: a difference may be one of the attacks and not of the models")
+    caveats: dict[str, list[str]] = {}
     for one in found:
         if one.result.caveat:
-            notes.append(f"{one.name}: {one.result.caveat}")
+            caveats.setdefault(one.result.caveat, []).append(one.name)
+    notes += [f"{', '.join(names)}: {caveat}" for caveat, names in caveats.items()]
     return found, notes
 
 

@@ -16,9 +16,9 @@ from brinell.report.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.per_class.marks import Mark
 from brinell.studies.per_class.results import StudyModel, StudyResult
-from brinell.studies.per_class.words import reading
+from brinell.studies.per_class.words import reading, signed
 
-FRAME = Frame(width=340, height=250, left=46, bottom=44)
+FRAME = Frame(width=340, height=250, left=46, bottom=44, right=26)
 SHOWN = 20
 """Up to this many classes every one is shown; of more, those that lose most and least."""
 
@@ -50,7 +50,7 @@ def render(result: StudyResult, marks: Sequence[Mark] = ()) -> str:
     return fill(
         __package__,
         "page.html",
-        {"heat": heat},
+        {"heat": heat, "signed": signed},
         result=result,
         text=result.eps_text[result.at],
         norm_name=norm(result.distance),

@@ -79,8 +79,8 @@ def _pair(one: RankResult) -> str:
         why = "it is known of too few models" if one.n < 3 else "it, or robust accuracy, is the same for all"
         return f"{name} cannot be set against robustness: {why}."
     if one.low is None or one.high is None or one.p is None:
-        return f"{name} and robustness: Spearman {one.value:.2f} over {one.n} models, too few for an interval."
-    size = f"Spearman {one.value:.2f}, 95 % interval {one.low:.2f} to {one.high:.2f}, p {_p(one.p)}, {one.n} models"
+        return f"{name} and robustness: Spearman {signed(one.value)} over {one.n} models, too few for an interval."
+    size = f"Spearman {signed(one.value)}, 95 % interval {signed(one.low)} to {signed(one.high)}, p {_p(one.p)}, {one.n} models"
     if one.p >= SIGNIFICANT:
         return f"{name} does not explain robustness here ({size})."
     return f"{name} goes with {'more' if one.value > 0 else 'less'} robustness ({size})."
@@ -106,6 +106,11 @@ def _spread(one: StudyModel) -> float:
 def _ends(one: StudyModel) -> str:
     assert one.spread is not None
     return between(one.spread.low, one.spread.high)
+
+
+def signed(value: float | None) -> str:
+    """A correlation; a dash for none."""
+    return "–" if value is None else f"{value:.2f}".replace("-", "−")
 
 
 def _p(p: float) -> str:
