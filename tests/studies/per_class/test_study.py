@@ -11,7 +11,7 @@ import pytest
 
 import brinell
 from _browser import check_everywhere, chromium
-from _helpers import Recorder, audited, threshold
+from _helpers import Recorder, audited, threshold, workspace
 from brinell.analysis.compare import Side
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
@@ -259,26 +259,14 @@ def study_of(answer):
 
 def test_models_are_audited_first(tmp_path, capsys):
     assert StudyRequest().audited().model == DIGITS and len(DIGITS) == 4
-    models = ["--model", "digits-cnn?width=4", "--model", "digits-cnn?width=4&seed=1"]
-    words = [
-        "study",
-        *models,
-        "--samples",
-        "20",
-        "--eps",
-        "0.1",
-        "--attack",
-        "fgsm",
-        "--draws",
-        "100",
-        "--out",
-        str(tmp_path / "s"),
-    ]
-    assert cli(words) == 0
+    work = workspace(tmp_path, n=12)
+    models = [f"--model=torch:{work / 'model.py'}:parabola?{more}" for more in ("name=near", "name=far&args=at=0.7")]
+    words = ["study", f"--data=npz:{work / 'data.npz'}", *models, "--eps", "0.1", "--attack", "fgsm", "--draws", "100"]
+    assert cli([*words, "--out", str(tmp_path / "s")]) == 0
     out = capsys.readouterr().out
-    assert "digits-cnn-w4" in out and "2,570" in out and "page: " in out
+    assert "near" in out and "far is the most robust" in out and "page: " in out
     assert (tmp_path / "s" / "audit" / "manifest.json").is_file()
-    assert cli([*words, "--resume"]) == 0
+    assert cli([*words, "--out", str(tmp_path / "s"), "--resume"]) == 0
 
 
 def test_refused_before_anything_is_audited(runs, tmp_path, capsys):
