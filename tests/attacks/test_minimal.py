@@ -38,6 +38,7 @@ def on(problem, attack, norm, factor):
     return ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attack", "norm"), EXACT, ids=str)
 @settings(max_examples=8)
 @given(st.sampled_from(KINDS), st.integers(0, 10**6), st.integers(2, 6))

@@ -424,3 +424,20 @@ def test_it_finds_what_pgd_does_not_on_a_masked_network(root, shared):
     white_box = fight(PGD(steps=40), model, x, y, 0.3)
     black_box = fight(Square(steps=1500), model, x, y, 0.3)
     assert (black_box.fooled & ~white_box.fooled).any() and black_box.fooled.sum() >= white_box.fooled.sum()
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_patience_gives_up_only_after_as_many_idle_proposals(norm):
+    """The same search, ended where the first run of idle proposals is long enough; each sample by itself."""
+    x, calls = asked(IMAGE, norm, 0.1, steps=120)
+    better = torch.stack([taken for _, _, taken in accepted(calls)])
+    patience, ends = 6, []
+    for taken in better.T.tolist():
+        idle = [0]
+        for one in taken:
+            idle.append(0 if one else idle[-1] + 1)
+        ends.append(next((step for step, run in enumerate(idle) if run >= patience), 120))
+    assert min(ends) < 120 and len(set(ends)) > 1
+    model = Recorder(unbeaten(), IMAGE)
+    ledger = fight(Square(steps=120, patience=patience), model, x, [0] * 3, 0.1, norm, seed=0)
+    assert ledger.forwards.tolist() == [1 + end for end in ends]

@@ -27,6 +27,8 @@ SHORTER = {
     "sparse-rs": {"steps": 60},
     "hop-skip-jump": {"steps": 2, "samples": 10, "starts": 10, "gamma": 20.0},
 }
+SLOW = {"cw", "ead", "rlab", "square"}
+"""Attacks whose checks take more than ten seconds."""
 VARIANTS = [
     ("apgd", {"steps": 12, "loss": "dlr"}),
     ("apgd", {"steps": 12, "loss": "margin", "restarts": 2}),
@@ -44,7 +46,9 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("name", plugins.names("attack"))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in plugins.names("attack")]
+)
 def test_attack(name):
     check_attack(plugins.load("attack", name), **SHORTER.get(name, {}))
 

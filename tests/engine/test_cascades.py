@@ -121,6 +121,7 @@ def rippled(ripple):
     return logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ripple", [0.0, 0.002])
 def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_path, ripple):
     """Means of about 0.445: a change of 0.05 crosses the plane at most samples, and without gradients it is not seen how."""

@@ -278,6 +278,7 @@ def test_what_waits_for_what():
 # End to end
 
 
+@pytest.mark.slow
 def test_an_audit_goes_around_a_blind_block():
     data = Digits()()
     intact = DigitsCnn()(data.domain).module

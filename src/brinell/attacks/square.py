@@ -69,13 +69,15 @@ class Square(EveryKind):
     """Random starting points, tried one after another on the samples that are still active."""
     rescale_schedule: bool = True
     """Halve the fraction at the paper's shares of `steps`; otherwise at the paper's iterations of 10,000."""
+    patience: int | None = None
+    """Give a sample up once so many proposals in a row were no better; None: all steps, as in the paper."""
 
     access: ClassVar[Access] = Access.SCORES
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
     family: ClassVar[Family] = "budgeted"
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, restarts=1)
+        at_least(self, steps=1, restarts=1, patience=1)
         if not 0 < self.p_init <= 1:
             raise ValueError(f"p_init is {self.p_init}, a fraction above 0 and at most 1")
         if self.loss is not None:
@@ -105,10 +107,13 @@ class Square(EveryKind):
         deals = Deals(threat.domain, rng, least=LEAST[norm], weighted=norm == "l1")
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
         highest = oracle.loss(ids, search.x, loss)
+        idle = torch.zeros(len(ids), dtype=torch.long, device=highest.device)
         for step in range(self.steps):
             active = oracle.active(ids)
+            if self.patience is not None:
+                active &= idle < self.patience
             if not active.all():
-                ids, highest = ids[active], highest[active]
+                ids, highest, idle = ids[active], highest[active], idle[active]
                 if not len(ids):
                     return
                 deals.select(active)
@@ -119,6 +124,7 @@ class Square(EveryKind):
             answer = oracle.loss(ids, search.x, loss)
             better = answer > highest
             highest = torch.where(better, answer, highest)
+            idle = torch.where(better, 0, idle + 1)
             search.settle(better)
 
 
