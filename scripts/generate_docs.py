@@ -35,6 +35,7 @@ from brinell.studies.benchmark.request import BenchmarkRequest
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.export.request import ExportRequest
+from brinell.studies.harden.request import HardenRequest
 from brinell.studies.per_class.request import StudyRequest
 from brinell.studies.review.request import ReviewRequest
 from brinell.studies.unrestricted.request import UnrestrictedRequest
@@ -50,6 +51,7 @@ REQUESTS: dict[str, type[BaseRequest]] = {
     "unrestricted": UnrestrictedRequest,
     "export": ExportRequest,
     "study": StudyRequest,
+    "harden": HardenRequest,
 }
 """The Python calls that take the options of a command as keywords, and where these options are declared."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from brinell.api import audit, benchmark, compare, detect, epsilon, gate, report, review, unrestricted, verify
     from brinell.attacking import attack
     from brinell.core.errors import BrinellError, BrinellWarning
+    from brinell.harden import module as harden
     from brinell.inputs import data
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "epsilon",
     "export",
     "gate",
+    "harden",
     "report",
     "review",
     "study",
@@ -64,6 +66,8 @@ sys.modules[__name__].__class__ = _Package
 
 
 def _find(name: str) -> Any:
+    if name == "harden":  # a module that can be called, as brinell.harden(...), and holds what a training loop takes
+        return import_module("brinell.harden")
     return getattr(import_module(f"brinell.{HOMES.get(name, 'api')}"), name)
 
 

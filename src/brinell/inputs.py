@@ -43,7 +43,7 @@ FORMS = (
 
 def texts(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as a request has them: eps, norm and device as texts, paths as texts, numbers of numpy and torch as Python's."""
-    own: dict[str, Callable[[Any], Any]] = {"eps": eps_text, "norm": norm_text, "device": device_text}
+    own: dict[str, Callable[[Any], Any]] = {"eps": eps_text, "budgets": eps_text, "norm": norm_text, "device": device_text}
     return {name: own.get(name, _plain)(value) for name, value in settings.items() if value is not None}
 
 

@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
@@ -29,6 +30,7 @@ FOLDERS = {
     "attack": "brinell.attacks",
     "distance": "brinell.distances",
     "distortion": "brinell.distortions",
+    "defence": "brinell.defences",
     "detector": "brinell.detectors",
     "dataset": "brinell.datasets",
     "model": "brinell.models",
@@ -154,7 +156,7 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
             raise RequestError(f"{kind} {name} has no option {key!r}{nearest(key, fields)}; it has: {known}")
         part = fields[key].metadata.get("plugin")
         if part and isinstance(value, str):
-            values[key] = _parts(part, value)
+            values[key] = parts(part, value)
         else:
             values[key] = _convert(f"option {key} of {kind} {name}", hints[key], value)
     try:
@@ -163,10 +165,14 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
         raise RequestError(f"{kind} {name}: {error}") from None
 
 
-def _parts(kind: str, text: str) -> tuple[Any, ...]:
-    """Plugins that are settings of another one, written `NAME+NAME`; each may have options of its own as NAME(key=value,...)."""
+def parts(kind: str, text: str) -> tuple[Any, ...]:
+    """Plugins that belong together, written `NAME+NAME`; each may have options of its own as NAME(key=value,...).
+
+    Raises:
+        RequestError: a text of another form, or as `build`.
+    """
     found = []
-    for one in text.split("+"):
+    for one in split(text):
         name, bracket, rest = one.partition("(")
         pairs = [pair.partition("=") for pair in rest.removesuffix(")").split(",") if pair]
         if bool(bracket) != rest.endswith(")") or not name or not all(key and equals for key, equals, _ in pairs):
@@ -174,6 +180,11 @@ def _parts(kind: str, text: str) -> tuple[Any, ...]:
         options = {key.strip(): value for key, _, value in pairs}
         found.append(build(kind, name.strip(), options))
     return tuple(found)
+
+
+def split(text: str) -> list[str]:
+    """The parts of `NAME+NAME(key=value)`; a `+` within brackets joins values of one setting."""
+    return re.split(r"\+(?![^(]*\))", text)
 
 
 def _convert(what: str, hint: Any, value: Any) -> Any:

@@ -6,7 +6,15 @@ import pytest
 
 from brinell import plugins
 from brinell.core.domain import Domain
-from brinell.testing import check_attack, check_dataset, check_detector, check_distance, check_distortion, check_model
+from brinell.testing import (
+    check_attack,
+    check_dataset,
+    check_defence,
+    check_detector,
+    check_distance,
+    check_distortion,
+    check_model,
+)
 
 # Settings that keep a check short where the defaults take many steps. An attack that is not named here is checked as it is.
 SHORTER = {
@@ -65,6 +73,11 @@ def test_distance(name):
     assert distance.name == name
 
 
+@pytest.mark.parametrize("name", plugins.names("defence"))
+def test_defence(name):
+    check_defence(plugins.load("defence", name))
+
+
 @pytest.mark.parametrize("name", plugins.names("detector"))
 def test_detector(name):
     check_detector(plugins.load("detector", name))
@@ -119,6 +132,7 @@ def test_the_discovered_are_the_shipped():
     assert {"apgd", "fgsm", "pgd"} <= set(plugins.names("attack"))
     assert {"linf", "l2", "l1", "l0"} <= set(plugins.names("distance"))
     assert {"gaussian-noise", "signed-patch"} <= set(plugins.names("distortion"))
+    assert {"pgd", "trades", "awp"} <= set(plugins.names("defence"))
     assert {"background", "mahalanobis"} <= set(plugins.names("detector"))
     assert {"digits", "npz"} <= set(plugins.names("dataset"))
     assert {"digits-cnn", "torch"} <= set(plugins.names("model"))

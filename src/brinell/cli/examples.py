@@ -27,6 +27,10 @@ EXAMPLES = {
     "detect": ("brinell detect RUN --train TRAIN.npz",),
     "train-generator": ("brinell train-generator --data TRAIN.npz --out generator.safetensors",),
     "unrestricted": ("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
+    "harden": (
+        "brinell harden",
+        "brinell harden --data TEST.npz --train TRAIN.npz --model model.py:factory --eps 8/255 --recipe trades+awp",
+    ),
     "report": ("brinell report RUN",),
     "compare": ("brinell compare RUN_A RUN_B", "brinell compare RUN --model-a plain --model-b robust"),
     "study": (

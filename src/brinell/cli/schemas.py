@@ -8,6 +8,7 @@ from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.export.answer import ExportAnswer
+from brinell.studies.harden.analysis import HardenResult
 from brinell.studies.metric.run import MetricAnswer
 from brinell.studies.per_class.results import StudyResult
 from brinell.studies.review.analysis import ReviewResult
@@ -121,7 +122,7 @@ class PluginAnswer(Result):
     """One plugin."""
 
     kind: str
-    """attack, distance, distortion, detector, dataset or model."""
+    """attack, distance, distortion, defence, detector, dataset or model."""
     name: str
     """What to write on the command line."""
     summary: str
@@ -160,6 +161,7 @@ SCHEMAS: dict[str, Any] = {
     "epsilon": EpsilonResult,
     "export": ExportAnswer,
     "gate": GateResult,
+    "harden": HardenResult,
     "train-agent": AgentAnswer,
     "train-metric": MetricAnswer,
     "plan": PlanAnswer,

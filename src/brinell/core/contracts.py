@@ -4,10 +4,12 @@ A plug-in imports what these contracts speak of from here, in one line.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
@@ -170,6 +172,62 @@ class Detector(Protocol):
         """
 
 
+Network = Callable[[Tensor], Tensor]
+"""A classifier in training: (n, *shape) inputs to (n, classes) logits, differentiable in inputs and weights."""
+
+
+@runtime_checkable
+class Defence(Protocol):
+    """A way to train: what a batch is turned into, and what is minimised on it."""
+
+    domains: ClassVar[frozenset[Kind]]
+    distances: ClassVar[frozenset[str]]
+
+    def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """(n, *shape) detached: the inputs to learn from in place of the clean ones, within the bounds of the data.
+
+        Args:
+            network: the classifier, in evaluation mode.
+            batch: clean inputs and labels. Never write into them.
+            threat: budgets, distance and domain.
+            rng: on the device of the inputs; whatever is random comes from here.
+        """
+
+    def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
+        """(n,) what is minimised, one value per sample, with a way back to the weights.
+
+        Args:
+            network: the classifier, in training mode.
+            batch: clean inputs and labels.
+            x_adv: (n, *shape) what `craft` made of them.
+        """
+
+    def cost(self) -> tuple[int, int]:
+        """Forward and backward evaluations of one sample in a step of training."""
+
+    def safer(self) -> str:
+        """What to go on with where this one overfits to its own attack, as a recipe names it; empty where nothing is known."""
+
+
+@runtime_checkable
+class PerturbsWeights(Protocol):
+    """A defence that changes the weights, and not the inputs, while a loss is minimised: on top of any other."""
+
+    def perturbed(self, parameters: Sequence[Tensor], loss: Callable[[], Tensor]) -> AbstractContextManager[None]:
+        """The parameters moved to where the `loss`, a scalar, is larger; exactly as before when the context ends."""
+
+    def cost(self) -> tuple[int, int]:
+        """Forward and backward evaluations of one sample that this adds to a step."""
+
+
+@runtime_checkable
+class BringsData(Protocol):
+    """A defence whose samples are not those of the training data."""
+
+    def spec(self) -> str:
+        """The data that its share of each batch is drawn from, as `--data` names it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
     """Everything that a data set may tell beyond inputs and labels. Each part may be left out."""
@@ -236,9 +294,11 @@ __all__ = [
     "Access",
     "Attack",
     "Batch",
+    "BringsData",
     "ChoosesData",
     "DataInfo",
     "Dataset",
+    "Defence",
     "Detector",
     "Distance",
     "Distortion",
@@ -250,7 +310,9 @@ __all__ = [
     "Kind",
     "LooksBeyond",
     "Model",
+    "Network",
     "Oracle",
+    "PerturbsWeights",
     "Remark",
     "Streams",
     "Suspicion",

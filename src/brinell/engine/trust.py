@@ -26,7 +26,12 @@ from brinell.core.places import own_folder
 from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
 from brinell.engine.request import IN_MEMORY
 
-REQUESTS = {"run.toml": "manifest.json", "benchmark.toml": "benchmark.json", "unrestricted.toml": "unrestricted.json"}
+REQUESTS = {
+    "run.toml": "manifest.json",
+    "benchmark.toml": "benchmark.json",
+    "unrestricted.toml": "unrestricted.json",
+    "harden.toml": "harden.json",
+}
 """The file of settings of each kind of folder, and its manifest."""
 SPECS = {
     "data": "dataset",
@@ -40,7 +45,21 @@ SPECS = {
 }
 """Settings that name plugins, and of which kind."""
 PLAIN = frozenset(
-    ("device", "precision", "targeted", "reject_class", "levels", "wrong_class", "licence", "towards", "patch", "stride", "name")
+    (
+        "device",
+        "precision",
+        "targeted",
+        "reject_class",
+        "levels",
+        "wrong_class",
+        "licence",
+        "towards",
+        "patch",
+        "stride",
+        "name",
+        "optimizer",
+        "augment",
+    )
 )
 """Settings whose text names no file, whatever it says."""
 WORDS = frozenset(("", "default", "greedy", "random"))
@@ -70,10 +89,10 @@ def named(values: Mapping[str, Any]) -> Named:
 def _harmless(setting: str, text: str) -> bool:
     if setting in PLAIN or text.partition(":")[0] == IN_MEMORY:
         return True
-    if setting == "eps":
+    if setting in ("eps", "budgets"):
         return "recommended" not in text or text.partition("?")[0] == "recommended"
-    if setting == "distortions":
-        return _parts("distortion", text)
+    if setting in ("distortions", "recipe"):
+        return _parts("distortion" if setting == "distortions" else "defence", text)
     if setting in SPECS:
         return _built_in(SPECS[setting], text)
     return text in WORDS

@@ -30,6 +30,7 @@ from brinell.core.networks import initial
 from brinell.core.places import own_folder
 from brinell.core.splits import digits_split
 from brinell.models._torch_model import TorchModel
+from brinell.models._weights import fit_file
 
 __all__ = ["DigitsCnn"]
 
@@ -59,6 +60,10 @@ class DigitsCnn:
     """Channels of the first convolution; the second has twice as many, and the hidden layer four times."""
     seed: int = 0
     """The seed of weights and order of samples: another one is the same network, retrained."""
+    weights: str = ""
+    """State dict in place of the recipe's, as `brinell harden` writes one: .safetensors or .pt."""
+    name: str = ""
+    """How reports call it; by default digits-cnn and what is not usual about it, or the stem of the weights' file."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 64:
@@ -69,13 +74,15 @@ class DigitsCnn:
     @property
     def called(self) -> str:
         """What the network is called: its name, and what is not usual about it."""
+        if self.name or self.weights:
+            return self.name or Path(self.weights).stem
         return "digits-cnn" + f"-w{self.width}" * (self.width != 16) + f"-s{self.seed}" * (self.seed != 0)
 
     def __call__(self, domain: Domain) -> TorchModel:
-        """The network, from the cache or newly trained.
+        """The network, with the weights of a file, from the cache, or newly trained.
 
         Raises:
-            RequestError: a path, or data that are not digits.
+            RequestError: a path, data that are not digits, or weights that are damaged or do not fit.
         """
         if self.path:
             raise RequestError(f"digits-cnn takes no path (it was given {self.path!r}): write digits-cnn, or digits-cnn?width=8")
@@ -83,9 +90,12 @@ class DigitsCnn:
             raise RequestError(
                 f"digits-cnn takes images of shape (1, 8, 8) in [0, 1], not {domain.shape}: audit it on --data digits"
             )
+        network = build(self.width, self.seed)
+        if self.weights:
+            fit_file(network, self.weights)
+            return TorchModel(network.eval(), domain, 10, name=self.called)
         recipe = recipe_of(self.width, self.seed)
         file = cache_file(recipe)
-        network = build(self.width, self.seed)
         state = _cached(file, network)
         if state is None:
             with _one_thread():

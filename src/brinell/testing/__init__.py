@@ -1,6 +1,7 @@
 """Checkers that every plugin must pass, shipped or not, and models whose answers are known. For tests, also outside ones."""
 
 from brinell.testing.attacks import check_attack
+from brinell.testing.defences import check_defence
 from brinell.testing.detectors import check_detector
 from brinell.testing.distortions import check_distortion
 from brinell.testing.linear import LinearModel, linear_problem
@@ -10,6 +11,7 @@ __all__ = [
     "LinearModel",
     "check_attack",
     "check_dataset",
+    "check_defence",
     "check_detector",
     "check_distance",
     "check_distortion",

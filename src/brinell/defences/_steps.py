@@ -1,0 +1,129 @@
+"""What defences that attack their own network share: noise, gradients to the input, and projected steps.
+
+Nothing is counted and nothing is judged here, which is what an audit is for: a training step makes every pass count.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.contracts import KINDS, Batch, Kind, Network, Streams, Threat
+from brinell.core.norms import per_sample
+
+Loss = Callable[[Tensor], Tensor]
+"""(n, classes) logits to (n,) values, which an attack raises."""
+
+NEAR = 1e-3
+"""How far from the clean input the attacks of TRADES and MART begin."""
+
+
+class OnGradients:
+    """Declarations of defences that follow the network's gradient: any kind of input, Linf and L2."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+
+
+class LearnsTheWorst(OnGradients):
+    """Minimises the cross-entropy on what was crafted, and on nothing else."""
+
+    def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
+        """(n,) cross-entropy of the crafted inputs."""
+        return F.cross_entropy(network(x_adv), batch.y, reduction="none")
+
+    def safer(self) -> str:
+        """Nothing is known to be safer."""
+        return ""
+
+
+def gradient(network: Network, x: Tensor, loss: Loss) -> Tensor:
+    """(n, *shape) gradient of each sample's loss to its own input; no gradient to a weight is computed."""
+    leaf = x.detach().requires_grad_()
+    with torch.enable_grad():
+        (grad,) = torch.autograd.grad(loss(network(leaf)).sum(), leaf)
+    return grad
+
+
+def cross_entropy(y: Tensor) -> Loss:
+    """The loss of the true classes `y` (n,)."""
+    return lambda logits: F.cross_entropy(logits, y, reduction="none")
+
+
+def noise(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+    """(n, *shape) drawn uniformly from the ball of each sample's budget, whatever the bounds."""
+    x = batch.x
+    if threat.distance.name == "linf":
+        delta = torch.empty_like(x).uniform_(-1, 1, generator=rng)
+    else:
+        keys = torch.randint(-(2**62), 2**62, (len(x),), generator=rng, device=x.device)
+        delta = threat.distance.sample(Streams(keys), tuple(x.shape[1:]))
+    return delta.mul_(per_sample(threat.eps, x))
+
+
+def stepped(x: Tensor, grad: Tensor, threat: Threat, size: float) -> Tensor:
+    """`x` and a step of `size` times eps along the steepest ascent of `grad`; neither is written into."""
+    step: Tensor = threat.distance.ascent(grad)
+    return step.mul_(per_sample(size * threat.eps, x)).add_(x)
+
+
+def within(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
+    """`x` moved into ball and bounds; values that may not change are the clean ones."""
+    return kept(threat.project(x, batch.x), batch, threat)
+
+
+def kept(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
+    """`x` with the values that may not change as they were; in place."""
+    movable = threat.domain.movable
+    if movable is None:
+        return x
+    at = movable.to(x.device)
+    return batch.x.clone().index_copy_(1, at, x.index_select(1, at))
+
+
+def climb(
+    network: Network, batch: Batch, threat: Threat, start: Tensor, *, steps: int, step_size: float | None, loss: Loss
+) -> Tensor:
+    """(n, *shape) projected gradient ascent from `start`, the last iterate.
+
+    Args:
+        network: the classifier.
+        batch: the clean inputs.
+        threat: ball and bounds.
+        start: (n, *shape) the first point, before it is projected.
+        steps: how many.
+        step_size: of a step, as a fraction of eps; None for 2.5 / steps.
+        loss: what is raised.
+    """
+    x = within(start, batch, threat)
+    for _ in range(steps):
+        grad = gradient(network, x, loss)
+        x = within(stepped(x, grad, threat, step_size or 2.5 / steps), batch, threat)
+    return x.detach()
+
+
+def check_steps(steps: int, step_size: float | None) -> None:
+    """Refuse settings with which no attack can go anywhere.
+
+    Raises:
+        ValueError: they are out of range.
+    """
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; it must be at least 1")
+    if step_size is not None and not 0 < step_size <= 2:
+        raise ValueError(f"step_size is {step_size}, a fraction of eps above 0 and at most 2")
+
+
+def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
+    """(n,) Kullback-Leibler divergence of the probabilities of `attacked` from those of `clean`, both (n, classes) logits."""
+    given, other = clean.log_softmax(1), attacked.log_softmax(1)
+    return (given.exp() * (given - other)).sum(1)
+
+
+def near(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+    """(n, *shape) close to the clean inputs, where the divergence from them has no gradient: the start of TRADES and MART."""
+    if threat.distance.name == "linf":
+        return torch.empty_like(batch.x).normal_(0, NEAR, generator=rng).add_(batch.x)
+    return noise(batch, threat, rng).mul_(NEAR).add_(batch.x)

@@ -1,0 +1,52 @@
+"""N-FGSM: one step along the sign of the gradient from an input with strong noise, and nothing clipped to the ball.
+
+de Jorge et al. 2022, Make some noise: reliable and efficient single-step adversarial training, Algorithm 1. The noise is drawn
+from a cube of k times eps and stays in the input that is learned from, which keeps single-step training from overfitting to its
+own step (catastrophic overfitting) over a wide range of eps.
+
+Deviations:
+- Noise and step are kept within the bounds of the data, as in the authors' code; the paper leaves that open.
+- The attack meets the network in evaluation mode.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Batch, Network, Threat
+from brinell.core.settings import above_zero
+from brinell.defences._steps import LearnsTheWorst, cross_entropy, gradient, kept, noise, stepped
+
+__all__ = ["NFGSM"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NFGSM(LearnsTheWorst):
+    """Learn from one gradient step that begins at strong noise; about twice the time of plain training."""
+
+    noise: float = 2.0
+    """The noise (k of the paper): a cube of this many times eps."""
+    step_size: float = 1.0
+    """Length of the step as a multiple of eps (alpha)."""
+
+    distances: ClassVar[frozenset[str]] = frozenset({"linf"})
+
+    def __post_init__(self) -> None:
+        above_zero(self, "noise", "step_size")
+
+    def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """Noise, one step, and both kept."""
+        x = threat.domain.clamp(noise(batch, threat, rng).mul_(self.noise).add_(batch.x))
+        x = kept(x, batch, threat)
+        grad = gradient(network, x, cross_entropy(batch.y))
+        return kept(threat.domain.clamp(stepped(x, grad, threat, self.step_size)), batch, threat)
+
+    def cost(self) -> tuple[int, int]:
+        """A forward and a backward for the step, and for the update."""
+        return 2, 2
+
+    def safer(self) -> str:
+        """Two steps of PGD."""
+        return "pgd(steps=2)"

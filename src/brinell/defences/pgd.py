@@ -1,0 +1,48 @@
+"""Adversarial training by PGD: each batch is replaced by what projected gradient ascent makes of it.
+
+Madry et al. 2018, Towards deep learning models resistant to adversarial attacks, section 2.1 and eq. 2.1.
+
+Deviations:
+- The attack meets the network in evaluation mode, as whoever attacks it later does; the paper's code attacks in training mode.
+- Seven steps of 2.5 / steps of eps by default, as the paper does for CIFAR-10 (7 steps of 2/255 at 8/255, which is the same).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Batch, Network, Threat
+from brinell.defences._steps import LearnsTheWorst, check_steps, climb, cross_entropy, noise
+
+__all__ = ["PGD"]
+
+MOST = 10
+"""Steps beyond which more are no remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PGD(LearnsTheWorst):
+    """Learn from the last iterate of projected gradient ascent on the cross-entropy."""
+
+    steps: int = 7
+    """Gradient steps of the attack."""
+    step_size: float | None = None
+    """Length of a step as a fraction of eps; none means 2.5 / steps."""
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps, self.step_size)
+
+    def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """From a uniform point of the ball."""
+        start = noise(batch, threat, rng).add_(batch.x)
+        loss = cross_entropy(batch.y)
+        return climb(network, batch, threat, start, steps=self.steps, step_size=self.step_size, loss=loss)
+
+    def cost(self) -> tuple[int, int]:
+        """A forward and a backward for each step, and for the update."""
+        return self.steps + 1, self.steps + 1
+
+    def safer(self) -> str:
+        """Twice the steps, of the default length."""
+        return f"pgd(steps={min(2 * self.steps, MOST)})" if self.steps < MOST else ""

@@ -1,0 +1,24 @@
+"""Plain training: the inputs as they are. What the other recipes are compared with, and what they are mixed with."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Batch, Network, Threat
+from brinell.defences._steps import LearnsTheWorst
+
+__all__ = ["Plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain(LearnsTheWorst):
+    """Learn the inputs as they are."""
+
+    def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """The clean inputs."""
+        return batch.x
+
+    def cost(self) -> tuple[int, int]:
+        """A forward and a backward for the update."""
+        return 1, 1

@@ -1,0 +1,1 @@
+"""`brinell harden`: a model trained adversarially, and the audits before and after."""

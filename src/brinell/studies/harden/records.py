@@ -1,0 +1,52 @@
+"""The folder of a hardening.
+
+harden.toml  harden.json        the request; what was trained, how it went, check by check
+<model>-hardened.safetensors    the hardened weights, a state dict
+checkpoints/last.safetensors    everything that the training needs to go on
+before/  after/                 the audits, each a run folder like any other
+tables/*.csv  report.html
+"""
+
+from pathlib import Path
+from typing import Any
+
+from brinell.analysis.compare import Side
+from brinell.store.folder import Layout
+from brinell.store.run import Run
+
+LAYOUT = Layout(
+    what="hardening",
+    verb="brinell harden",
+    version=1,
+    version_key="format",
+    manifest="harden.json",
+    request="harden.toml",
+    needed=("cell", "state", "request", "training", "model"),
+    folders=(),
+)
+BEFORE, AFTER = "before", "after"
+
+
+def checkpoint(folder: Path) -> Path:
+    """Where the training writes its checkpoints."""
+    return folder / "checkpoints" / "last.safetensors"
+
+
+def side(folder: Path, which: str) -> Side:
+    """The audit before or after, ready to be compared.
+
+    Raises:
+        RequestError: there is none yet, or it is damaged.
+    """
+    run = Run.open(folder / which)
+    (model,) = run.manifest["models"]
+    return Side(run=str(folder / which), manifest=run.manifest, records=run.records(), model=str(model["name"]))
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """What was trained and how it went.
+
+    Raises:
+        RequestError: no hardening there, or a damaged manifest.
+    """
+    return LAYOUT.open(folder)

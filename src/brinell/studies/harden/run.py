@@ -1,0 +1,371 @@
+"""A hardening: what is asked for, whether it can be done, the audit before, the training, the audit after."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from brinell import plugins
+from brinell.core.contracts import Dataset, Distance, complete
+from brinell.core.errors import RequestError
+from brinell.core.model import Access, Model
+from brinell.core.record import Array
+from brinell.core.splits import stratified
+from brinell.core.version import VERSION
+from brinell.engine.answers import settled
+from brinell.engine.cells import cell
+from brinell.engine.eps_grid import doubts, parse_eps
+from brinell.engine.plan import check_classes, choose_device, facts_of, open_data, open_distance, opener_of, usual_eps
+from brinell.engine.plan import make_plan as plan_audit
+from brinell.engine.progress import Progress
+from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.spelling import spelled
+from brinell.models._weights import fit_file
+from brinell.report import html
+from brinell.runners import local, provenance
+from brinell.runners.loop import Job, carry_out
+from brinell.store.run import LAYOUT as RUN
+from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint
+from brinell.studies.harden.request import HardenRequest
+from brinell.training.checkpoint import write
+from brinell.training.checks import Checker
+from brinell.training.data import Samples
+from brinell.training.identity import shared
+from brinell.training.loop import PGD_STEPS, Loop, Settings, State
+from brinell.training.recipe import Recipe, Trained
+
+NAMED = 3
+"""How many of the samples in common a line names."""
+POINTS = 5
+"""Budgets of the audits where nobody names any."""
+AUDIT_ONLY = ("attack", "budgets", "samples", "device")
+"""Settings that the training does not depend on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardenPlan:
+    """Everything that determines the hardened weights."""
+
+    request: HardenRequest
+    dataset: Dataset
+    train: Dataset
+    train_spec: str
+    model: Model
+    given: Model | None
+    """The model, where it was given in memory."""
+    recipe: Recipe
+    brought: dict[int, Dataset]
+    """By position of the defence, the data that it brings."""
+    distance: Distance
+    eps: float
+    eps_text: str
+    learned: Array
+    """(n,) positions of the training samples."""
+    held: Array
+    """(k,) positions of the validation samples, in the order in which they are asked about."""
+    device: torch.device
+    cell: str
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """The global generator at a seed, and as it was afterwards: a user's factory draws its first weights from it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def make_plan(
+    request: HardenRequest, *, dataset: Dataset | None = None, train: Dataset | None = None, model: Model | None = None
+) -> HardenPlan:
+    """Resolve a request, naming whatever does not fit before anything is trained.
+
+    Args:
+        request: what is asked for.
+        dataset: data already in memory, in place of `request.data`.
+        train: training data already in memory, in place of `request.train`.
+        model: a model already in memory, in place of `request.model`.
+
+    Raises:
+        RequestError: any part that cannot be carried out.
+    """
+    recipe, distance, device = Recipe.of(request.recipe), open_distance(request.norm), choose_device(request.device)
+    dataset = open_data(request.data) if dataset is None else dataset
+    spec = request.train or (_train_split(request.data) if train is None else "")
+    train = open_data(spec) if train is None else train
+    _check_data(train, dataset)
+    recipe = recipe.fitted(train.domain, distance)
+    brought = {at: _brought(spec, train, dataset) for at, spec in recipe.specs().items()}
+    if request.augment != "none" and train.domain.kind != "image":
+        raise RequestError(
+            f"--augment {request.augment} is for images, and the data is of kind {train.domain.kind}: leave it out"
+        )
+    with seeded(request.seed):
+        opened = complete(Model, opener_of(request.model, dataset)() if model is None else model)
+    labels = np.asarray(train.labels(), dtype=np.int64)
+    check_classes(opened, labels, tuple(train.classes))
+    check_classes(opened, np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes))
+    if opened.access < Access.GRADIENTS or opened.info.module is None:
+        raise RequestError(
+            f"model {opened.name} gives {opened.access.name.lower()} and no weights that could be trained: name a torch module, "
+            "model.py:FACTORY"
+        )
+    eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
+    if len(eps.values) != 1 or not eps.values[0] > 0:
+        raise RequestError(f"eps {request.eps!r} is no single budget above 0: name the one to train for, such as 8/255")
+    doubts(eps, distance, dataset.domain)
+    learned, held = _split(labels, request)
+    facts = request.model_dump(exclude=set(AUDIT_ONLY))
+    return HardenPlan(
+        request=request,
+        dataset=dataset,
+        train=train,
+        train_spec=spec or f"{IN_MEMORY}:{train.name}",
+        model=opened,
+        given=model,
+        recipe=recipe,
+        brought=brought,
+        distance=distance,
+        eps=eps.values[0],
+        eps_text=eps.texts[0],
+        learned=learned,
+        held=held,
+        device=device,
+        cell=cell(
+            format=LAYOUT.version,
+            brinell=VERSION,
+            request=facts,
+            model=opened.digest(),
+            data=[train.digest(), *(one.digest() for one in brought.values())],
+        ),
+    )
+
+
+def _train_split(spec: str) -> str:
+    """The training part of the data that a spec names.
+
+    Raises:
+        RequestError: they have no such part.
+    """
+    full = spelled("dataset", spec)
+    name, path, options = plugins.parse(full)
+    fields = getattr(plugins.load("dataset", name), "__dataclass_fields__", {})
+    if "split" not in fields or options.get("split") == "train":
+        raise RequestError(f"which data to train on does not follow from {spec}: name them by --train")
+    pairs = "&".join(f"{key}={value}" for key, value in (options | {"split": "train"}).items())
+    return f"{name}{':' + path if path else ''}?{pairs}"
+
+
+def _check_data(train: Dataset, test: Dataset) -> None:
+    """Refuse training data of another form, without a class, or with samples of the data that the model is judged by."""
+    _check_same(train, test)
+    absent = sorted(set(range(len(train.classes))) - set(np.asarray(train.labels()).tolist()))
+    if absent:
+        names = ", ".join(repr(train.classes[at]) for at in absent[:NAMED])
+        raise RequestError(
+            f"the training data {train.name} hold no sample of class {names}: a model trained on them forgets the class; add some"
+        )
+    _check_apart(train, test)
+
+
+def _check_same(train: Dataset, test: Dataset) -> None:
+    if train.domain.shape != test.domain.shape:
+        raise RequestError(
+            f"{train.name} has inputs of shape {train.domain.shape}, and {test.name} of {test.domain.shape}: train on data of "
+            "the same kind"
+        )
+    if tuple(train.classes) != tuple(test.classes):
+        known = [
+            f"{len(one.classes)} ({', '.join(one.classes[:NAMED])}{', ...' * (len(one.classes) > NAMED)})"
+            for one in (train, test)
+        ]
+        raise RequestError(
+            f"{train.name} has {known[0]} classes, and {test.name} {known[1]}: labels are counted from 0, and both need the same"
+        )
+
+
+def _check_apart(train: Dataset, test: Dataset) -> None:
+    if both := shared(train, test):
+        some = ", ".join(f"{mine} is {theirs}" for mine, theirs in both[:NAMED]) + ", ..." * (len(both) > NAMED)
+        raise RequestError(
+            f"{len(both)} of the {len(train)} training samples in {train.name} are among those that the model is audited on "
+            f"({some}): what it has learned by heart proves nothing; take them out of either"
+        )
+
+
+def _brought(spec: str, train: Dataset, test: Dataset) -> Dataset:
+    """The data that a defence brings, refused where the model is judged by the inputs that they were made from."""
+    name, path, options = plugins.parse(spec)
+    if not path:
+        raise RequestError("recipe benchmark-set names no set: write benchmark-set(path=FOLDER), a folder of brinell benchmark")
+    found = open_data(spec)
+    for one in (found, open_data(f"{name}:{path}?level=clean")):
+        _check_same(one, train)
+        _check_apart(one, test)
+    return found
+
+
+def _split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
+    """Positions to learn from and to validate by, a tenth of each class and no more than was asked for."""
+    learned, held = stratified(labels, min(0.1, request.validation / len(labels)), request.seed)
+    if not len(held) or not len(learned):
+        raise RequestError(f"{len(labels)} training samples are too few to set some aside: give ten of each class or more")
+    return learned, np.random.default_rng(request.seed).permutation(held)
+
+
+def make(plan: HardenPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> Path:
+    """Carry out a plan in the folder `out`, or with `resume` what is missing of it. Returns the folder.
+
+    Args and errors are those of `runners.local.run`.
+    """
+    job = Job(
+        LAYOUT,
+        out,
+        plan.request,
+        about=_about(plan),
+        inputs="the data, the weights of the model",
+        device=plan.device,
+        command=command,
+        ignored=AUDIT_ONLY,
+        kept={"training": {}, "answers": {}, "probes": {}},
+    )
+    with carry_out(job, resume=resume) as manifest:
+        _audit(plan, out / BEFORE, progress, spec=plan.request.model, model=plan.model)
+        if "weights" not in manifest["training"]:
+            manifest["training"] = _trained(plan, out, manifest, progress)
+            LAYOUT.save(out, manifest)
+        spec = manifest["training"]["spec"]
+        hardened = None if spec is not None else _loaded(plan, Path(manifest["training"]["weights"]))
+        _audit(plan, out / AFTER, progress, spec=spec or plan.request.model, model=hardened)
+    return out
+
+
+def _about(plan: HardenPlan) -> dict[str, Any]:
+    n = len(plan.train)
+    return {
+        "cell": plan.cell,
+        "model": {"name": plan.model.name, **facts_of(plan.model)},
+        "data": provenance.data(plan.request.data, plan.dataset, plan.dataset.digest(), len(plan.dataset), "all"),
+        "train": provenance.data(plan.train_spec, plan.train, plan.train.digest(), n, "all"),
+        "trained_on": len(plan.learned),
+        "validation": len(plan.held),
+        "eps": plan.eps,
+        "eps_text": plan.eps_text,
+    }
+
+
+def _audit(plan: HardenPlan, out: Path, progress: Progress, *, spec: str, model: Model | None) -> None:
+    """An audit like any other, in a folder of its own; one that is there already is resumed."""
+    asked = plan.request
+    request = Request(
+        data=asked.data,
+        model=(spec,) if model is None or plan.given is None else (f"{IN_MEMORY}:{model.name}",),
+        norm=asked.norm,
+        eps=asked.budgets or f"0:{plan.eps_text}:{POINTS}",
+        attack=asked.attack,
+        samples=asked.samples,
+        seed=asked.seed,
+        batch_size=asked.batch_size,
+        device=asked.device,
+    )
+    with seeded(asked.seed):
+        audit = plan_audit(request, dataset=plan.dataset, models=() if model is None else (model,))
+        local.run(audit, out, progress, command=f"brinell harden, the audit {out.name}", resume=RUN.has(out))
+    html.write(out)
+
+
+def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Train, or go on with it, and write the weights. Returns what the manifest says of it."""
+    request, device = plan.request, plan.device
+    model = copy.deepcopy(plan.model)
+    with model.info.session(device):
+        prepared = settled(model, plan.train, manifest, device)
+        trained = Trained(prepared)
+        own = Samples.of(plan.train, plan.learned, device)
+        held = Samples.of(plan.train, plan.held, device)
+        checker = Checker(
+            x=held.load(torch.arange(len(held))),
+            y=held.labels,
+            distance=plan.distance,
+            domain=plan.train.domain,
+            strong=plugins.build("defence", "pgd", {"steps": PGD_STEPS}),
+            batch_size=request.batch_size,
+            seed=request.seed,
+        )
+        loop = Loop(
+            trained,
+            own,
+            [_samples(plan, at, own, device) for at in range(len(plan.recipe.parts))],
+            checker,
+            plan.recipe,
+            plan.distance,
+            _settings(plan),
+            file=checkpoint(out),
+            tell=lambda text: progress.message(f"warning: {text}"),
+            done=lambda state, share: _tell(progress, state, share),
+        )
+        if loop.resume():
+            progress.message(f"note: going on with the training from step {loop.state.step}")
+        else:
+            progress.stage(plan.model.name, f"training by {plan.recipe.text}", len(own), 0)
+        kept = loop.run()
+    file = out / f"{plan.model.name}-hardened.safetensors"
+    write(file, kept, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
+    state = loop.state
+    return {
+        "weights": str(file),
+        "spec": None if plan.given is not None else with_weights(request.model, file),
+        "recipe": state.recipe,
+        "step": state.step,
+        "best_step": state.best_step,
+        "seconds": state.seconds,
+        "forwards": state.forwards,
+        "backwards": state.backwards,
+        "curve": state.curve,
+        "events": state.events,
+    }
+
+
+def _samples(plan: HardenPlan, at: int, own: Samples, device: torch.device) -> Samples:
+    """What the share of a batch is drawn from that the defence at this position learns."""
+    found = plan.brought.get(at)
+    return own if found is None else Samples.of(found, np.arange(len(found)), device)
+
+
+def _settings(plan: HardenPlan) -> Settings:
+    minutes = plan.request.minutes
+    own = {"eps": plan.eps, "seconds": None if minutes is None else 60 * minutes}
+    return Settings(**plan.request.settings(Settings) | own)
+
+
+def _tell(progress: Progress, state: State, share: float) -> None:
+    last = state.curve[-1]
+    progress.message(
+        f"note: {100 * share:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
+        f"{last['clean']} are right and {last['robust']} robust"
+    )
+
+
+def with_weights(spec: str, file: Path) -> str | None:
+    """The spec of the same model with weights from a file; None where its plug-in takes none."""
+    name, path, options = plugins.parse(spelled("model", spec))
+    fields = getattr(plugins.load("model", name), "__dataclass_fields__", {})
+    if "weights" not in fields:
+        return None
+    pairs = "&".join(
+        f"{key}={value}" for key, value in (options | {"weights": str(file), "name": file.stem}).items() if key in fields
+    )
+    return f"{name}{':' + path if path else ''}?{pairs}"
+
+
+def _loaded(plan: HardenPlan, file: Path) -> Model:
+    """The model with the hardened weights, where no spec can name it."""
+    model = copy.deepcopy(plan.model)
+    assert model.info.module is not None, "the plan refuses a model without one"
+    fit_file(model.info.module, str(file))
+    return model

@@ -1,0 +1,113 @@
+"""The rules that every defence keeps. `check_defence` names the first one that is broken."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.core.batch import Batch
+from brinell.core.contracts import KINDS, Distance, Domain, Kind, PerturbsWeights, Threat
+from brinell.core.errors import BrinellError, ContractError
+from brinell.testing.form import check_form, check_settings, demand, generator_states
+
+SHAPES: dict[Kind, tuple[int, ...]] = {"image": (1, 8, 8), "signal": (2, 16), "video": (1, 2, 4, 4), "vector": (6,)}
+NORMS = frozenset({"linf", "l2"})
+ROWS, CLASSES, EPS = 6, 3, 0.1
+SYNONYMS = {
+    "seed": "the generator that it is handed",
+    "eps": "the threat that it is handed",
+    "epsilon": "the threat that it is handed",
+    "num_steps": "steps",
+    "iterations": "steps",
+    "alpha": "step_size",
+}
+
+
+def check_defence(plugin: type[Any], **settings: Any) -> None:
+    """Run every rule over a defence, on each kind of input and in each distance that it declares.
+
+    Args:
+        plugin: the defence's class.
+        settings: settings to check it with, where not its defaults.
+
+    Raises:
+        ContractError: the first rule that is broken, in one line.
+    """
+    check_form(plugin, ("domains", "distances"), SYNONYMS)
+    defence = plugin(**settings)
+    check_settings(defence)
+    forwards, backwards = defence.cost()
+    demand(plugin.__name__, min(forwards, backwards) >= 1, "costs no forward or no backward, so it learns nothing")
+    for kind in (kind for kind in KINDS if kind in defence.domains):
+        domain = Domain(kind=kind, shape=SHAPES[kind])
+        if isinstance(defence, PerturbsWeights):
+            _moves_weights_and_puts_them_back(defence, domain)
+            continue
+        demand(plugin.__name__, isinstance(defence.safer(), str), "does not say by a text what is safer")
+        for name in NORMS & defence.distances:
+            _crafts_and_learns(defence, domain, plugins.build("distance", name, {}))
+
+
+def _network(domain: Domain) -> nn.Module:
+    rng = torch.Generator().manual_seed(0)
+    with torch.device("meta"):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(domain.shape).numel(), CLASSES))
+    network.to_empty(device="cpu")
+    with torch.no_grad():
+        for one in network.parameters():
+            one.normal_(generator=rng)
+    return network
+
+
+def _batch(domain: Domain) -> Batch:
+    rng = torch.Generator().manual_seed(1)
+    x = torch.rand(ROWS, *domain.shape, generator=rng)
+    return Batch(ids=torch.arange(ROWS), x=x, y=torch.arange(ROWS) % CLASSES)
+
+
+def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None:
+    who, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
+    threat = Threat(distance=distance, eps=torch.full((ROWS,), EPS), domain=domain)
+    clean, states = batch.x.clone(), generator_states()
+
+    def craft(seed: int) -> Tensor:
+        try:
+            made: object = defence.craft(network, batch, threat, torch.Generator().manual_seed(seed))
+        except BrinellError:
+            raise
+        except Exception as error:
+            raise ContractError(f"{who} failed with {type(error).__name__}: {error} ({domain.kind})") from error
+        demand(who, isinstance(made, Tensor) and made.shape == batch.x.shape, "gives inputs of another shape")
+        assert isinstance(made, Tensor)
+        return made
+
+    x_adv = craft(0)
+    demand(who, torch.equal(batch.x, clean), "wrote into the batch that it was given")
+    demand(who, domain.excess(x_adv) <= domain.slack, "gives inputs outside the bounds of the data, or NaN")
+    demand(who, not x_adv.requires_grad, "gives inputs with a gradient: detach them")
+    demand(who, torch.equal(craft(0), x_adv), "gives other inputs for the same generator")
+    demand(who, generator_states() == states, "drew from a global random generator; draw from the one it is handed")
+    demand(who, all(one.grad is None for one in network.parameters()), "left gradients at the weights while crafting")
+    loss: object = defence.loss(network, batch, x_adv)
+    demand(who, isinstance(loss, Tensor) and loss.shape == (ROWS,), "gives not one loss for each sample")
+    assert isinstance(loss, Tensor)
+    demand(who, bool(torch.isfinite(loss).all()), "gives a loss that is not finite")
+    demand(who, loss.requires_grad, "gives a loss without a way back to the weights")
+    loss.mean().backward()  # type: ignore[no-untyped-call]
+    demand(who, any(bool(one.grad.any()) for one in network.parameters() if one.grad is not None), "moves no weight")
+
+
+def _moves_weights_and_puts_them_back(defence: PerturbsWeights, domain: Domain) -> None:
+    who, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
+    parameters = list(network.parameters())
+    before = [one.detach().clone() for one in parameters]
+
+    def loss() -> Tensor:
+        return nn.functional.cross_entropy(network(batch.x), batch.y)
+
+    lower = loss().detach()
+    with defence.perturbed(parameters, loss):
+        demand(who, bool(loss().detach() > lower), "moves the weights to where the loss is no larger")
+    same = all(torch.equal(one.detach(), old) for one, old in zip(parameters, before, strict=True))
+    demand(who, same, "does not put the weights back")

@@ -1,0 +1,56 @@
+"""A running average of the weights, which is what is audited and kept: it holds better than the weights it averages.
+
+Izmailov et al. 2018, Averaging weights leads to wider optima and better generalization; with exponentially falling weights, as
+in Gowal et al. 2020, Uncovering the limits of adversarial training, section 4.4.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class Average:
+    """An average of a module's weights; buffers are the latest.
+
+    Args:
+        module: the network.
+        decay: what the average keeps at each step; 0 keeps the latest weights alone.
+    """
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.module, self.decay, self.steps = module, decay, 0
+        self.state: dict[str, Tensor] = {name: value.detach().clone() for name, value in module.state_dict().items()}
+        self._latest = dict(module.named_parameters(remove_duplicate=False))
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the weights as they are now. Early on the average forgets faster, so that it does not lag behind."""
+        self.steps += 1
+        keep = min(self.decay, self.steps / (10.0 + self.steps))
+        for name, parameter in self._latest.items():
+            self.state[name].lerp_(parameter, 1 - keep)
+
+    @torch.no_grad()
+    def whole(self) -> dict[str, Tensor]:
+        """The averaged weights with the latest buffers, as a state dict of its own."""
+        latest = self.module.state_dict()
+        return {name: (value if name in self._latest else latest[name]).clone() for name, value in self.state.items()}
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """The module with the averaged weights in it, for the time of the context."""
+        with swapped(self.module, self.whole()):
+            yield
+
+
+@contextmanager
+def swapped(module: nn.Module, state: dict[str, Tensor]) -> Iterator[None]:
+    """The module with another state dict in it, for the time of the context."""
+    own = {name: value.detach().clone() for name, value in module.state_dict().items()}
+    module.load_state_dict(state)
+    try:
+        yield
+    finally:
+        module.load_state_dict(own)

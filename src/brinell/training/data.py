@@ -1,0 +1,81 @@
+"""The samples of a training: batches in an order that follows from the seed, and simple augmentation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.contracts import Dataset
+
+Augment = Literal["none", "shift", "shift-flip"]
+Positions = np.ndarray[Any, np.dtype[np.int64]]
+IN_MEMORY = 2**30
+"""Bytes of inputs up to which all are read at once."""
+PIXELS = 8
+"""An image is shifted by up to this part of its side, as 4 of 32 pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Labelled inputs to train on."""
+
+    dataset: Dataset
+    positions: Positions
+    """(n,) the samples, as positions in the data."""
+    labels: Tensor
+    """(n,) int64."""
+    held: Tensor | None = field(repr=False)
+    """(n, *shape) all inputs, where they fit into memory."""
+
+    @classmethod
+    def of(cls, dataset: Dataset, positions: Positions, device: torch.device) -> "Samples":
+        """The samples at these positions of a data set."""
+        labels = torch.from_numpy(np.asarray(dataset.labels(), dtype=np.int64)[positions]).to(device)
+        small = 4 * len(positions) * int(np.prod(dataset.domain.shape)) <= IN_MEMORY
+        held = dataset.load(positions.tolist()).to(device) if small else None
+        return cls(dataset=dataset, positions=positions, labels=labels, held=held)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def load(self, rows: Tensor) -> Tensor:
+        """(k, *shape) the inputs of some rows."""
+        if self.held is not None:
+            return self.held[rows]
+        return self.dataset.load(self.positions[rows.cpu().numpy()].tolist()).to(self.labels.device)
+
+
+def order(n: int, seed: int, epoch: int) -> Tensor:
+    """(n,) the order of the samples in an epoch."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+
+
+def augmented(x: Tensor, how: Augment, rng: torch.Generator) -> Tensor:
+    """(n, C, H, W) images, each shifted at random by up to an eighth of its side, and half of them mirrored.
+
+    He et al. 2015, Deep residual learning, section 4.2: four pixels of padding and a crop for 32 x 32.
+    """
+    if how == "none":
+        return x
+    n, _, height, width = x.shape
+    if how == "shift-flip":
+        mirrored = torch.rand(n, generator=rng, device=x.device) < 0.5
+        x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
+    down, right = height // PIXELS, width // PIXELS
+    padded = F.pad(x, (right, right, down, down))
+    top = torch.randint(2 * down + 1, (n, 1), generator=rng, device=x.device)
+    left = torch.randint(2 * right + 1, (n, 1), generator=rng, device=x.device)
+    rows = (top + torch.arange(height, device=x.device))[:, None, :, None]
+    columns = (left + torch.arange(width, device=x.device))[:, None, None, :]
+    at = torch.arange(n, device=x.device)[:, None, None, None]
+    channels = torch.arange(x.shape[1], device=x.device)[None, :, None, None]
+    return padded[at, channels, rows, columns]
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Parts of a batch as one, without a copy where there is but one."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))

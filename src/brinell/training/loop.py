@@ -1,0 +1,304 @@
+"""The training loop: batches crafted by a recipe, an average of the weights, checks on validation samples, and checkpoints.
+
+At every check the loop looks whether the network has come to hold against its own attack alone. Then it goes back to the last
+check that was good, goes on with a safer recipe, and notes that it did. A loss that is no number stops it; the last good
+checkpoint stays where it is.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core.batch import Batch
+from brinell.core.errors import StoppedError
+from brinell.core.threat import Distance, Threat
+from brinell.training import checkpoint
+from brinell.training.average import Average
+from brinell.training.checks import Checker
+from brinell.training.data import Augment, Samples, augmented, joined, order
+from brinell.training.recipe import Recipe, Trained
+from brinell.training.schedule import ramped, rate_factor
+
+CHECKING = 0.04
+"""The share of the passes that checks may take."""
+FEWEST = 64
+"""Samples of a check at least, where there are so many for validation."""
+PGD_STEPS = 10
+RATES = {"adamw": 2e-3, "sgd": 0.05}
+"""The largest learning rates where none is asked for."""
+CLIP = 1.0
+"""The length to which longer gradients are scaled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a network is trained, apart from the recipe."""
+
+    eps: float
+    epochs: float
+    seconds: float | None
+    """Processor time on a CPU, wall time elsewhere; in place of epochs."""
+    batch_size: int
+    optimizer: Literal["adamw", "sgd"]
+    rate: float | None
+    weight_decay: float
+    ramp: float
+    average: float
+    patience: int | None
+    augment: Augment
+    precision: Literal["float32", "bf16"]
+    seed: int
+
+
+@dataclass(kw_only=True)
+class State:
+    """Where a training is; a checkpoint holds it and the tensors."""
+
+    step: int = 0
+    seconds: float = 0.0
+    recipe: str = ""
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    """A row for each check."""
+    events: list[str] = field(default_factory=list)
+    """What the loop did that a reader should know."""
+    best: float = -1.0
+    """The robust accuracy on validation samples of the weights that would be kept."""
+    best_step: int = 0
+    stale: int = 0
+    """Checks since then."""
+    forwards: int = 0
+    backwards: int = 0
+    over: bool = False
+
+
+class Loop:
+    """One training.
+
+    Args:
+        trained: the network, in a session of its own.
+        own: the training data.
+        data: for each defence of the recipe the samples that its share of a batch is drawn from, mostly `own`.
+        checker: the validation samples.
+        recipe: how to train.
+        distance: the norm of eps.
+        settings: how much and how fast.
+        file: where checkpoints go; None keeps none.
+        tell: told what happens.
+        done: told at each check what share of the training is over.
+    """
+
+    def __init__(
+        self,
+        trained: Trained,
+        own: Samples,
+        data: list[Samples],
+        checker: Checker,
+        recipe: Recipe,
+        distance: Distance,
+        settings: Settings,
+        file: Path | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+        done: Callable[[State, float], None] = lambda state, share: None,
+    ) -> None:
+        self.trained, self.own, self.data, self.checker = trained, own, data, checker
+        self.distance, self.settings = distance, settings
+        self.file, self.tell, self.done = file, tell, done
+        self.device = own.labels.device
+        self.domain = own.dataset.domain
+        self.recipe = recipe
+        self.state = State(recipe=recipe.text)
+        self.rng = torch.Generator(self.device)
+        self.average = Average(trained.module, settings.average)
+        self.kept = self.average.whole()
+        self.rate = settings.rate or RATES[settings.optimizer]
+        self.optimizer = self._optimizer()
+        self.per_epoch = max(1, len(own) // settings.batch_size)
+        self.steps = math.ceil(settings.epochs * self.per_epoch)
+        self._good = self._tensors()
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        weights, s = self.trained.parameters, self.settings
+        if s.optimizer == "sgd":
+            return torch.optim.SGD(weights, lr=self.rate, momentum=0.9, weight_decay=s.weight_decay, nesterov=True)
+        return torch.optim.AdamW(weights, lr=self.rate, weight_decay=s.weight_decay)
+
+    # What checkpoints hold
+
+    def _tensors(self) -> dict[str, Tensor]:
+        found = checkpoint.named("network", self.trained.module.state_dict())
+        found |= checkpoint.named("average", self.average.state) | checkpoint.named("kept", self.kept)
+        found |= checkpoint.named("optimizer", checkpoint.of_optimizer(self.optimizer))
+        return {name: value.detach().clone() for name, value in found.items()}
+
+    def _restore(self, tensors: dict[str, Tensor], step: int) -> None:
+        self.trained.module.load_state_dict(checkpoint.under("network", tensors))
+        for name, value in checkpoint.under("average", tensors).items():
+            self.average.state[name].copy_(value)
+        self.average.steps = step
+        self.kept = {name: value.to(self.device).clone() for name, value in checkpoint.under("kept", tensors).items()}
+        self.optimizer = self._optimizer()
+        checkpoint.into_optimizer(self.optimizer, checkpoint.under("optimizer", tensors))
+
+    def _save(self) -> None:
+        self._good = self._tensors()
+        if self.file is not None:
+            checkpoint.write(self.file, self._good, asdict(self.state))
+
+    def resume(self) -> bool:
+        """Go on where the checkpoint ends, if there is one."""
+        if self.file is None or not self.file.exists():
+            return False
+        tensors, facts = checkpoint.read(self.file)
+        self.state = State(**facts)
+        if self.state.recipe != self.recipe.text:
+            self.recipe = Recipe.of(self.state.recipe).fitted(self.domain, self.distance)
+        self._restore(tensors, self.state.step)
+        self._good = tensors
+        return True
+
+    # The loop
+
+    def run(self) -> dict[str, Tensor]:
+        """Train to the end, or as long as it gets better; the weights that held best on the validation samples."""
+        state = self.state
+        next_check = self._next_check()
+        clock = time.process_time if self.device.type == "cpu" else time.perf_counter
+        begun, before = clock(), state.seconds
+        self.trained.train()
+        while not state.over:
+            share = self._share(state)
+            loss = self._step(share)
+            state.step += 1
+            state.seconds = before + clock() - begun
+            if not math.isfinite(loss):
+                self._stop(state, loss)
+            if state.step >= next_check or self._share(state) >= 1:
+                self._check(share, loss)
+                next_check = self._next_check()
+                self.done(state, min(1.0, self._share(state)))
+        return self.kept
+
+    def _share(self, state: State) -> float:
+        if self.settings.seconds is not None:
+            return state.seconds / self.settings.seconds
+        return state.step / self.steps
+
+    def _next_check(self) -> int:
+        return (self.state.step // self.per_epoch + 1) * self.per_epoch
+
+    def _step(self, share: float) -> float:
+        """One batch: crafted, learned from, averaged. Returns the loss."""
+        settings, state = self.settings, self.state
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate * rate_factor(share)
+        self.rng.manual_seed((settings.seed * 1_000_003 + state.step) * 101 + len(state.events))
+        batch = self._batch(state.step)
+        eps = torch.full((len(batch),), settings.eps * ramped(share, settings.ramp), device=self.device)
+        threat = Threat(distance=self.distance, eps=eps, domain=self.domain)
+        half = torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+        with torch.enable_grad(), half:
+            x_adv = self.recipe.craft(self.trained, batch, threat, self.rng)
+            with self.recipe.around(self.trained, lambda: self.recipe.loss(self.trained, batch, x_adv)):
+                loss = self.recipe.loss(self.trained, batch, x_adv)
+                self.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.trained.parameters, CLIP)
+        self.optimizer.step()
+        self.average.update()
+        forwards, backwards = self.recipe.cost()
+        state.forwards += forwards * len(batch)
+        state.backwards += backwards * len(batch)
+        return float(loss.detach())
+
+    def _batch(self, step: int) -> Batch:
+        """The samples of a step, each defence's from its own data."""
+        size = min(self.settings.batch_size, len(self.own))
+        epoch, at = divmod(step, self.per_epoch)
+        if self._order[0] != epoch:
+            self._order = epoch, order(len(self.own), self.settings.seed, epoch).to(self.device)
+        rows = self._order[1][at * size : (at + 1) * size]
+        parts = []
+        for samples, share in zip(self.data, self.recipe.shares(size), strict=True):
+            own = rows[share]
+            if samples is not self.own:
+                own = torch.randint(len(samples), (share.stop - share.start,), generator=self.rng, device=self.device)
+            parts.append((samples.load(own), samples.labels[own]))
+        x, y = joined([x for x, _ in parts]), joined([y for _, y in parts])
+        return Batch(ids=rows, x=augmented(x, self.settings.augment, self.rng), y=y)
+
+    # Checks
+
+    def _check(self, share: float, loss: float) -> None:
+        """Measure, go back where the network overfits to its attack, keep the best weights, write a checkpoint."""
+        state, eps = self.state, self.settings.eps * ramped(share, self.settings.ramp)
+        n = self._checked()
+        found = self.checker.check(self.trained, self.recipe, eps, n)
+        with self.average.shown():
+            robust = self.checker.robust(self.trained, self.settings.eps, n)
+        self.trained.train()
+        row = {"step": state.step, "seconds": state.seconds, "eps": eps, "loss": loss, "recipe": state.recipe}
+        row |= {"n": found.n, "clean": found.clean, "seen": found.seen, "pgd": found.attacked, "robust": robust}
+        # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no accident.
+        if (safer := self.recipe.safer()) and found.overfits:
+            self._go_back(row, safer)
+            return
+        state.curve.append(row | {"good": True})
+        score = robust / found.n
+        if score > state.best or eps < self.settings.eps:
+            state.stale = 0
+        else:
+            state.stale += 1
+        if score >= state.best:
+            state.best, state.best_step = score, state.step
+            self.kept = self.average.whole()
+        if self._share(state) >= 1:
+            state.over = True
+        elif self.settings.patience is not None and state.stale >= self.settings.patience:
+            state.over = True
+            self._say(f"stopped at step {state.step}: the last {state.stale} checks brought no better robust accuracy")
+        self._save()
+
+    def _checked(self) -> int:
+        """How many of the validation samples a check takes, so that checks stay a small part of the work."""
+        forwards, backwards = self.recipe.cost()
+        epoch = self.per_epoch * self.settings.batch_size * (forwards + backwards)
+        each = 2 + forwards + backwards + 2 * (2 * PGD_STEPS + 1)
+        return min(len(self.checker.y), max(FEWEST, int(CHECKING * epoch / each)))
+
+    def _go_back(self, row: dict[str, Any], safer: str) -> None:
+        """Take the weights of the last good check, and a safer recipe."""
+        state = self.state
+        good = max((one["step"] for one in state.curve if one["good"]), default=0)
+        state.curve.append(row | {"good": False})
+        self._say(
+            f"catastrophic overfitting at step {row['step']}: of {row['n']} validation samples {row['seen']} hold against "
+            f"{state.recipe}, which is trained with, and {row['pgd']} against PGD; went back to step {good}, and on with {safer}"
+        )
+        self._restore(self._good, good)
+        self.recipe = Recipe.of(safer).fitted(self.domain, self.distance)
+        state.recipe = safer
+        state.step = good
+        self._save()
+
+    def _say(self, text: str) -> None:
+        self.state.events.append(text)
+        self.tell(text)
+
+    def _stop(self, state: State, loss: float) -> None:
+        """Refuse to go on with a loss that is no number.
+
+        Raises:
+            StoppedError: always.
+        """
+        kept = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None and state.curve else ""
+        raise StoppedError(
+            f"the loss is {loss} at step {state.step} of the training{kept}: begin anew with a smaller --rate (it is "
+            f"{self.rate:g}), or look for NaN in the training data"
+        )

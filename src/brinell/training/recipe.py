@@ -1,0 +1,174 @@
+"""A recipe: the defences that share a batch, and what changes the weights while their losses are minimised."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.core.batch import Batch
+from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, PerturbsWeights, Threat
+from brinell.core.errors import RequestError
+from brinell.rlab.variants import variants
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How to train: one defence or several, each with its share of every batch."""
+
+    text: str
+    """As it is written: `pgd`, `n-fgsm(noise=1)+distortions`, `trades+awp`."""
+    parts: tuple[Defence, ...]
+    """The defences, which share a batch in equal parts."""
+    weights: tuple[PerturbsWeights, ...] = ()
+    """What changes the weights on top of them."""
+
+    @classmethod
+    def of(cls, text: str) -> "Recipe":
+        """The recipe that a text names: defences joined by `+`, with settings as `NAME(key=value,...)` or `NAME?key=value`.
+
+        Raises:
+            RequestError: no such defence or setting, or nothing that a network could learn from.
+        """
+        if "?" in text:
+            name, path, options = plugins.parse(text)
+            if "+" in name or path:
+                raise RequestError(f"recipe {text!r}: of several defences the settings stand in brackets, NAME(key=value)+NAME")
+            found: tuple[Any, ...] = (plugins.build("defence", name, options),)
+        else:
+            found = plugins.parts("defence", text)
+        weights = tuple(one for one in found if isinstance(one, PerturbsWeights))
+        parts = tuple(one for one in found if not isinstance(one, PerturbsWeights))
+        if not parts:
+            parts = (plugins.build("defence", "pgd", {}),)
+        return cls(text=text, parts=parts, weights=weights)
+
+    def fitted(self, domain: Domain, distance: Distance) -> "Recipe":
+        """The recipe for these data: defences that place distortions and name none get all that distort such inputs.
+
+        Raises:
+            RequestError: a defence that does not fit the data or the distance.
+        """
+        parts = []
+        for one in self.parts:
+            name = type(one).__name__
+            if domain.kind not in one.domains:
+                raise RequestError(
+                    f"recipe {self.text}: {name} is for {', '.join(sorted(one.domains))} data, and these are of kind "
+                    f"{domain.kind}: choose another --recipe"
+                )
+            if distance.name not in one.distances:
+                raise RequestError(
+                    f"recipe {self.text}: {name} works in {', '.join(sorted(one.distances))}, not in {distance.name}: choose "
+                    "another --recipe or --norm"
+                )
+            parts.append(_with_distortions(one, domain))
+        return replace(self, parts=tuple(parts))
+
+    def safer(self) -> str:
+        """The recipe to go on with after catastrophic overfitting; empty where none is known to be safer."""
+        names = [one.safer() for one in self.parts]
+        if not any(names):
+            return ""
+        own = plugins.split(self.text) if "?" not in self.text else [self.text]
+        kinds = [plugins.load("defence", one.partition("(")[0].partition("?")[0]) for one in own]
+        replaced = dict(zip(self.parts, names, strict=True))
+        by_kind = {type(one): safer for one, safer in replaced.items() if safer}
+        return "+".join(by_kind.get(kind, one) for kind, one in zip(kinds, own, strict=True))
+
+    def cost(self) -> tuple[int, int]:
+        """Forwards and backwards of one sample in a step, the mean over the defences, rounded up."""
+        costs = [one.cost() for one in self.parts]
+        extra = [one.cost() for one in self.weights]
+        forwards, backwards = (
+            -(-sum(cost[at] for cost in costs) // len(costs)) + sum(cost[at] for cost in extra) for at in (0, 1)
+        )
+        return forwards, backwards
+
+    def specs(self) -> dict[int, str]:
+        """By position of the defence, the data that its share of a batch is drawn from, where not the training data."""
+        return {at: one.spec() for at, one in enumerate(self.parts) if isinstance(one, BringsData)}
+
+    def shares(self, n: int) -> list[slice]:
+        """Which rows of a batch of `n` each defence gets."""
+        count = len(self.parts)
+        ends = [round(n * (at + 1) / count) for at in range(count)]
+        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
+    def craft(self, trained: "Trained", batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """(n, *shape) what is learned from, each defence on its rows, against the network in evaluation mode."""
+        with trained.attacked():
+            made = [
+                part.craft(trained.predict, batch.select(rows), threat.select(rows), rng)  # type: ignore[arg-type]
+                for part, rows in self._turns(len(batch))
+            ]
+        return made[0] if len(made) == 1 else torch.cat(made)
+
+    def loss(self, trained: "Trained", batch: Batch, x_adv: Tensor) -> Tensor:
+        """The mean loss of a batch, each defence on its rows."""
+        losses = [
+            part.loss(trained.predict, batch.select(rows), x_adv[rows])  # type: ignore[arg-type]
+            for part, rows in self._turns(len(batch))
+        ]
+        return torch.cat(losses).mean()
+
+    @contextmanager
+    def around(self, trained: "Trained", loss: Callable[[], Tensor]) -> Iterator[None]:
+        """The weights moved as the recipe says, for the time of a loss and its gradient."""
+        with ExitStack() as stack:
+            for one in self.weights:
+                stack.enter_context(one.perturbed(trained.parameters, loss))
+            yield
+
+    def _turns(self, n: int) -> Iterator[tuple[Defence, slice]]:
+        for part, rows in zip(self.parts, self.shares(n), strict=True):
+            if rows.stop > rows.start:
+                yield part, rows
+
+
+def _with_distortions(defence: Defence, domain: Domain) -> Defence:
+    """The defence with every distortion of its own that fits, where it places distortions and none is named."""
+    field = {one.name: one for one in fields(defence)}.get("distortions")  # type: ignore[arg-type]
+    if field is None or field.metadata.get("plugin") != "distortion":
+        return defence
+    if named := defence.distortions:  # type: ignore[attr-defined]
+        variants(named, domain)  # refuses those that do not know such inputs
+        return defence
+    every = [plugins.build("distortion", name, {}) for name in plugins.names("distortion")]
+    fitting = tuple(one for one in every if domain.kind in one.domains and one.access < 3)
+    if not fitting:
+        raise RequestError(f"no distortion is known for {domain.kind} data: choose another --recipe")
+    return replace(defence, distortions=fitting)  # type: ignore[type-var]
+
+
+class Trained:
+    """A network in training behind its model, which prepares inputs and turns answers into logits.
+
+    Args:
+        model: a model with a module inside, in a session of its own.
+    """
+
+    def __init__(self, model: Model) -> None:
+        module = model.info.module
+        if module is None:
+            raise RequestError(f"model {model.name} holds no torch module, so that it cannot be trained: name one that does")
+        self.model, self.module, self.predict = model, module, model.predict
+        self.parameters: Sequence[nn.Parameter] = [one for one in module.parameters() if one.requires_grad]
+
+    def train(self, mode: bool = True) -> None:
+        """Turn training mode on or off in every layer."""
+        for part in self.module.modules():
+            part.training = mode
+
+    @contextmanager
+    def attacked(self) -> Iterator[None]:
+        """The network as an attack meets it: in evaluation mode."""
+        was = self.module.training
+        self.train(False)
+        try:
+            yield
+        finally:
+            self.train(was)

@@ -1,0 +1,190 @@
+"""Defences on a linear network, whose gradient is known: what they craft, what they minimise, and AWP's move of the weights."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from _helpers import batch_of, distance
+from brinell import plugins
+from brinell.core.domain import Column, Domain
+from brinell.core.errors import RequestError
+from brinell.core.threat import Threat
+
+D, N, EPS = 6, 40, 0.1
+DOMAIN = Domain(kind="vector", shape=(D,))
+SIGNS = torch.tensor([1.0, -1, 1, 1, -1, -1])
+
+
+def built(name, **settings):
+    return plugins.build("defence", name, settings)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def linear(x):
+    """Two classes; the first value of SIGNS leads to class 1, so the loss of class 0 rises along SIGNS."""
+    z = (x - 0.5) @ SIGNS
+    return torch.stack([-z, z], 1)
+
+
+@pytest.fixture
+def batch():
+    x = 0.4 + 0.2 * torch.rand(N, D, generator=generator(1))
+    return batch_of(x, torch.arange(N) % 2)
+
+
+def threat(norm="linf", n=N, domain=DOMAIN, eps=EPS):
+    return Threat(distance=distance(norm), eps=torch.full((n,), eps), domain=domain)
+
+
+def away(batch):
+    """(n, D): the direction in which each sample's loss rises."""
+    return torch.where(batch.y[:, None] == 0, SIGNS, -SIGNS)
+
+
+@pytest.mark.parametrize("name", ["pgd", "alp", "mart"])
+def test_ascent_ends_in_the_worst_corner(name, batch):
+    x_adv = built(name, steps=10).craft(linear, batch, threat(), generator())
+    torch.testing.assert_close(x_adv, batch.x + EPS * away(batch))
+
+
+def test_in_l2_it_ends_at_the_worst_point_of_the_sphere(batch):
+    x_adv = built("pgd", steps=20, step_size=1.0).craft(linear, batch, threat("l2"), generator())
+    torch.testing.assert_close(x_adv, batch.x + EPS * away(batch) / math.sqrt(D), atol=1e-4, rtol=0)
+    assert bool(((x_adv - batch.x).norm(dim=1) <= EPS * (1 + 1e-5)).all())
+
+
+def test_trades_goes_to_where_the_answer_differs_most(batch):
+    x_adv = built("trades").craft(linear, batch, threat(), generator())
+    moved = (x_adv - batch.x) / EPS
+    assert bool((moved.abs() > 0.999).all()), "the divergence grows along SIGNS or against them, up to a corner"
+    assert bool(((moved * SIGNS).sum(1).abs() > D - 0.01).all())
+
+
+def test_fgsm_rs_is_one_clipped_step_from_noise(batch):
+    moved = (built("fgsm-rs").craft(linear, batch, threat(), generator()) - batch.x) * away(batch) / EPS
+    assert float(moved.min()) >= 0.25 - 1e-5 and float(moved.max()) <= 1 + 1e-5
+    assert (moved > 1 - 1e-5).float().mean() == pytest.approx(0.625, abs=0.1), "noise of -0.25 eps and more reaches the border"
+
+
+def test_n_fgsm_clips_nothing(batch):
+    """Noise of up to 2 eps and a whole step stay: values go up to 3 eps, a quarter of them beyond 2 eps."""
+    moved = (built("n-fgsm").craft(linear, batch, threat(eps=0.05), generator()) - batch.x) * away(batch) / 0.05
+    assert float(moved.min()) >= -1 - 1e-4 and 2.5 < float(moved.max()) <= 3 + 1e-4
+    assert (moved > 2).float().mean() == pytest.approx(0.25, abs=0.08)
+    assert float(moved.mean()) == pytest.approx(1, abs=0.15)
+
+
+def test_nothing_leaves_the_bounds_of_the_data():
+    batch = batch_of(torch.tensor([[0.0] * D, [1.0] * D]), torch.tensor([0, 1]))
+    for name in ("n-fgsm", "fgsm-rs", "pgd", "trades"):
+        x_adv = built(name).craft(linear, batch, threat(n=2, eps=0.4), generator())
+        assert DOMAIN.excess(x_adv) <= 0, name
+
+
+def test_values_that_may_not_change_do_not():
+    columns = tuple(Column(f"c{at}", fixed=at in (0, 3)) for at in range(D))
+    domain = Domain(kind="vector", shape=(D,), columns=columns)
+    batch = batch_of(torch.full((4, D), 0.5), torch.tensor([0, 1, 0, 1]))
+    for name in ("n-fgsm", "fgsm-rs", "pgd", "trades", "mart", "alp"):
+        moved = (built(name).craft(linear, batch, threat(n=4, domain=domain), generator()) - batch.x).abs() > 0
+        assert not moved[:, [0, 3]].any() and moved[:, [1, 2, 4, 5]].any(1).all(), name
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_each_sample_keeps_to_its_own_budget(batch, norm):
+    eps = torch.linspace(0.01, 0.1, N)
+    given = Threat(distance=distance(norm), eps=eps, domain=DOMAIN)
+    x_adv = built("pgd").craft(linear, batch, given, generator())
+    assert bool((given.distance.size(x_adv - batch.x) <= eps * (1 + 1e-4) + 1e-7).all())
+
+
+LOGITS = torch.tensor([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]])
+ATTACKED = torch.tensor([[0.5, 1.5, 0.0], [-0.5, 1.0, 0.4]])
+Y = torch.tensor([0, 2])
+
+
+def losses(name, **settings):
+    """The loss where clean inputs are answered by LOGITS and crafted ones by ATTACKED."""
+    network = {0: LOGITS, 1: ATTACKED}
+    batch = batch_of(torch.zeros(2, D), Y)
+    return built(name, **settings).loss(lambda x: network[int(x[0, 0])], batch, torch.ones(2, D))
+
+
+def test_trades_by_hand():
+    kl = F.kl_div(ATTACKED.log_softmax(1), LOGITS.softmax(1), reduction="none").sum(1)
+    torch.testing.assert_close(losses("trades", beta=3.0), F.cross_entropy(LOGITS, Y, reduction="none") + 3 * kl)
+
+
+def test_mart_by_hand():
+    p, q = LOGITS.softmax(1), ATTACKED.softmax(1)
+    wrong = torch.tensor([max(q[0, 1], q[0, 2]), max(q[1, 0], q[1, 1])])
+    boosted = -q[[0, 1], Y].log() - (1 - wrong).log()
+    weighted = (p * (p / q).log()).sum(1) * (1 - p[[0, 1], Y])
+    torch.testing.assert_close(losses("mart", weight=2.0), boosted + 2 * weighted, atol=1e-3, rtol=1e-3)
+
+
+def test_alp_by_hand():
+    ce = [F.cross_entropy(one, Y, reduction="none") for one in (LOGITS, ATTACKED)]
+    expected = (ce[0] + ce[1]) / 2 + 0.25 * ((LOGITS - ATTACKED) ** 2).mean(1)
+    torch.testing.assert_close(losses("alp", weight=0.25), expected)
+
+
+@pytest.mark.parametrize("name", ["pgd", "n-fgsm", "fgsm-rs", "plain", "distortions", "benchmark-set"])
+def test_the_others_learn_what_was_crafted_alone(name):
+    torch.testing.assert_close(losses(name), F.cross_entropy(ATTACKED, Y, reduction="none"))
+
+
+def test_awp_moves_each_layer_by_its_share_along_the_gradient_and_back():
+    network = nn.Sequential(nn.Linear(D, 4), nn.ReLU(), nn.Linear(4, 2))
+    rng = generator(3)
+    with torch.no_grad():
+        for one in network.parameters():
+            one.copy_(torch.randn(one.shape, generator=rng))
+    x, y = torch.rand(8, D, generator=rng), torch.arange(8) % 2
+    parameters = list(network.parameters())
+    before = [one.detach().clone() for one in parameters]
+    loss = lambda: F.cross_entropy(network(x), y)  # noqa: E731
+    first = float(loss().detach())
+    grads = torch.autograd.grad(loss(), parameters)
+    with built("awp", gamma=0.02).perturbed(parameters, loss):
+        for one, old, grad in zip(parameters, before, grads, strict=True):
+            moved = one.detach() - old
+            if one.ndim == 1:
+                assert not moved.any(), "biases stay"
+            else:
+                torch.testing.assert_close(moved, 0.02 * old.norm() * grad / grad.norm(), atol=1e-6, rtol=1e-4)
+        assert float(loss().detach()) > first
+    assert all(torch.equal(one.detach(), old) for one, old in zip(parameters, before, strict=True))
+
+
+def test_distortions_follow_the_generator_alone():
+    domain = Domain(kind="image", shape=(1, 8, 8))
+    batch = batch_of(torch.rand(12, 1, 8, 8, generator=generator(2)), torch.zeros(12, dtype=torch.int64))
+    asked = threat(n=12, domain=domain)
+    defence = plugins.parts("defence", "distortions(distortions=brightness+gaussian-noise,severities=5)")[0]
+    one, two, other = (defence.craft(linear, batch, asked, generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, two) and not torch.equal(one, other)
+    assert bool(((one - batch.x).flatten(1).abs().amax(1) > 0).all()) and domain.excess(one) <= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("pgd(steps=0)", "steps is 0; it must be at least 1"),
+        ("pgd(step_size=3)", "step_size is 3"),
+        ("n-fgsm(noise=0)", "noise is 0"),
+        ("trades(beta=-1)", "beta is -1"),
+        ("awp(gamma=0)", "gamma is 0"),
+        ("distortions(severities=7)", "severities are"),
+        ("distortions(distortions=gradient-sign)", "follows the network's gradient"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(text, line):
+    with pytest.raises(RequestError, match=line.replace("(", r"\(")):
+        plugins.parts("defence", text)

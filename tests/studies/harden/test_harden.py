@@ -1,0 +1,282 @@
+"""`brinell harden` end to end on a small problem, from Python too, resumed, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import brinell
+from _helpers import mlp
+from brinell.cli import run as cli
+from brinell.core.errors import RequestError
+from brinell.studies.harden.analysis import summarise
+from brinell.studies.harden.page import in_words
+from brinell.studies.harden.run import with_weights
+
+MODEL = """
+import torch
+from torch import nn
+
+
+def network(seed="0"):
+    rng = torch.Generator().manual_seed(int(seed))
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2))
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=rng)
+    return module
+
+
+def by_chance():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
+"""
+
+
+def samples(n, seed):
+    """The first value says which class, by a margin of 0.4, and the second too, by 0.02."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    x = np.stack([0.5 + (2 * y - 1) * rng.uniform(0.2, 0.4, n), 0.5 + 0.01 * (2 * y - 1), rng.uniform(0, 1, n)], 1)
+    return x.astype(np.float32), y.astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("harden")
+    (folder / "model.py").write_text(MODEL)
+    for name, n, seed in (("train", 256, 0), ("test", 60, 1)):
+        x, y = samples(n, seed)
+        np.savez(folder / f"{name}.npz", x=x, y=y)
+    return folder
+
+
+def words(work, out, *more, train="train", model="network"):
+    spec = f"{work / 'model.py'}:{model}"
+    named = ["--data", str(work / "test.npz"), "--train", str(work / f"{train}.npz"), "--model", spec]
+    short = [
+        "--eps",
+        "0.15",
+        "--attack",
+        "fgsm",
+        "--attack",
+        "pgd?steps=5",
+        "--budgets",
+        "0,0.15",
+        "--epochs",
+        "12",
+        "--average",
+        "0.9",
+    ]
+    return ["harden", *named, *short, "--rate", "0.02", "--average", "0.9", "--batch-size", "32", "--out", str(out), *more]
+
+
+@pytest.fixture(scope="module")
+def done(work):
+    out = work / "done"
+    assert cli(words(work, out, "--quiet")) == 0
+    return out
+
+
+def test_a_model_holds_afterwards_and_its_spec_loads(work, done, capsys):
+    result = summarise(done)
+    before, after = result.before.robust_accuracy[-1], result.after.robust_accuracy[-1]
+    assert before.value < 0.9 and after.value == 1 and result.comparison.robust[-1].low > 0
+    assert result.trained_on == 230 and result.validation == 26 and result.steps == 12 * 7
+    assert result.spec.endswith(f"?weights={done / 'network-hardened.safetensors'}&name=network-hardened")
+    assert cli(["audit", "--data", str(work / "test.npz"), "--model", result.spec, "--eps", "0,0.15", "--attack", "pgd?steps=5",
+                "--out", str(work / "again"), "--json"]) == 0  # fmt: skip
+    audited = json.loads(capsys.readouterr().out)
+    assert audited["model"] == "network-hardened"
+    assert audited["robust_accuracy"][-1]["k"] == 60 and audited["clean_accuracy"]["k"] == 60
+
+
+def test_json_is_what_the_schema_says(work, root, capsys):
+    from jsonschema import Draft202012Validator
+
+    assert cli(words(work, work / "json", "--json", "--epochs", "1", "--samples", "10")) == 0
+    answer = json.loads(capsys.readouterr().out)
+    Draft202012Validator(json.loads((root / "docs/schema/harden.json").read_text())).validate(answer)
+    assert {"weights", "spec", "seconds", "before", "after"} <= answer.keys()
+    assert answer["before"]["n"] == 10 and Path(answer["weights"]).is_file()
+
+
+def test_the_page_says_what_was_won_and_who_paid(done):
+    page = (done / "report.html").read_text()
+    assert "At 0.15 (linf) the robust accuracy rose from" in page and "to 100.0" in page
+    assert 'href="before/report.html"' in page and (done / "before" / "report.html").is_file()
+    assert page.count("<tr>") > 5 and "McNemar" in page and "Who paid" in page
+    tables = {file.name for file in (done / "tables").iterdir()}
+    assert tables == {"comparison.csv", "per_class.csv", "curve.csv"}
+    rows = (done / "tables" / "curve.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(summarise(done).curve)
+
+
+def test_what_was_lost_is_said_of_the_class_that_paid(done):
+    result = summarise(done)
+    sides = {}
+    for name, values in (("before", (0.9, 1.0)), ("after", (0.7, 0.9))):
+        side = getattr(result, name)
+        rated = zip(side.per_class, values, strict=True)
+        paid = [one.model_copy(update={"clean": one.clean.model_copy(update={"value": value})}) for one, value in rated]
+        sides[name] = side.model_copy(update={"per_class": paid})
+    said = in_words(result.model_copy(update=sides))[-1]
+    assert "The class that paid most is 0: 70.0" in said and "20.0 points less than before (30 samples)" in said
+
+
+def test_the_folders_of_the_audits_are_runs_like_any_other(done):
+    assert cli(["gate", str(done / "after"), "--robust", "0.8", "--without-checks", "--allow", "all"]) in (0, 1)
+    assert brinell.compare(done / "after", done / "before").robust[-1].difference > 0
+    assert cli(["verify", str(done / "after")]) == 0
+
+
+@pytest.mark.parametrize("stage", ["training", "after"])
+def test_it_goes_on_where_it_was_stopped(work, tmp_path, monkeypatch, done, capsys, stage):
+    from brinell.studies.harden import run
+    from brinell.training.loop import Loop
+
+    out, calls = tmp_path / "out", iter(range(10**6))
+    step, audit = Loop._step, run._audit
+
+    def stopped_step(self, share):
+        if next(calls) == 30:
+            raise KeyboardInterrupt
+        return step(self, share)
+
+    def stopped_audit(plan, folder, *given, **named):
+        if folder.name == "after":
+            raise KeyboardInterrupt
+        return audit(plan, folder, *given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((Loop, "_step", stopped_step) if stage == "training" else (run, "_audit", stopped_audit)))
+        assert cli(words(work, out)) == 130
+    assert f"go on with brinell harden --resume --out {out}" in capsys.readouterr().err
+    assert cli(["harden", "--resume", "--out", str(out), "--quiet"]) == 0
+    one, two = (load_file(folder / "network-hardened.safetensors") for folder in (done, out))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert summarise(out).after.robust_accuracy[-1].k == 60
+
+
+def test_what_a_factory_leaves_to_chance_follows_from_the_seed(work, tmp_path):
+    def weights(name, seed):
+        assert (
+            cli(words(work, tmp_path / name, "--epochs", "1", "--seed", seed, "--samples", "10", "--quiet", model="by_chance"))
+            == 0
+        )
+        return load_file(tmp_path / name / "by_chance-hardened.safetensors")["1.weight"]
+
+    before = torch.get_rng_state()
+    one, two, other = weights("one", "3"), weights("two", "3"), weights("other", "4")
+    assert torch.equal(one, two) and not torch.equal(one, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_from_python_a_copy_is_trained(work, tmp_path):
+    module = mlp(3, 2)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    result = brinell.harden(
+        module, samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", budgets=[0, 0.15], epochs=12, rate=0.02,
+        average=0.9, batch_size=32, out=tmp_path / "out",
+    )  # fmt: skip
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items()) and not module.training
+    assert result.spec is None and result.after.robust_accuracy[-1].value == 1
+    module.load_state_dict(load_file(result.weights))
+    again = brinell.audit(module, samples(60, 1), attack="fgsm", eps=[0, 0.15], out=tmp_path / "audit")
+    assert again.robust(0.15).k == result.after.robust_accuracy[-1].k
+
+
+def spoiled(work, name, change):
+    x, y = samples(256, 0)
+    x, y = change(x, y)
+    np.savez(work / f"{name}.npz", x=x, y=y)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "line"),
+    [
+        ("high", lambda x, y: (x, y + 1), r"high has 3 \(0, 1, 2\) classes, and test 2 \(0, 1\): labels are counted from 0"),
+
+        ("wide", lambda x, y: (np.c_[x, x], y), r"wide has inputs of shape \(6,\), and test of \(3,\)"),
+        ("same", lambda x, y: (np.concatenate([x, samples(60, 1)[0][:5]]), np.concatenate([y, y[:5]])),
+         r"5 of the 261 training samples in same are among those .* audited on \(256 is 0, 257 is 1, 258 is 2, ...\)"),
+        ("few", lambda x, y: (x[:4], y[:4]), "4 training samples are too few to set some aside"),
+    ],
+)  # fmt: skip
+def test_training_data_that_cannot_be_used_are_refused(work, tmp_path, capsys, name, change, line):
+    assert cli(words(work, tmp_path / "out", train=spoiled(work, name, change))) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    import re
+
+    assert re.search(line, said), said
+    assert not (tmp_path / "out" / "harden.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--recipe", "distortions(distortions=flicker)", "--model", "M"], "Flicker distorts"),
+        (["--recipe", "pgb"], "there is no defence 'pgb', did you mean 'pgd'?"),
+        (["--recipe", "n-fgsm", "--norm", "l2"], "NFGSM works in linf, not in l2"),
+        (["--recipe", "benchmark-set"], "names no set: write benchmark-set(path=FOLDER)"),
+        (["--eps", "0:0.1:3"], "no single budget above 0"),
+        (["--augment", "shift"], "--augment shift is for images"),
+        (["--epochs", "0"], "epochs"),
+    ],
+)
+def test_requests_that_cannot_be_carried_out_are_refused(work, tmp_path, capsys, more, line):
+    more = [str(work / "model.py") + ":network" if word == "M" else word for word in more]
+    assert cli(words(work, tmp_path / "out", *more)) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1 and line in said, said
+
+
+def test_a_class_without_training_samples_is_named(work, tmp_path):
+    x, y = samples(40, 0)
+    lacking = brinell.data(x[y == 0], y[y == 0], classes=("a", "b"))
+    with pytest.raises(RequestError, match="hold no sample of class 'b'"):
+        brinell.harden(mlp(3, 2), brinell.data(*samples(60, 1), classes=("a", "b")), train=lacking, eps=0.1, out=tmp_path / "out")
+
+
+def test_a_model_without_gradients_is_refused(tmp_path):
+    def function(x):
+        return np.stack([1 - x[:, 0], x[:, 0]], 1)
+
+    with pytest.raises(RequestError, match="no weights that could be trained: name a torch module"):
+        brinell.harden(function, samples(60, 1), train=samples(256, 0), eps=0.1, out=tmp_path / "out")
+
+
+def test_a_loss_that_is_no_number_stops_with_one_line(work, tmp_path, capsys, monkeypatch):
+    from brinell.training.loop import Loop
+
+    step = Loop._step
+    monkeypatch.setattr(Loop, "_step", lambda self, share: float("nan") if self.state.step == 20 else step(self, share))
+    assert cli(words(work, tmp_path / "out")) == 3
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "the loss is nan at step 21" in said and "the weights of step" in said and "smaller --rate" in said
+    assert (tmp_path / "out" / "checkpoints" / "last.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("digits-cnn", "digits-cnn?weights=w.safetensors&name=w"),
+        ("model.py:net?weights=old.pt&args=a=1", "torch:model.py:net?weights=w.safetensors&args=a=1&name=w"),
+        ("timm:resnet18", "timm:resnet18?weights=w.safetensors&name=w"),
+        ("http://localhost:8000/v2/models/x", None),
+    ],
+)
+def test_the_spec_of_the_hardened_model(spec, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text("def net(): ...")
+    assert with_weights(spec, Path("w.safetensors")) == expected
+
+
+def test_the_call_is_a_module_that_can_be_called():
+    import inspect
+
+    assert callable(brinell.harden) and "recipe" in inspect.signature(brinell.harden).parameters
+    assert brinell.harden.harden.__doc__ == brinell.harden.__doc__

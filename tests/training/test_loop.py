@@ -1,0 +1,274 @@
+"""The training loop: what it learns, that a stop changes nothing, what it does about overfitting to its attack and about NaN."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from _helpers import distance, mlp
+from brinell import plugins
+from brinell.core.domain import Domain
+from brinell.core.errors import StoppedError
+from brinell.core.threat import Threat
+from brinell.datasets._memory import ArrayDataset
+from brinell.models._torch_model import TorchModel
+from brinell.store import files
+from brinell.training.average import Average
+from brinell.training.checks import Check, Checker
+from brinell.training.data import Samples, augmented, order
+from brinell.training.loop import Loop, Settings
+from brinell.training.recipe import Recipe, Trained
+from brinell.training.schedule import ramped, rate_factor
+
+EPS = 0.15
+CPU = torch.device("cpu")
+USUAL = Settings(
+    eps=EPS,
+    epochs=6,
+    seconds=None,
+    batch_size=32,
+    optimizer="adamw",
+    rate=0.02,
+    weight_decay=0.0,
+    ramp=0.3,
+    average=0.9,
+    patience=None,
+    augment="none",
+    precision="float32",
+    seed=0,
+)
+
+
+def problem(n=320):
+    """Class 1 where the first value is above the middle, by a robust margin of 0.2; the second value says it too, by 0.01."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 2
+    x = np.stack([0.5 + (2 * y - 1) * rng.uniform(0.2, 0.4, n), 0.5 + 0.01 * (2 * y - 1), rng.uniform(0, 1, n)], 1)
+    return ArrayDataset(x.astype(np.float32), y, domain=Domain(kind="vector", shape=(3,)))
+
+
+def loop(recipe="pgd(steps=3)", module=None, file=None, own=None, **settings):
+    dataset = problem()
+    learned, held = np.arange(256), np.arange(256, 320)
+    module = module or mlp(3, 2)
+    module.requires_grad_(True)
+    samples, kept = Samples.of(dataset, learned, CPU), Samples.of(dataset, held, CPU)
+    checker = Checker(
+        x=kept.load(torch.arange(64)),
+        y=kept.labels,
+        distance=distance("linf"),
+        domain=dataset.domain,
+        strong=plugins.build("defence", "pgd", {"steps": 10}),
+        batch_size=64,
+        seed=0,
+    )
+    made = own or Recipe.of(recipe).fitted(dataset.domain, distance("linf"))
+    trained = Trained(TorchModel(module, dataset.domain, 2))
+    data = [samples] * len(made.parts)
+    return Loop(trained, samples, data, checker, made, distance("linf"), replace(USUAL, **settings), file)
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_it_learns_to_hold():
+    plain, hardened = loop("plain"), loop()
+    plain.run()
+    hardened.run()
+    assert hardened.state.curve[-1]["robust"] == 64 and hardened.state.best == 1
+    assert plain.state.curve[-1]["clean"] == 64 and plain.state.curve[-1]["robust"] < 60
+    assert hardened.state.step == 6 * 8 and hardened.state.forwards == 48 * 32 * 4
+
+
+def test_the_same_seed_makes_the_same_weights_and_draws_nothing_global():
+    loops = loop(), loop(), loop(seed=1)
+    before = torch.get_rng_state()
+    one, two, other = (each.run() for each in loops)
+    assert same(one, two) and not same(one, other)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("at", [1, 4])
+def test_a_stop_changes_nothing(tmp_path, optimizer, at):
+    """Stopped in the middle of an epoch, the training goes back to the last checkpoint and ends with the same bits."""
+    whole = loop(optimizer=optimizer).run()
+    file = tmp_path / "last.safetensors"
+    stopped = loop(optimizer=optimizer, file=file)
+    step, calls = stopped._step, iter(range(10**6))
+
+    def killed(share):
+        if next(calls) == 8 * at + 3:
+            raise KeyboardInterrupt
+        return step(share)
+
+    stopped._step = killed
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run()
+    resumed = loop(optimizer=optimizer, file=file, module=mlp(3, 2, seed=9))
+    assert resumed.resume() and resumed.state.step == 8 * at
+    assert same(resumed.run(), whole)
+
+
+def test_without_a_checkpoint_there_is_nothing_to_go_on_with(tmp_path):
+    assert not loop(file=tmp_path / "last.safetensors").resume()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asleep:
+    """An attack that does nothing: whoever trains by it comes to hold against it, and against nothing else."""
+
+    domains: ClassVar = frozenset({"vector"})
+    distances: ClassVar = frozenset({"linf"})
+
+    def craft(self, network, batch, threat, rng):
+        return batch.x
+
+    def loss(self, network, batch, x_adv):
+        return F.cross_entropy(network(x_adv), batch.y, reduction="none")
+
+    def cost(self):
+        return 1, 1
+
+    def safer(self):
+        return "pgd(steps=3)"
+
+
+def test_overfitting_to_the_attack_is_noticed_within_an_epoch_and_mended(tmp_path, monkeypatch):
+    monkeypatch.setattr(Recipe, "safer", lambda self: self.parts[0].safer())
+    blind = loop(own=Recipe(text="asleep", parts=(Asleep(),)), epochs=12, ramp=0.0, file=tmp_path / "last.safetensors")
+    blind.run()
+    curve, events = blind.state.curve, blind.state.events
+    caught = next(at for at, row in enumerate(curve) if not row["good"])
+    assert curve[caught]["pgd"] < 0.8 * curve[caught]["seen"] and curve[caught]["pgd"] < 40
+    assert len(events) == 1 and "catastrophic overfitting at step" in events[0] and "on with pgd(steps=3)" in events[0]
+    good = max((row["step"] for row in curve[:caught] if row["good"]), default=0)
+    assert f"went back to step {good}" in events[0]
+    assert curve[caught + 1]["step"] == good + 8 and curve[caught + 1]["recipe"] == "pgd(steps=3)"
+    assert curve[-1]["robust"] > 60 and blind.state.recipe == "pgd(steps=3)"
+
+
+def test_a_gap_that_chance_may_make_is_no_overfitting():
+    assert Check(n=64, clean=64, seen=60, attacked=20).overfits
+    assert not Check(n=64, clean=64, seen=60, attacked=52).overfits
+    assert not Check(n=8, clean=8, seen=6, attacked=3).overfits
+    assert not Check(n=64, clean=64, seen=2, attacked=0).overfits
+
+
+def test_a_loss_that_is_no_number_stops_it_with_the_good_weights_kept(tmp_path):
+    file = tmp_path / "last.safetensors"
+    broken = loop(file=file)
+    step = broken._step
+    broken._step = lambda share: float("nan") if broken.state.step == 11 else step(share)
+    with pytest.raises(StoppedError, match=r"the loss is nan at step 12 .*the weights of step 8 are kept in .*smaller --rate"):
+        broken.run()
+    kept = loop(file=file)
+    assert kept.resume() and kept.state.step == 8
+    assert all(bool(torch.isfinite(value).all()) for value in kept.kept.values())
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    file = tmp_path / "last.safetensors"
+    full = loop(file=file)
+    replaced, saved = files.write_atomically, []
+
+    def write(path, put):
+        if len(saved) == 2:
+
+            def no_room(temporary):
+                raise OSError(28, "No space left on device")
+
+            return replaced(path, no_room)
+        saved.append(path)
+        return replaced(path, put)
+
+    monkeypatch.setattr("brinell.training.checkpoint.write_atomically", write)
+    with pytest.raises(StoppedError, match="the disk is full; make room, then go on with --resume"):
+        full.run()
+    monkeypatch.undo()
+    resumed = loop(file=file)
+    assert resumed.resume() and resumed.state.step == 16
+    assert same(resumed.run(), loop().run())
+
+
+def test_patience_ends_a_training_that_gets_no_better():
+    short = loop(epochs=200, patience=3, ramp=0.0)
+    short.run()
+    assert short.state.step < 200 and "brought no better robust accuracy" in short.state.events[0]
+
+
+def test_a_time_limit_ends_it():
+    timed = loop(seconds=0.3, epochs=1)
+    timed.run()
+    assert 0.3 <= timed.state.seconds < 3 and timed.state.over
+
+
+def test_recipes_share_a_batch():
+    both = loop("pgd(steps=2)+plain")
+    assert both.recipe.shares(9) == [slice(0, 4), slice(4, 9)] and both.recipe.cost() == (2, 2)
+    batch = both._batch(0)
+    threat = Threat(distance=distance("linf"), eps=torch.full((32,), EPS), domain=both.domain)
+    x_adv = both.recipe.craft(both.trained, batch, threat, both.rng)
+    changed = (x_adv != batch.x).any(1)
+    assert changed[:16].all() and not changed[16:].any()
+
+
+def test_awp_leaves_the_step_to_the_optimiser():
+    """The update is taken where the weights were moved to, and applied where they were."""
+    one, two = loop("pgd(steps=1)+awp(gamma=1e-9)"), loop("pgd(steps=1)")
+    assert one.recipe.cost() == (3, 3)
+    a, b = one.run(), two.run()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], atol=1e-4, rtol=1e-3)
+
+
+def test_the_average_is_that_of_the_weights():
+    module = nn.Linear(1, 1, bias=False)
+    average = Average(module, 0.5)
+    total = float(module.weight.detach())
+    for value in (1.0, 2.0, 4.0, 8.0):
+        with torch.no_grad():
+            module.weight.fill_(value)
+        average.update()
+        keep = min(0.5, average.steps / (10 + average.steps))
+        total = keep * total + (1 - keep) * value
+    assert float(average.whole()["weight"]) == pytest.approx(total)
+    with average.shown():
+        assert float(module.weight.detach()) == pytest.approx(total)
+    assert float(module.weight.detach()) == 8.0
+
+
+def test_schedules():
+    assert [ramped(share, 0.5) for share in (0, 0.25, 0.5, 1)] == [0, 0.5, 1, 1] and ramped(0.0, 0.0) == 1
+    assert rate_factor(0) == 0 and rate_factor(0.2) == pytest.approx(1) and rate_factor(1) == 0
+
+
+def test_shifted_images_are_the_same_pixels_elsewhere():
+    x = torch.arange(2 * 64, dtype=torch.float32).reshape(2, 1, 8, 8) + 1
+    rng = torch.Generator().manual_seed(0)
+    seen = set()
+    for _ in range(40):
+        for image, whole in zip(augmented(x, "shift-flip", rng), x, strict=True):
+            kept = image[image > 0]
+            assert set(kept.tolist()) <= set(whole[whole > 0].tolist()) and len(kept) >= 49
+            seen.add((int((image == 0).sum()), bool(image.flatten()[image.flatten() > 0].diff().min() < 0)))
+    assert len(seen) >= 6
+    assert augmented(x, "none", rng) is x
+
+
+def test_the_order_of_an_epoch_follows_from_seed_and_number():
+    assert torch.equal(order(50, 0, 3), order(50, 0, 3))
+    assert not torch.equal(order(50, 0, 3), order(50, 0, 4)) and not torch.equal(order(50, 0, 3), order(50, 1, 3))
+
+
+def test_batch_norm_learns_from_what_is_learned_and_not_from_the_attack():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    trained = loop(module=module, epochs=1)
+    with trained.trained.model.session():
+        trained.run()
+    assert int(module[2].num_batches_tracked) == 8
