@@ -34,6 +34,7 @@ from brinell.studies.benchmark.records import Outcome as SampleOutcome
 from brinell.studies.benchmark.request import BenchmarkRequest
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.export.request import ExportRequest
 from brinell.studies.harden.request import HardenRequest
 from brinell.studies.per_class.request import StudyRequest
@@ -49,6 +50,7 @@ REQUESTS: dict[str, type[BaseRequest]] = {
     "detect": DetectRequest,
     "review": ReviewRequest,
     "unrestricted": UnrestrictedRequest,
+    "explain": ExplainRequest,
     "export": ExportRequest,
     "study": StudyRequest,
     "harden": HardenRequest,

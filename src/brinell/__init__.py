@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from brinell.api import audit, benchmark, compare, detect, epsilon, gate, report, review, unrestricted, verify
     from brinell.attacking import attack
     from brinell.core.errors import BrinellError, BrinellWarning
+    from brinell.explaining import explain
     from brinell.harden import module as harden
     from brinell.inputs import data
 
@@ -30,6 +31,7 @@ __all__ = [
     "data",
     "detect",
     "epsilon",
+    "explain",
     "export",
     "gate",
     "harden",
@@ -45,6 +47,7 @@ HOMES = {
     "BrinellWarning": "core.errors",
     "attack": "attacking",
     "data": "inputs",
+    "explain": "explaining",
     "study": "across",
 }
 """Where names lie that are no calls of `brinell.api`."""

@@ -32,6 +32,7 @@ FOLDERS = {
     "distortion": "brinell.distortions",
     "defence": "brinell.defences",
     "detector": "brinell.detectors",
+    "explainer": "brinell.explainers",
     "dataset": "brinell.datasets",
     "model": "brinell.models",
 }

@@ -13,6 +13,7 @@ from brinell.testing import (
     check_detector,
     check_distance,
     check_distortion,
+    check_explainer,
     check_model,
 )
 
@@ -83,6 +84,12 @@ def test_detector(name):
     check_detector(plugins.load("detector", name))
 
 
+@pytest.mark.parametrize("name", plugins.names("explainer"))
+def test_explainer(name):
+    fewer = {"rise": {"masks": 120}, "kernel-shap": {"subsets": 120, "patches": 27}, "rlab": {"questions": 96}}
+    check_explainer(plugins.load("explainer", name), control=name in ("random", "centre"), **fewer.get(name, {}))
+
+
 @pytest.mark.parametrize("name", plugins.names("distortion"))
 def test_distortion(name):
     check_distortion(plugins.load("distortion", name))
@@ -134,5 +141,6 @@ def test_the_discovered_are_the_shipped():
     assert {"gaussian-noise", "signed-patch"} <= set(plugins.names("distortion"))
     assert {"pgd", "trades", "awp"} <= set(plugins.names("defence"))
     assert {"background", "mahalanobis"} <= set(plugins.names("detector"))
+    assert {"rlab", "grad-cam", "random"} <= set(plugins.names("explainer"))
     assert {"digits", "npz"} <= set(plugins.names("dataset"))
     assert {"digits-cnn", "torch"} <= set(plugins.names("model"))

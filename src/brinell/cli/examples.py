@@ -25,6 +25,11 @@ EXAMPLES = {
     "train-metric": ("brinell train-metric --data FILE.npz --out distance.safetensors",),
     "benchmark": ("brinell benchmark --data FILE.npz --model model.py:factory --out SET",),
     "detect": ("brinell detect RUN --train TRAIN.npz",),
+    "explain": (
+        "brinell explain --samples 20",
+        "brinell explain --data FILE.npz --model model.py:factory --truth masks:DIR --only right",
+        "brinell explain --data DIR --model model.onnx --method rlab --method rise --method occlusion",
+    ),
     "train-generator": ("brinell train-generator --data TRAIN.npz --out generator.safetensors",),
     "unrestricted": ("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
     "harden": (

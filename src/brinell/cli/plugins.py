@@ -15,11 +15,13 @@ CASCADE = "cascade"
 def plugins(
     kind: Annotated[
         str | None,
-        typer.Argument(help="The kind: attack, cascade, distance, distortion, detector, dataset or model. Default: all."),
+        typer.Argument(
+            help="The kind: attack, cascade, distance, distortion, detector, explainer, dataset or model. Default: all."
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
-    """List attacks, cascades, distances, distortions, detectors, data sets and models with their settings."""
+    """List attacks, cascades, distances, distortions, detectors, explainers, data sets and models with their settings."""
     from brinell import plugins as registry
     from brinell.cli.schemas import CascadeAnswer, PluginAnswer, PluginsAnswer
     from brinell.core.errors import RequestError

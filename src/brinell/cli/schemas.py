@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult, Result
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
+from brinell.studies.explain.analysis import ExplainResult
 from brinell.studies.export.answer import ExportAnswer
 from brinell.studies.harden.analysis import HardenResult
 from brinell.studies.metric.run import MetricAnswer
@@ -122,7 +123,7 @@ class PluginAnswer(Result):
     """One plugin."""
 
     kind: str
-    """attack, distance, distortion, defence, detector, dataset or model."""
+    """attack, distance, distortion, defence, detector, explainer, dataset or model."""
     name: str
     """What to write on the command line."""
     summary: str
@@ -159,6 +160,7 @@ SCHEMAS: dict[str, Any] = {
     "compare": CompareResult,
     "detect": DetectionResult,
     "epsilon": EpsilonResult,
+    "explain": ExplainResult,
     "export": ExportAnswer,
     "gate": GateResult,
     "harden": HardenResult,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from brinell.core.batch import Batch
 from brinell.core.domain import KINDS, Domain, Kind, Sampling
@@ -228,6 +228,38 @@ class BringsData(Protocol):
         """The data that its share of each batch is drawn from, as `--data` names it."""
 
 
+@runtime_checkable
+class Explainer(Protocol):
+    """Says how much each place of an input matters to the model's answer."""
+
+    access: ClassVar[Access]
+    domains: ClassVar[frozenset[Kind]]
+
+    def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
+        """(n, *places) float32: higher where a place matters more. Only the order within a map has a meaning.
+
+        Places are those of `core.patches`: (T,) of a signal, (H, W) of an image, (T, H, W) of a video, (D,) of a vector.
+
+        Args:
+            oracle: answers about any input within the bounds, and counts what each sample costs.
+            batch: the inputs; their labels are the classes to be explained.
+            domain: where the inputs live.
+            rng: a stream for each input.
+        """
+
+
+@runtime_checkable
+class OpensModel(Protocol):
+    """An explainer that needs the network itself, as one does that goes by the activations of a layer."""
+
+    def opened(self, module: nn.Module, domain: Domain) -> Explainer:
+        """The explainer with the network in its hands; called before anything is computed.
+
+        Raises:
+            RequestError: the network has no such layer, or none that fits.
+        """
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
     """Everything that a data set may tell beyond inputs and labels. Each part may be left out."""
@@ -240,6 +272,8 @@ class DataInfo:
     """Whether others count samples in the same order, as in a published test set: then the first ones are taken by default."""
     remarks: tuple[Remark, ...] = ()
     """What could not be read and was left out."""
+    names: tuple[str, ...] = ()
+    """What each sample is called, such as the path of its picture below the folder; empty where samples have no names."""
     unreadable: Callable[[Sequence[int]], Mapping[int, str]] = lambda indices: {}
     """Which of these samples cannot be loaded, and why in one line. `load` raises a SampleError for such a sample."""
 
@@ -303,6 +337,7 @@ __all__ = [
     "Distance",
     "Distortion",
     "Domain",
+    "Explainer",
     "Extras",
     "Family",
     "GradientDistortion",
@@ -311,6 +346,7 @@ __all__ = [
     "LooksBeyond",
     "Model",
     "Network",
+    "OpensModel",
     "Oracle",
     "PerturbsWeights",
     "Remark",

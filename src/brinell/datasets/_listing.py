@@ -68,13 +68,13 @@ def picture(file: Path) -> Iterator[Image.Image]:
             yield found
 
 
-def centre(image: Image.Image, size: int) -> Image.Image:
+def centre(image: Image.Image, size: int, how: Image.Resampling = Image.Resampling.BILINEAR) -> Image.Image:
     """A square from the middle, after the shorter side was brought to `size` pixels."""
     scale = size / min(image.size)
     if size * max(image.size) > bounded.MOST_PIXELS * min(image.size) / size:
         raise ValueError(f"{image.size[0]} x {image.size[1]} pixels cannot be brought to {size} on the shorter side")
     width, height = (max(size, round(side * scale)) for side in image.size)
-    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    image = image.resize((width, height), how)
     left, top = (width - size) // 2, (height - size) // 2
     return image.crop((left, top, left + size, top + size))
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from brinell.core.contracts import Dataset, Domain
+from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing
@@ -57,8 +57,14 @@ class ImageFolder:
             domain=domain,
             classes=listing.classes,
             divisor=255.0,
+            info=DataInfo(names=tuple(_name(file, folder) for file in listing.files)),
             digest=lambda: listing.digest(how),
         )
+
+
+def _name(file: Path, folder: Path) -> str:
+    """A picture as its folder calls it."""
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name
 
 
 class _Pictures(Rows):

@@ -42,6 +42,7 @@ SPECS = {
     "attack": "attack",
     "norm": "distance",
     "detector": "detector",
+    "method": "explainer",
 }
 """Settings that name plugins, and of which kind."""
 PLAIN = frozenset(

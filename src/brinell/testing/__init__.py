@@ -4,6 +4,7 @@ from brinell.testing.attacks import check_attack
 from brinell.testing.defences import check_defence
 from brinell.testing.detectors import check_detector
 from brinell.testing.distortions import check_distortion
+from brinell.testing.explainers import check_explainer
 from brinell.testing.linear import LinearModel, linear_problem
 from brinell.testing.others import check_dataset, check_distance, check_model
 
@@ -15,6 +16,7 @@ __all__ = [
     "check_detector",
     "check_distance",
     "check_distortion",
+    "check_explainer",
     "check_model",
     "linear_problem",
 ]

@@ -1,0 +1,129 @@
+"""What explainers share: where the places of a map lie, what stands in for what is hidden, and questions in full batches."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.contracts import Batch, Domain, Oracle
+from brinell.core.patches import AXES
+
+ROWS = 512
+"""Inputs that are made at once, about: a multiple of any usual batch, so that the model's batches are full."""
+BLUR = 1 / 12
+"""Standard deviation of the blur that hides, in shares of the longest side of the places."""
+REACH = 3
+"""Standard deviations after which the kernel is cut off."""
+
+
+def places_of(domain: Domain) -> tuple[int, ...]:
+    """Shape of a map over inputs of this domain."""
+    return domain.shape[len(domain.shape) - AXES[domain.kind] :]
+
+
+def spread(mask: Tensor, domain: Domain) -> Tensor:
+    """Maps (..., *places) so that they broadcast against inputs (..., *shape)."""
+    axes = AXES[domain.kind]
+    between = len(domain.shape) - axes
+    return mask.reshape(*mask.shape[: mask.ndim - axes], *[1] * between, *mask.shape[mask.ndim - axes :])
+
+
+def over_channels(values: Tensor, domain: Domain) -> Tensor:
+    """(n, *places): the sum over the channels of what belongs to each value (n, *shape)."""
+    return values.flatten(1, -AXES[domain.kind] - 1).sum(1) if len(domain.shape) > AXES[domain.kind] else values
+
+
+def blurred(x: Tensor, domain: Domain, share: float = BLUR) -> Tensor:
+    """Inputs (n, *shape), or maps (n, *places), blurred along their places; the outermost value goes on beyond the edge.
+
+    A vector, whose values stand in no order, becomes its middle: of each value that between the bounds.
+    """
+    if domain.kind == "vector":
+        low, high = domain.bounds(x)
+        return ((low + high) / 2).expand_as(x).clone()
+    sides = places_of(domain)
+    deviation = max(share * max(sides), 0.5)
+    radius = max(1, math.ceil(REACH * deviation))
+    kernel = torch.exp(-0.5 * (torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype) / deviation) ** 2)
+    kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
+    for axis in range(x.ndim - len(sides), x.ndim):
+        rows = x.movedim(axis, -1)
+        padded = F.pad(rows.reshape(-1, 1, rows.shape[-1]), (radius, radius), mode="replicate")
+        x = F.conv1d(padded, kernel).reshape(rows.shape).movedim(-1, axis)
+    return x.contiguous()
+
+
+def hidden_by(x: Tensor, domain: Domain) -> Tensor:
+    """(n, *shape): what stands where something is hidden: the input blurred, within its bounds."""
+    return domain.clamp(blurred(x, domain))
+
+
+def class_logit(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): the logit of each label."""
+    return logits.gather(1, y[:, None])[:, 0]
+
+
+def class_probability(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): the probability of each label."""
+    return class_logit(logits.softmax(1), y)
+
+
+def class_log_probability(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): the logarithm of it."""
+    return class_logit(logits.log_softmax(1), y)
+
+
+Value = Callable[[Tensor, Tensor], Tensor]
+"""(rows, classes) logits and (rows,) labels to (rows,)."""
+
+
+def clean_value(oracle: Oracle, batch: Batch, value: Value = class_probability) -> Tensor:
+    """(n,): what the model answers to the inputs as they are."""
+    return value(oracle.scores(batch.ids, batch.x), batch.y)
+
+
+def answered(
+    oracle: Oracle,
+    batch: Batch,
+    domain: Domain,
+    count: int,
+    masks: Callable[[int, int], Tensor],
+    fill: Tensor,
+    value: Value = class_probability,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What the model answers to inputs of which masks show a part, asked about in batches of many samples.
+
+    Args:
+        oracle: answers and counts.
+        batch: the samples.
+        domain: where they live.
+        count: masks of each sample.
+        masks: `masks(first, last)` gives (n, last - first, *places) in [0, 1], the masks of these numbers; 1 shows a place.
+        fill: (n, *shape) what stands where nothing shows.
+        value: what of an answer counts.
+
+    Yields:
+        (n, k, *places) masks with the (n, k) values of their answers.
+    """
+    step = max(1, ROWS // len(batch))
+    for first in range(0, count, step):
+        kept = masks(first, min(first + step, count))
+        k = kept.shape[1]
+        inputs = mixed(batch.x, fill, kept, domain).flatten(0, 1)
+        logits = oracle.scores(batch.ids.repeat_interleave(k), inputs)
+        yield kept, value(logits, batch.y.repeat_interleave(k)).reshape(-1, k)
+
+
+def mixed(x: Tensor, fill: Tensor, kept: Tensor, domain: Domain) -> Tensor:
+    """(n, k, *shape): inputs of which the share `kept` (n, k, *places), 0 to 1, shows, and elsewhere the fill."""
+    return domain.clamp(torch.lerp(fill[:, None], x[:, None], spread(kept, domain)))
+
+
+def resized(maps: Tensor, places: tuple[int, ...]) -> Tensor:
+    """Maps (n, k, *lattice) brought to (n, k, *places) by linear interpolation."""
+    if tuple(maps.shape[2:]) == places:
+        return maps
+    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(places)]
+    return F.interpolate(maps, places, mode=mode, align_corners=False)

@@ -1,0 +1,84 @@
+"""A lattice of cells over the places of an input, and how alike cells are expected to matter.
+
+Cells that lie near each other, and more so cells that look alike, are taken to matter alike: the covariance of what they are
+worth is a mean over several lengths, each as the product of a Gaussian of their distance and one of the difference of their mean
+colours. So a thing that is of one piece is worth something as one piece, at whatever size it has.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.contracts import Domain
+from brinell.explainers._asking import places_of
+
+JITTER = 1e-4
+"""Variance that each cell has for itself."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells of equal sides, about as long along one axis as along the others."""
+
+    places: tuple[int, ...]
+    counts: tuple[int, ...]
+    """Cells along each axis."""
+
+    @classmethod
+    def over(cls, domain: Domain, most: int) -> "Cells":
+        """At most about so many cells over the inputs of a domain."""
+        places = places_of(domain)
+        if domain.kind == "vector":
+            return cls(places, places)
+        side = max(1.0, (math.prod(places) / most) ** (1 / len(places)))
+        return cls(places, tuple(max(1, round(length / side)) for length in places))
+
+    def __len__(self) -> int:
+        return math.prod(self.counts)
+
+    @property
+    def centres(self) -> Tensor:
+        """(cells, axes): the middle of each cell, in shares of the longest side."""
+        longest = max(self.places)
+        along = [
+            (torch.arange(count) + 0.5) / count * length / longest for count, length in zip(self.counts, self.places, strict=True)
+        ]
+        return torch.stack([one.flatten() for one in torch.meshgrid(*along, indexing="ij")], 1)
+
+    def means(self, x: Tensor) -> Tensor:
+        """(n, cells, channels): the mean of each channel over each cell, of inputs (n, *shape)."""
+        lattice = x.reshape(len(x), -1, *self.places)
+        pool: Callable[..., Tensor] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[len(self.places) - 1]
+        return pool(lattice, self.counts).flatten(2).mT
+
+    def maps(self, values: Tensor) -> Tensor:
+        """(n, k, *places): values (n, k, cells) between whose cells there is a linear passage."""
+        lattice = values.reshape(*values.shape[:2], *self.counts)
+        if self.counts == self.places:
+            return lattice
+        mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(self.places)]
+        return F.interpolate(lattice, self.places, mode=mode, align_corners=False)
+
+
+def covariance(x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ...], colour: float) -> Tensor:
+    """(n, cells, cells): how alike cells of each input (n, *shape) are expected to matter, with ones on the diagonal.
+
+    Args:
+        x: the inputs.
+        domain: where they live.
+        cells: the lattice.
+        lengths: standard deviations of the Gaussians of distance, in shares of the longest side.
+        colour: standard deviation of the Gaussian of mean colours, in shares of the input's own spread; 0 leaves colours out.
+    """
+    apart = torch.cdist(cells.centres, cells.centres).to(x.device).square()
+    near = torch.stack([torch.exp(-apart / (2 * length**2)) for length in lengths]).mean(0)
+    found = near.expand(len(x), -1, -1)
+    if colour and domain.kind != "vector":
+        means = cells.means(x)
+        spread = means.var(1, keepdim=True).sum(2, keepdim=True).clamp_min(1e-12)
+        found = found * torch.exp(-torch.cdist(means, means).square() / (2 * colour**2 * spread))
+    return found + JITTER * torch.eye(len(cells), device=x.device)

@@ -1,0 +1,31 @@
+"""A control: the nearer to the middle, the more a place matters. Photographers put things there, so it is hard to beat.
+
+Of a video the middle of every frame. No deviations; there is nothing to deviate from.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams
+from brinell.explainers._asking import places_of
+
+__all__ = ["Centre"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centre:
+    """Nearness to the middle (a control)."""
+
+    access = Access.LABELS
+    domains = frozenset({"image", "signal", "video"})
+
+    def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
+        """(n, *places), 1 in the middle and less the farther from it, each side counted as 1. Asks nothing."""
+        places = places_of(domain)
+        squares = torch.zeros(places, device=batch.x.device)
+        for axis, length in list(enumerate(places))[-2:]:
+            along = (torch.arange(length, device=batch.x.device) + 0.5) / length - 0.5
+            squares = squares + along.square().reshape(-1, *[1] * (len(places) - axis - 1))
+        return (1 - squares.sqrt()).expand(len(batch), *places).clone()

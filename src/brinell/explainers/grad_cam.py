@@ -1,0 +1,152 @@
+"""Grad-CAM: the activations of a layer, weighted by how much the class's logit depends on each channel.
+
+Selvaraju, Cogswell, Das, Vedantam, Parikh & Batra 2017, Grad-CAM, section 3. For transformers the tokens of the layer are put
+back on their grid, and tokens before them (class, registers) are left out. Without a layer named, it is the last convolution, and
+in a network with attention the first normalisation of the last block with attention: behind that block only the class token
+matters, and gradients to all others are zero. No deviations.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core.contracts import Access, Batch, Domain, Explainer, Kind, Oracle, Streams
+from brinell.core.errors import RequestError
+from brinell.explainers._asking import class_logit, places_of, resized
+
+__all__ = ["GradCAM"]
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+MOST_EXTRA = 8
+"""Tokens that may stand before those of the patches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradCAM:
+    """Activations of a layer weighted by their gradients (Grad-CAM)."""
+
+    layer: str = ""
+    """Name of the layer as the module has it, such as features.12; by default the last one that fits."""
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    domains: ClassVar[frozenset[Kind]] = frozenset({"image", "signal", "video"})
+
+    def opened(self, module: nn.Module, domain: Domain) -> Explainer:
+        """The explainer for this network.
+
+        Raises:
+            RequestError: there is no layer of this name, or none that fits.
+        """
+        layers = dict(module.named_modules())
+        name = self.layer or usual_layer(module)
+        if name is None:
+            raise RequestError("the network has no convolution and no attention that Grad-CAM could look at: leave grad-cam out")
+        if name not in layers or not name:
+            known = [one for one in layers if one][-8:]
+            raise RequestError(f"the network has no layer {name!r}; its last ones are {', '.join(known)}: name one of its layers")
+        return _Opened(layers[name], name)
+
+    def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
+        """Refuses: without the network there is no layer to look at.
+
+        Raises:
+            RequestError: always; `opened` gives the explainer that works.
+        """
+        raise RequestError("Grad-CAM needs a torch module, and the model has none inside: leave grad-cam out")
+
+
+@dataclass(frozen=True)
+class _Opened:
+    layer: nn.Module
+    name: str
+
+    access: ClassVar[Access] = Access.GRADIENTS
+    domains: ClassVar[frozenset[Kind]] = GradCAM.domains
+
+    def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
+        """(n, *places), 0 or more. One forward and one backward."""
+        places = places_of(domain)
+        with _watched(self.layer) as seen:
+            oracle.gradient(batch.ids, batch.x, class_logit)
+        if not seen.activations or len(seen.gradients) != len(seen.activations):
+            raise RequestError(f"the class does not depend on layer {self.name} in a way that gradients show: name another one")
+        maps = [
+            (grid * weight.mean(tuple(range(2, weight.ndim)), keepdim=True)).sum(1).relu()
+            for grid, weight in (
+                (on_grid(a, places, self.name), on_grid(g, places, self.name))
+                for a, g in zip(seen.activations, seen.gradients, strict=True)
+            )
+        ]
+        return resized(torch.cat(maps)[:, None], places)[:, 0]
+
+
+class _Seen:
+    """What a layer answered, and the gradients that came back to it."""
+
+    def __init__(self) -> None:
+        self.activations: list[Tensor] = []
+        self.gradients: list[Tensor] = []
+
+    def note(self, module: nn.Module, given: object, answer: object) -> None:
+        """A forward hook."""
+        if isinstance(answer, Tensor) and answer.requires_grad:
+            self.activations.append(answer.detach())
+            answer.register_hook(self._back)  # type: ignore[no-untyped-call]
+
+    def _back(self, gradient: Tensor) -> None:
+        self.gradients.append(gradient.detach())
+
+
+@contextmanager
+def _watched(layer: nn.Module) -> Iterator[_Seen]:
+    seen = _Seen()
+    hook = layer.register_forward_hook(seen.note)
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
+    """(n, channels, *lattice): activations as a picture.
+
+    Args:
+        values: (n, channels, *lattice), or tokens (n, tokens, channels) of an image.
+        places: shape of the maps.
+        name: of the layer, for the message.
+
+    Raises:
+        RequestError: they have no form that lies over the places.
+    """
+    axes = len(places)
+    if values.ndim == 2 + axes:
+        return values
+    if values.ndim == 3 and axes == 2:
+        tokens = values.shape[1]
+        side = math.isqrt(tokens)
+        if tokens - side * side <= MOST_EXTRA and side > 1:
+            return values[:, tokens - side * side :].mT.reshape(len(values), -1, side, side)
+    raise RequestError(
+        f"layer {name} answers {tuple(values.shape[1:])} for an input of places {places}, which is no grid over it: "
+        "name a convolution, or a layer of tokens that form a square"
+    )
+
+
+def usual_layer(module: nn.Module) -> str | None:
+    """The layer to look at where none is named; None where none fits."""
+    names = dict(module.named_modules())
+    attention = [name for name, part in names.items() if "attention" in type(part).__name__.lower()]
+    if attention:
+        parent = attention[-1]
+        while parent:
+            parent = parent.rpartition(".")[0]
+            for child, part in names[parent].named_children():
+                if isinstance(part, nn.LayerNorm):
+                    return f"{parent}.{child}" if parent else child
+    convolutions = [name for name, part in names.items() if isinstance(part, CONVOLUTIONS)]
+    return convolutions[-1] if convolutions else None

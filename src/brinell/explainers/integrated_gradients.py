@@ -1,0 +1,48 @@
+"""Integrated gradients: gradients along the straight way from a baseline to the input, times the way.
+
+Sundararajan, Taly & Yan 2017, Axiomatic attribution for deep networks, section 3; the integral by the midpoint rule. The values
+of an attribution add up to the difference of the class's logit between input and baseline. Deviation: of what the channels of a
+place get the absolute value of the sum counts, since a map says how much a place matters and not in which direction.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
+from brinell.core.settings import at_least, one_of
+from brinell.explainers._asking import class_logit, hidden_by, over_channels
+
+__all__ = ["IntegratedGradients"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegratedGradients:
+    """Gradients integrated from a baseline to the input."""
+
+    steps: int = 32
+    """Points on the way."""
+    fill: Literal["low", "blur"] = "low"
+    """Where the way begins: the lower bounds (black, for an image), or the blurred input."""
+
+    access = Access.GRADIENTS
+    domains = frozenset(KINDS)
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1)
+        one_of(self, fill=("low", "blur"))
+
+    def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
+        """(n, *places), 0 or more. `steps` forwards and backwards."""
+        return over_channels(self.attributions(oracle, batch, domain), domain).abs()
+
+    def attributions(self, oracle: Oracle, batch: Batch, domain: Domain) -> Tensor:
+        """(n, *shape): what each value adds to the class's logit, signed."""
+        start = hidden_by(batch.x, domain) if self.fill == "blur" else domain.bounds(batch.x)[0].expand_as(batch.x)
+        way, total = batch.x - start, torch.zeros_like(batch.x)
+        for step in range(self.steps):
+            x = domain.clamp(start + (step + 0.5) / self.steps * way)
+            total += oracle.gradient(batch.ids, x, class_logit).grad
+        return way * total / self.steps

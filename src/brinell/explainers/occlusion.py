@@ -1,0 +1,51 @@
+"""Occlusion: how much probability the class loses when a window is hidden, window after window.
+
+Zeiler & Fergus 2014, Visualizing and understanding convolutional networks, section 4.2. Deviations: what is hidden is replaced
+by the blurred input and not by grey, which makes edges of its own; where windows overlap, the mean counts.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
+from brinell.core.patches import PatchGrid
+from brinell.core.settings import at_least
+from brinell.explainers._asking import answered, clean_value, hidden_by, places_of
+
+__all__ = ["Occlusion"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occlusion:
+    """Probability lost when a window is hidden."""
+
+    windows: int = 14
+    """Windows along each axis of an image; of signals their square, of videos so many that there are as many in all."""
+
+    access = Access.SCORES
+    domains = frozenset(KINDS)
+
+    def __post_init__(self) -> None:
+        at_least(self, windows=1)
+
+    def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
+        """(n, *places). Asks one question for each window, and one about the clean input."""
+        places = places_of(domain)
+        along = max(1, round(self.windows ** (2 / len(places))))
+        stride = tuple(max(1, -(-length // along)) for length in places)
+        patch = tuple(min(2 * step, length) for step, length in zip(stride, places, strict=True))
+        grid = PatchGrid(domain.shape, patch, stride)
+        single = torch.eye(len(grid), dtype=torch.bool, device=batch.x.device)
+        hides = grid.touched(single).reshape(len(grid), -1, *places)[:, 0].float()
+        fill = hidden_by(batch.x, domain)
+
+        def masks(first: int, last: int) -> Tensor:
+            return (1 - hides[first:last])[None].expand(len(batch), -1, *places)
+
+        clean = clean_value(oracle, batch)
+        parts = [values for _, values in answered(oracle, batch, domain, len(grid), masks, fill)]
+        lost = clean[:, None] - torch.cat(parts, 1)
+        found: Tensor = torch.tensordot(lost, hides, 1) / hides.sum(0).clamp_min(1)
+        return found

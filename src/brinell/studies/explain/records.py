@@ -1,0 +1,122 @@
+"""A folder of explanations: one row per sample and method, and the maps behind them (design/0022-explain.md).
+
+explain.json           the request, the data, the model, the methods and what was left out
+rows.parquet           one row per sample and method
+maps.safetensors       METHOD/SAMPLE: the map (*places), float32
+inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the ground truth (*places), uint8
+explain.html           the page; made from the files above
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brinell.core.record import Array, column, columns_of
+from brinell.store import tables
+from brinell.store.files import read_arrays, write_arrays
+from brinell.store.folder import Layout
+
+LAYOUT = Layout(
+    what="explanation",
+    verb="brinell explain",
+    version=1,
+    manifest="explain.json",
+    needed=("request", "data", "methods"),
+    folders=(),
+    resumable=False,
+)
+BLURRED, INVERSE = ", blurred", ", inverse"
+"""What follows the name of a method in rows about its map blurred, and about the opposite of its map."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows as columns, each a (rows,) array."""
+
+    method: Array = column("string", "the method, as it was asked for; or its control")
+    sample_id: Array = column("int64", "position of the sample in the data")
+    group: Array = column("string", "what the sample belongs together with, such as a video; empty for itself alone")
+    label: Array = column("int32", "true class")
+    prediction: Array = column("int32", "class that the model predicts")
+    explained: Array = column("int32", "class that the map explains")
+    forwards: Array = column("int64", "inputs shown to the model for the map", zero=True)
+    backwards: Array = column("int64", "gradients taken for it", zero=True)
+    seconds: Array = column("float64", "wall time, shared evenly by the samples of a batch", zero=True)
+    dice: Array = column("float64", "Dice with the ground truth, at its area", null=True)
+    iou: Array = column("float64", "intersection over union with it, at its area", null=True)
+    best_iou: Array = column("float64", "the same at the best threshold", null=True)
+    pointing: Array = column("float64", "1 where the largest value lies on the object, else 0", null=True)
+    energy: Array = column("float64", "share of the map's mass on the object", null=True)
+    deletion: Array = column(
+        "float64", "area under the class's probability while places are hidden, the most important first", null=True
+    )
+    insertion: Array = column("float64", "area under it while places are shown in that order", null=True)
+    carries: Array = column("float64", "smallest share of the places that, shown alone, leads to the class", null=True)
+    breaks: Array = column("float64", "smallest share of the places without which another class leads", null=True)
+    infidelity: Array = column(
+        "float64", "how badly the map predicts what hiding patches does: 0 perfectly, 1 not at all", null=True
+    )
+    sensitivity: Array = column("float64", "largest change of the map under a little noise, over its length", null=True)
+    stability: Array = column("float64", "rank correlation with the map of the input with a little noise", null=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+LOCAL = ("dice", "iou", "best_iou", "pointing", "energy")
+FAITHFUL = ("deletion", "insertion", "carries", "breaks", "infidelity", "sensitivity", "stability")
+MEASURES = (*LOCAL, *FAITHFUL)
+"""The columns that judge a map: where it lies, and whether the model follows it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """A folder of explanations."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    rows: Rows
+
+    @classmethod
+    def make(
+        cls, path: Path, about: Mapping[str, Any], rows: Rows, maps: Mapping[str, Array], inputs: Mapping[str, Array]
+    ) -> "Explanation":
+        """Write everything; the manifest last, so that a folder with a manifest is whole.
+
+        Raises:
+            StoppedError: it cannot be written.
+        """
+        tables.write_table(path / "rows.parquet", tables.to_table(rows))
+        write_arrays(path / "maps.safetensors", maps)
+        write_arrays(path / "inputs.safetensors", inputs)
+        manifest = {LAYOUT.version_key: LAYOUT.version} | dict(about)
+        LAYOUT.save(path, manifest)
+        return cls(path=path, manifest=manifest, rows=rows)
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Explanation":
+        """The explanations in a folder.
+
+        Raises:
+            RequestError: none there, or a damaged file.
+        """
+        path = Path(path)
+        manifest = LAYOUT.open(path)
+        table = tables.read_table(path / "rows.parquet", schema=tables.schema_of(columns_of(Rows)))
+        return cls(path=path, manifest=manifest, rows=tables.from_table(Rows, table))
+
+    def map(self, method: str, sample: int) -> Array:
+        """(*places) float32: the map of a method for a sample."""
+        name = f"{method}/{sample}"
+        return read_arrays(self.path / "maps.safetensors", name.__eq__)[name]
+
+    def inputs(self, samples: list[int]) -> dict[int, Array]:
+        """(*shape) float32: the inputs of these samples."""
+        names = {str(sample) for sample in samples}
+        return {int(name): array for name, array in read_arrays(self.path / "inputs.safetensors", names.__contains__).items()}
+
+    def truth(self, sample: int) -> Array | None:
+        """(*places) uint8: 1 on the object, 0 off it, 255 ignored; None where there is none."""
+        name = f"{sample}/truth"
+        return read_arrays(self.path / "inputs.safetensors", name.__eq__).get(name)

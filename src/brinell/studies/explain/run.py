@@ -1,0 +1,356 @@
+"""Maps of what matters to a model, by several methods on the same samples, and what each map is worth.
+
+Every method asks through a ledger, which counts what each sample costs it. What judging the maps costs is counted apart.
+"""
+
+import inspect
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell import plugins
+from brinell.analysis import saliency
+from brinell.core.batch import Batch
+from brinell.core.contracts import Dataset, Explainer, Model, OpensModel, complete
+from brinell.core.errors import ContractError, RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.record import Array
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.engine.answers import settled
+from brinell.engine.plan import check_classes, choose_device, facts_of, gaps, open_data, opener_of
+from brinell.engine.selection import choose
+from brinell.engine.shard import predict, session
+from brinell.explainers._asking import blurred, places_of
+from brinell.runners import provenance
+from brinell.store import rows
+from brinell.studies.explain.faithfulness import curves, perturbed
+from brinell.studies.explain.records import BLURRED, INVERSE, LAYOUT, Explanation, Rows
+from brinell.studies.explain.request import ExplainRequest
+from brinell.studies.explain.truth import GroundTruth, opened_truth
+
+SAMPLES = 16
+"""Samples where nobody says how many."""
+GROUP = 64
+"""Samples that a method is asked about at once."""
+GROUP_BYTES = 64 * 2**20
+"""About how much input they may hold."""
+USUAL = (
+    "rlab", "rise", "occlusion", "kernel-shap", "grad-cam", "integrated-gradients", "smoothgrad", "gradient", "centre", "random",
+)  # fmt: skip
+"""The methods that are tried where none is named, as far as they fit."""
+CONTROLS = frozenset({"centre", "random", "guided-backprop"})
+"""Methods against which others are held."""
+WIDE = 1 / 16
+"""Standard deviation of the blur of a map that is a control, in shares of the longest side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One method, ready to be asked."""
+
+    name: str
+    """As it was asked for."""
+    explainer: Explainer
+    title: str
+    settings: dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Parts:
+    """What comes together of one request."""
+
+    rows: list[Rows] = field(default_factory=list)
+    maps: dict[str, Array] = field(default_factory=dict)
+    inputs: dict[str, Array] = field(default_factory=dict)
+    judged: int = 0
+    """Inputs shown to the model to judge maps, gradients among them."""
+
+
+def explain(
+    request: ExplainRequest,
+    folder: Path,
+    tell: Callable[[str], None] = lambda text: None,
+    *,
+    dataset: Dataset | None = None,
+    model: Model | None = None,
+    command: str = "",
+) -> Explanation:
+    """Explain samples by every method, judge the maps, and write the folder.
+
+    Args:
+        request: what is asked for.
+        folder: the folder to write.
+        tell: told what goes on.
+        dataset: data already in memory, in place of `request.data`.
+        model: a model already in memory, in place of `request.model`.
+        command: how to repeat it, for the manifest.
+
+    Raises:
+        RequestError: a method that does not fit model or data, a layer that is not there, ground truth that does not fit,
+            no sample left, a folder that holds explanations.
+    """
+    LAYOUT.begin(folder)
+    dataset = open_data(request.data) if dataset is None else dataset
+    model = complete(Model, opener_of(request.model, dataset)()) if model is None else model
+    check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes))
+    truth = None if request.truth is None else opened_truth(request.truth, dataset)
+    methods, unfit = methods_of(request, model, dataset)
+    few = request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))})
+    selection = choose(few, dataset)
+    lost = gaps(dataset, selection.ids.tolist())
+    device, facts, about = choose_device(request.device), facts_of(model), dict[str, Any]()
+    left = {"cannot be read": len(lost)} if lost else {}
+    ids = np.array([sample for sample in selection.ids.tolist() if sample not in lost], dtype=np.int64)
+    parts = Parts()
+    with session(model, device):
+        task = _Task(
+            request=request,
+            dataset=dataset,
+            model=settled(model, dataset, about, device),
+            truth=truth,
+            device=device,
+            parts=parts,
+        )
+        for group in task.groups(ids, left):
+            tell(f"{len(group)} samples, {len(methods)} methods")
+            task.explain(group, methods)
+    if not parts.rows:
+        why = "; ".join(f"{count} {reason}" for reason, count in left.items())
+        raise RequestError(f"no sample is left to explain ({why}): ask for others by --samples, --select or --only")
+    known = sorted({int(sample) for sample in rows.concatenate(parts.rows).sample_id})
+    manifest = {
+        **provenance.beginning(request, command, {}),
+        **provenance.place(device),
+        "state": "finished",
+        "finished": provenance.now(),
+        "data": provenance.data(request.data, dataset, dataset.digest(), len(known), selection.how),
+        "model": {"name": model.name} | facts,
+        "methods": [{"name": one.name, "title": one.title, "settings": one.settings} for one in methods],
+        "unfit": unfit,
+        "left_out": left,
+        "judge_forwards": parts.judged,
+        "answers": about.get("answers", {}),
+    }
+    return Explanation.make(folder, manifest, rows.concatenate(parts.rows), parts.maps, parts.inputs)
+
+
+def methods_of(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple[list[Method], dict[str, str]]:
+    """The methods asked for, ready, and of the usual ones those that do not fit, with the reason.
+
+    Raises:
+        RequestError: a method that was named does not fit the model or the data.
+    """
+    named = dict.fromkeys(request.method or USUAL)
+    methods, unfit = [], {}
+    for text in named:
+        spec = plugins.parse(text)
+        one = plugins.build("explainer", spec.name, spec.options)
+        reason = _misfit(one, model, dataset)
+        try:
+            opened = _opened(one, model, dataset) if not reason else one
+        except RequestError as error:
+            if request.method:
+                raise
+            reason, opened = str(error), one
+        if reason and request.method:
+            raise RequestError(f"method {text} cannot explain {model.name}: {reason}; leave it out, or name another")
+        if reason:
+            unfit[text] = reason
+        else:
+            title = (inspect.getdoc(type(one)) or text).splitlines()[0].rstrip(".")
+            methods.append(Method(name=text, explainer=opened, title=title, settings=plugins.written(one)))
+    return methods, unfit
+
+
+def _opened(explainer: Explainer, model: Model, dataset: Dataset) -> Explainer:
+    """The explainer with the network in its hands, where it asks for it."""
+    module = model.info.module
+    return explainer.opened(module, dataset.domain) if isinstance(explainer, OpensModel) and module is not None else explainer
+
+
+def _misfit(explainer: Explainer, model: Model, dataset: Dataset) -> str:
+    if dataset.domain.kind not in explainer.domains:
+        return f"it is for {', '.join(sorted(explainer.domains))} inputs, and the data hold {dataset.domain.kind}s"
+    if explainer.access > model.access:
+        return f"it needs {explainer.access.name.lower()}, and the model gives {model.access.name.lower()} only"
+    if isinstance(explainer, OpensModel) and model.info.module is None:
+        return "it needs the layers of a torch module, and the model has none inside"
+    return ""
+
+
+class _Task:
+    """One request on one model."""
+
+    def __init__(
+        self,
+        *,
+        request: ExplainRequest,
+        dataset: Dataset,
+        model: Model,
+        truth: GroundTruth | None,
+        device: torch.device,
+        parts: Parts,
+    ) -> None:
+        self.request, self.dataset, self.model, self.truth = request, dataset, model, truth
+        self.device, self.parts, self.domain = device, parts, dataset.domain
+        self.labels = np.asarray(dataset.labels(), dtype=np.int64)
+        self.unbounded = plugins.build("distance", "linf", {})
+
+    def groups(self, ids: Array, left: dict[str, int]) -> Iterator[Array]:
+        """The samples (n,) to be explained, a group at a time; notes in `left` how many are not, and why."""
+        size = max(1, min(GROUP, GROUP_BYTES // (4 * int(np.prod(self.domain.shape)))))
+        kept: list[int] = []
+        for first in range(0, len(ids), size):
+            part = ids[first : first + size]
+            predicted = self._predict(part)
+            for sample, right in zip(part.tolist(), (predicted == self.labels[part]).tolist(), strict=True):
+                reason = self._left_out(sample, right)
+                if reason:
+                    left[reason] = left.get(reason, 0) + 1
+                else:
+                    kept.append(sample)
+            while len(kept) >= size:
+                yield np.array(kept[:size])
+                kept = kept[size:]
+        if kept:
+            yield np.array(kept)
+
+    def _left_out(self, sample: int, right: bool) -> str:
+        if self.request.only != "all" and right != (self.request.only == "right"):
+            return f"the model gets {'right' if right else 'wrong'}"
+        if self.truth is None:
+            return ""
+        truth = self.truth.of(sample)
+        if truth is None:
+            return "without ground truth"
+        return "" if (truth == 1).any() and (truth == 0).any() else "whose ground truth is empty or covers everything"
+
+    def _predict(self, ids: Array) -> Array:
+        x = self.dataset.load(ids.tolist()).to(self.device)
+        self.parts.judged += len(ids)
+        return predict(self.model, x, self.request.batch_size).argmax(1).cpu().numpy()
+
+    def explain(self, ids: Array, methods: Sequence[Method]) -> None:
+        """Adds rows, maps and inputs of these samples."""
+        x = self.dataset.load(ids.tolist()).to(self.device)
+        predicted = self._predict(ids)
+        explained = predicted if self.request.explain == "prediction" else self.labels[ids]
+        y = torch.as_tensor(explained, device=self.device).long()
+        truths = [None if self.truth is None else self.truth.of(sample) for sample in ids.tolist()]
+        rng = Streams.of(self.request.seed, torch.as_tensor(ids, device=self.device)).fold("explain")
+        shown = {str(sample): one for sample, one in zip(ids.tolist(), x.cpu().numpy(), strict=True)}
+        self.parts.inputs |= shown | {
+            f"{sample}/truth": one.astype(np.uint8) for sample, one in zip(ids.tolist(), truths, strict=True) if one is not None
+        }
+        hides, drops = self._perturbed(x, y, rng)
+        shared = {
+            "sample_id": ids,
+            "group": [self.truth.group(sample) if self.truth else "" for sample in ids.tolist()],
+            "label": self.labels[ids],
+            "prediction": predicted,
+            "explained": explained,
+        }
+        for method in methods:
+            maps, cost = self._mapped(method, x, y, rng.fold(method.name))
+            versions = {method.name: maps}
+            if method.name.partition("?")[0] not in CONTROLS:
+                versions |= {method.name + BLURRED: blurred(maps, self.domain, WIDE), method.name + INVERSE: -maps}
+            again = self._repeated(method, x, y, rng.fold(method.name), maps)
+            for name, one in versions.items():
+                judged = self._judged(one, x, y, truths, hides, drops)
+                mine = judged | (cost | again if name == method.name else {})
+                self.parts.rows.append(rows.build(Rows, len(ids), method=name, **shared, **mine))
+            self.parts.maps |= {
+                f"{method.name}/{sample}": one for sample, one in zip(ids.tolist(), maps.cpu().numpy(), strict=True)
+            }
+
+    def _mapped(self, method: Method, x: Tensor, y: Tensor, rng: Streams) -> tuple[Tensor, dict[str, Array]]:
+        """The maps (n, *places) of a method, and what they cost."""
+        batch = Batch(ids=torch.arange(len(x), device=self.device), x=x, y=y)
+        anywhere = torch.full((len(x),), torch.inf, device=self.device)
+        threat = Threat(distance=self.unbounded, eps=anywhere, domain=self.domain)
+        ledger = Ledger(
+            self.model, batch, threat, access=method.explainer.access, batch_size=self.request.batch_size, minimal=True
+        )
+        started = time.perf_counter()
+        maps = method.explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
+        seconds = (time.perf_counter() - started) / len(x)
+        expected = (len(x), *places_of(ledger.threat.domain))
+        if maps.shape != expected or not bool(torch.isfinite(maps).all()):
+            raise ContractError(f"method {method.name} gave maps of shape {tuple(maps.shape)}, not finite ones of {expected}")
+        cost = {
+            "forwards": ledger.forwards.cpu().numpy(),
+            "backwards": ledger.backwards.cpu().numpy(),
+            "seconds": np.full(len(x), seconds),
+        }
+        return self._whole(maps), cost
+
+    def _whole(self, maps: Tensor) -> Tensor:
+        """Maps of a vector with columns that are fixed have these back, as mattering least."""
+        movable = self.domain.movable
+        if movable is None or self.domain.kind != "vector":
+            return maps
+        least = maps.amin(1, keepdim=True).expand(-1, *places_of(self.domain)).clone()
+        return least.index_copy(1, movable.to(maps.device), maps)
+
+    def _repeated(self, method: Method, x: Tensor, y: Tensor, rng: Streams, maps: Tensor) -> dict[str, Array]:
+        """How a method's maps change under a little noise: largest change (Yeh et al. 2019) and mean rank correlation."""
+        changes, alike = [], []
+        low, high = self.domain.bounds(x)
+        for copy in range(self.request.copies):
+            noise = rng.fold(f"noise {copy}").normal(*x.shape[1:])
+            near = self.domain.clamp(x + self.request.noise * (high - low) * noise)
+            again, cost = self._mapped(method, near, y, rng)  # the same random numbers: the input alone differs
+            self.parts.judged += int(cost["forwards"].sum() + cost["backwards"].sum())
+            pairs = list(zip(maps.cpu().numpy(), again.cpu().numpy(), strict=True))
+            changes.append([saliency.change_of(a, b) for a, b in pairs])
+            alike.append([saliency.rank_correlation(a, b) for a, b in pairs])
+        if not changes:
+            return {}
+        largest = [None if None in column else max(column) for column in zip(*changes, strict=True)]
+        return {"sensitivity": _nullable(largest), "stability": np.mean(alike, 0)}
+
+    def _perturbed(self, x: Tensor, y: Tensor, rng: Streams) -> tuple[Array, Array] | tuple[None, None]:
+        if not self.request.steps:
+            return None, None
+        hides, drops = perturbed(self.model, x, y, self.domain, rng.fold("hidden"), self.request.batch_size)
+        self.parts.judged += drops.size + len(x)
+        return hides, drops
+
+    def _judged(
+        self, maps: Tensor, x: Tensor, y: Tensor, truths: Sequence[Array | None], hides: Array | None, drops: Array | None
+    ) -> dict[str, Array]:
+        """The measures of maps (n, *places), as far as they are asked for and there is ground truth."""
+        values, found = maps.cpu().numpy(), {}
+        if any(one is not None for one in truths):
+            pairs = [(one, truth) for one, truth in zip(values, truths, strict=True)]
+            both = [(None, None) if truth is None else saliency.at_equal_area(one, truth) for one, truth in pairs]
+            found = {"dice": _nullable([dice for dice, _ in both]), "iou": _nullable([iou for _, iou in both])}
+            for name, measure in (("best_iou", saliency.best_iou), ("pointing", saliency.pointing), ("energy", saliency.energy)):
+                found[name] = _nullable([None if truth is None else float(measure(one, truth)) for one, truth in pairs])
+        if hides is None or drops is None:
+            return found
+        steps = min(self.request.steps, int(np.prod(values.shape[1:])))
+        path = curves(self.model, x, y, maps, self.domain, steps, self.request.batch_size)
+        self.parts.judged += 2 * path.shown.size
+        found |= {
+            "deletion": np.array([saliency.area_under(one) for one in path.hidden]),
+            "insertion": np.array([saliency.area_under(one) for one in path.shown]),
+            "carries": _nullable([saliency.first_share(one) for one in path.shown_leads]),
+            "breaks": _nullable([saliency.first_share(~one) for one in path.hidden_leads]),
+            "infidelity": _nullable([saliency.infidelity(*one) for one in zip(values, hides, drops, strict=True)]),
+        }
+        return found
+
+
+def _nullable(values: Sequence[float | None]) -> Array:
+    return np.ma.MaskedArray(
+        np.array([0.0 if value is None else value for value in values]), mask=[value is None for value in values]
+    )
