@@ -16,12 +16,12 @@ def plugins(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="The kind: attack, cascade, distance, distortion, detector, explainer, dataset or model. Default: all."
+            help="The kind: attack, cascade, distance, distortion, defence, detector, explainer, dataset or model. Default: all."
         ),
     ] = None,
     json: Json = False,
 ) -> int:
-    """List attacks, cascades, distances, distortions, detectors, explainers, data sets and models with their settings."""
+    """List attacks, cascades, distances, distortions, defences, detectors, explainers, data sets and models, with settings."""
     from brinell import plugins as registry
     from brinell.cli.schemas import CascadeAnswer, PluginAnswer, PluginsAnswer
     from brinell.core.errors import RequestError
