@@ -39,6 +39,7 @@ from brinell.studies.export.request import ExportRequest
 from brinell.studies.harden.request import HardenRequest
 from brinell.studies.per_class.request import StudyRequest
 from brinell.studies.review.request import ReviewRequest
+from brinell.studies.transfer.request import TransferRequest
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,6 +55,7 @@ REQUESTS: dict[str, type[BaseRequest]] = {
     "export": ExportRequest,
     "study": StudyRequest,
     "harden": HardenRequest,
+    "transfer": TransferRequest,
 }
 """The Python calls that take the options of a command as keywords, and where these options are declared."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
-    from brinell.across import study
+    from brinell.across import study, transfer
     from brinell.api import audit, benchmark, compare, detect, epsilon, gate, report, review, unrestricted, verify
     from brinell.attacking import attack
     from brinell.core.errors import BrinellError, BrinellWarning
@@ -38,6 +38,7 @@ __all__ = [
     "report",
     "review",
     "study",
+    "transfer",
     "unrestricted",
     "verify",
 ]
@@ -49,6 +50,7 @@ HOMES = {
     "data": "inputs",
     "explain": "explaining",
     "study": "across",
+    "transfer": "across",
 }
 """Where names lie that are no calls of `brinell.api`."""
 

@@ -1,4 +1,4 @@
-"""The Python calls across models: study. What one model is asked alone is in `brinell.api`."""
+"""The Python calls across models: study and transfer. What one model is asked alone is in `brinell.api`."""
 
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,13 @@ from brinell.studies.per_class import run as study_run
 from brinell.studies.per_class.request import StudyRequest
 from brinell.studies.per_class.results import StudyResult
 from brinell.studies.per_class.run import StudyPlan
+from brinell.studies.transfer import page as transfer_page
+from brinell.studies.transfer import run as transfer_run
+from brinell.studies.transfer.analysis import summarise as summarise_transfer
+from brinell.studies.transfer.plan import TransferPlan
+from brinell.studies.transfer.plan import make_plan as plan_transfer
+from brinell.studies.transfer.request import TransferRequest
+from brinell.studies.transfer.results import TransferResult
 from brinell.telling import telling
 
 
@@ -68,3 +75,49 @@ def make_study(plan: StudyPlan, folder: Path, progress: Progress, *, command: st
     result, marks = study_run.make(plan.request, folder)
     study_page.write(result, marks)
     return result
+
+
+@takes(TransferRequest)
+def transfer(
+    source: Any = (),
+    *,
+    model: Models = None,
+    data: Data | Any = None,
+    out: Path | str | None = None,
+    progress: Progress | bool | None = None,
+    **settings: Any,
+) -> TransferResult:
+    """Show models the adversarial examples of others, as `brinell transfer` does.
+
+    Args:
+        source: where examples come from: folders of benchmark sets and of runs (or what `brinell.audit` and `brinell.benchmark`
+            returned), and names of models; one or several.
+        model: the models that are shown the examples, as for `audit`.
+        data: the data, as for `audit`.
+        out: the folder; none makes a fresh one under runs/.
+        progress: whether to tell what goes on, or what is told.
+        settings: the other options of `brinell transfer`; none stands for the default.
+
+    Returns:
+        What `brinell transfer --json` prints; `result.folder` holds transfer.html, the rows and the examples.
+    """
+    dataset = None if data is None else open_dataset(data)
+    named: dict[str, Any] = {} if data is None else {"data": spec_of(data, dataset)}
+    models = () if model is None else models_of(model, dataset, named.get("data", "digits"))
+    named |= {} if model is None else {"model": specs_of(model, models)}
+    sources = tuple(str(runs.folder_of(one)) for one in (source if isinstance(source, list | tuple) else (source,)))
+    request = checked(TransferRequest, settings | named | {"source": sources})
+    plan = plan_transfer(request, dataset=dataset, models=models)
+    folder = Path(out or default_out(plan.data, "transfer"))
+    with telling(progress) as told:
+        return make_transfer(plan, folder, told, command=call_text("transfer", model, data, settings))
+
+
+def make_transfer(plan: TransferPlan, folder: Path, progress: Progress, *, command: str) -> TransferResult:
+    """Carry out a transfer that is planned, and write its page; arguments as of `carry_out`."""
+    made = transfer_run.make(plan, folder, progress, command=command)
+    transfer_page.write(folder)
+    return summarise_transfer(made)
+
+
+__all__ = ["make_study", "make_transfer", "plan_study", "plan_transfer", "study", "transfer"]

@@ -24,6 +24,7 @@ from brinell.cli import (
     train_agent,
     train_generator,
     train_metric,
+    transfer,
     unrestricted,
     verify,
 )
@@ -48,6 +49,7 @@ VERBS: dict[str, Any] = {
     "report": report.report,
     "compare": compare.compare,
     "study": study.study,
+    "transfer": transfer.transfer,
     "gate": gate.gate,
     "export": export.export,
     "verify": verify.verify,

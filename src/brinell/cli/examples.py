@@ -43,6 +43,11 @@ EXAMPLES = {
         "brinell study RUN_A RUN_B --at 4/255",
         "brinell study --data FILE.npz --model model.py:small --model model.py:large --attack slides",
     ),
+    "transfer": (
+        "brinell transfer",
+        "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",
+        "brinell transfer SET RUN plain plain+robust --data FILE.npz --model model.py:plain --model model.py:robust",
+    ),
     "gate": (
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
         "brinell gate RUN --baseline EARLIER --junit gate.xml",

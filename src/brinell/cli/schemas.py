@@ -13,6 +13,7 @@ from brinell.studies.harden.analysis import HardenResult
 from brinell.studies.metric.run import MetricAnswer
 from brinell.studies.per_class.results import StudyResult
 from brinell.studies.review.analysis import ReviewResult
+from brinell.studies.transfer.results import TransferResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.verification.result import VerifyResult
 
@@ -171,6 +172,7 @@ SCHEMAS: dict[str, Any] = {
     "report": ReportAnswer,
     "review": ReviewResult,
     "study": StudyResult,
+    "transfer": TransferResult,
     "train-generator": GeneratorAnswer,
     "unrestricted": UnrestrictedResult,
     "verify": VerifyResult,

@@ -283,6 +283,42 @@ class Undetected:
         return {"name": self.name, "threshold": self.threshold}
 
 
+@dataclass(frozen=True)
+class Worst:
+    """A criterion that counts nothing as found, so that an attack spends all its steps on raising the margin of another one."""
+
+    of: Criterion
+    name = "worst"
+
+    def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        """That of the other criterion."""
+        return self.of.margin(logits, y, x)
+
+    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
+        """Never."""
+        return torch.zeros_like(margin, dtype=torch.bool)
+
+    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """That of the other criterion."""
+        return self.of.loss(loss, logits, y)
+
+    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
+        """As the other criterion shows them."""
+        return self.of.shown(logits, y)
+
+    def select(self, keep: slice | Tensor) -> "Worst":
+        """The chosen rows."""
+        return Worst(self.of.select(keep))
+
+    def check(self, classes: int) -> None:
+        """As the other criterion."""
+        self.of.check(classes)
+
+    def about(self) -> dict[str, Any]:
+        """Its name, and the other one's."""
+        return {"name": self.name, "of": self.of.about()}
+
+
 MISCLASSIFIED = Misclassified()
 """The usual criterion."""
 

@@ -49,7 +49,7 @@ class Bench:
             RequestError: no finished set, a level that it does not hold, damaged files.
         """
         folder = existing(self.path, "folder", "bench:FOLDER")
-        manifest = _manifest(folder)
+        manifest = manifest_of(folder)
         _check_sums(folder)
         level = _level(self.level, manifest["levels"])
         inputs: list[tuple[Path, str]] = []
@@ -124,7 +124,12 @@ def _check_sums(folder: Path) -> None:
         raise RequestError(f"{folder} has no {SUMS} that can be read ({one_line(error)}): {again}") from None
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """What a finished set says of itself.
+
+    Raises:
+        RequestError: there is none, or it is damaged, of another version or not finished.
+    """
     file = folder / "benchmark.json"
     try:
         found: dict[str, Any] = json.loads(bounded.text(file))
@@ -152,9 +157,35 @@ def _level(text: str, levels: list[float]) -> float:
     return level
 
 
-def _table(part: Path) -> Any:
+def _table(part: Path, columns: list[str] | None = None) -> Any:
     try:
-        return pq.read_table(part, columns=_COLUMNS, partitioning=None)
+        return pq.read_table(part, columns=columns or _COLUMNS, partitioning=None)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"{part} is damaged ({reason}): compare the folder with its SHA256SUMS") from None
+
+
+def pairs_of(folder: Path, level: float) -> list[tuple[int, int, str]]:
+    """Which inputs of a level have a clean counterpart in a set, and what was placed on them.
+
+    Args:
+        folder: the set's folder, which `Bench` has opened.
+        level: one of its levels above 0.
+
+    Returns:
+        For each pair the position of the clean input within level 0, that of the input within its level, each as `Bench` counts
+        them, and the names of the distortions on it, joined by +.
+
+    Raises:
+        RequestError: a damaged file.
+    """
+    at: dict[float, dict[int, int]] = {0.0: {}, level: {}}
+    placed: dict[int, str] = {}
+    for part in sorted((folder / "data").glob("*.parquet")):
+        table = _table(part, [*_COLUMNS, "patches"])
+        for sample, own, reached, patches in zip(*(table[name].to_pylist() for name in (*_COLUMNS[:3], "patches")), strict=True):
+            if own in at and reached:
+                at[own][sample] = len(at[own])
+                if own == level:
+                    placed[sample] = "+".join(sorted({patch["distortion"] for patch in patches or ()}))
+    return [(at[0.0][sample], place, placed[sample]) for sample, place in at[level].items() if sample in at[0.0]]

@@ -1,0 +1,1 @@
+"""`brinell transfer`: what the adversarial examples of one model do to others."""
