@@ -32,6 +32,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("memory", "--subjects cnn4_pgd --samples 200 400 --repetitions 1 --default-threads 1"),
         ("minimal {library}", "--subjects cnn4_pgd --samples 2 --steps 4 --searches 2 --seeds 0"),
         ("precision", "--subjects cnn4_pgd --samples 40 --repetitions 1"),
+        ("idle", "--subjects digits-cnn:linf:0.1 --samples 10"),
     ),
     "sweeps": (
         ("sweep", "--subjects cnn4_pgd --samples 20 --points 3 --repetitions 1"),
