@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, one_line
@@ -353,7 +354,7 @@ def _onnx(session: Any, domain: Domain, name: str, before: Mapping[str, Any] | N
         if key in ("mean", "std"):
             settings[key] = tuple(float(one) for one in np.asarray(value).ravel())
     path = getattr(session, "_model_path", None)
-    held = Path(path).read_bytes() if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
+    held = bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
     try:
         options = Onnx(**settings)  # type: ignore[arg-type]
     except ValueError as error:

@@ -22,9 +22,11 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
 from brinell.core.renamed import renamed
+from brinell.core.settings import MOST_COUNT
 
 FOLDERS = {
     "attack": "brinell.attacks",
@@ -93,6 +95,11 @@ def _built_in(kind: str) -> set[str]:
     return {module.name.replace("_", "-") for module in modules if not module.name.startswith("_")}
 
 
+def is_built_in(kind: str, name: str) -> bool:
+    """Whether a plugin comes with Brinell; nothing is imported for this."""
+    return name in _built_in(kind)
+
+
 def load(kind: str, name: str) -> type[Any]:
     """The dataclass of the plugin `name`.
 
@@ -150,7 +157,7 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     plugin = load(kind, name)
     fields = {field.name: field for field in dataclasses.fields(plugin)}
     hints = get_type_hints(plugin)
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in fields:
             known = ", ".join(sorted(fields)) or "none"
@@ -159,7 +166,9 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
         if part and isinstance(value, str):
             values[key] = parts(part, value)
         else:
-            values[key] = _convert(f"option {key} of {kind} {name}", hints[key], value)
+            values[key] = found = _convert(f"option {key} of {kind} {name}", hints[key], value)
+            if key != "seed" and isinstance(found, int) and found > MOST_COUNT:
+                raise RequestError(f"option {key} of {kind} {name} is {found}: it is at most {MOST_COUNT:,}")
     try:
         return plugin(**values)
     except ValueError as error:
@@ -225,7 +234,7 @@ def _source(plugin: type[Any]) -> str:
         return plugin.__module__
     # A scratch file is no module that one could import again, so a method is asked where its text lies.
     written_in = inspect.getsourcefile(plugin.__call__)
-    return hashlib.blake2b(Path(str(written_in)).read_bytes(), digest_size=8).hexdigest()
+    return hashlib.blake2b(bounded.read(Path(str(written_in)), bounded.MOST_TEXT), digest_size=8).hexdigest()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.analysis.results import AuditResult, ModelResult, Rate
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Outcome
 from brinell.engine.eps_grid import parse_eps
@@ -230,7 +231,7 @@ def _framed(page: Path) -> str:
     link = f"<p>{escape(page)}</p>"
     if not page.is_file() or page.stat().st_size > PAGE_BYTES:
         return link
-    text = escape(page.read_text(encoding="utf-8"))
+    text = escape(bounded.text(page))
     frame = f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:640px;border:0" srcdoc="{text}"></iframe>'
     return f"<details><summary>The page, {escape(page)}</summary>{frame}</details>"
 

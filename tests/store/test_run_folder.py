@@ -57,8 +57,18 @@ def some_records(n=3, **columns):
 
 @pytest.fixture
 def run(tmp_path):
-    stage = {"name": "fgsm", "cells": {"m": "cell"}}
-    manifest = dict.fromkeys(LAYOUT.needed) | {"schema": SCHEMA_VERSION, "data": {"domain": {"shape": [2]}}, "stages": [stage]}
+    domain = {"kind": "vector", "shape": [2], "low": 0.0, "high": 1.0, "levels": None}
+    manifest = {
+        "schema": SCHEMA_VERSION,
+        "state": "running",
+        "request": {},
+        "data": {"name": "d", "digest": "0", "n": 3, "domain": domain, "classes": ["a", "b"]},
+        "models": [{"name": "m"}],
+        "distance": "linf",
+        "eps": [0.1],
+        "eps_text": ["0.1"],
+        "stages": [{"name": "fgsm", "cells": {"m": "cell"}}],
+    }
     run = Run(tmp_path / "run", manifest)
     run.save_manifest()
     return run

@@ -19,6 +19,8 @@ MOST_CLASSES = 100_000
 """Classes that labels may speak of: lists are kept of them."""
 MOST_PIXELS = 1 << 26
 """Pixels of one picture, or of one frame of a video."""
+MOST_SIDE = 8192
+"""Pixels of a side to which pictures and videos are brought."""
 MOST_TEXT = 1 << 28
 """Bytes of a text that is read at once: a list of files, JSON, TOML."""
 MOST_COLUMNS = 200_000

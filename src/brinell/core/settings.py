@@ -2,6 +2,9 @@
 
 from typing import Any
 
+MOST_COUNT = 10_000_000
+"""What a setting that counts something may be at most: steps, restarts, samples. A seed may be larger."""
+
 
 def at_least(settings: Any, **least: float) -> None:
     """Refuse the first setting below its least value; None counts as not given.
@@ -13,6 +16,18 @@ def at_least(settings: Any, **least: float) -> None:
         value = getattr(settings, name)
         if value is not None and value < smallest:
             raise ValueError(f"{name} is {value}; it must be at least {smallest}")
+
+
+def at_most(settings: Any, **most: float) -> None:
+    """Refuse the first setting above its largest value; None counts as not given.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for name, largest in most.items():
+        value = getattr(settings, name)
+        if value is not None and value > largest:
+            raise ValueError(f"{name} is {value}; it must be at most {largest:,}")
 
 
 def above_zero(settings: Any, *names: str) -> None:

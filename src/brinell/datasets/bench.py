@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
-from brinell.core import bounded
+from brinell.core import bounded, facts
 from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError, one_line
+from brinell.core.form import Number, wrong
 from brinell.core.renamed import renamed
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing
@@ -29,6 +30,8 @@ NAMES = {"clean": 0.0, "adversarial": 1.0}
 SUMS = "SHA256SUMS"
 FORMATS = (1, 2)
 """Versions of the folder that are read: what the second one renamed is not read here."""
+FORM: dict[str, Any] = {"state": facts.STATE, "levels": [Number(0)], "data": facts.DATA}
+"""What is read of benchmark.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,9 @@ class Bench:
             classes=tuple(data["classes"]),
             divisor=None,
             info=DataInfo(
-                sampling=Sampling(**told | {"leads": tuple(told["leads"])}) if told else None,
+                sampling=Sampling(**{key: told[key] for key in facts.SAMPLING} | {"leads": tuple(told["leads"])})
+                if told
+                else None,
                 published=True,
             ),
         )
@@ -139,7 +144,9 @@ def manifest_of(folder: Path) -> dict[str, Any]:
         raise RequestError(f"{file} is damaged: {error}") from None
     if not isinstance(found, dict) or found.get("format") not in FORMATS:
         raise RequestError(f"{file} is damaged or of another version of brinell")
-    if found.get("state") != "finished":
+    if fault := wrong(found, FORM) or facts.misfit(found["data"]):
+        raise RequestError(f"{file} is damaged: {fault}; fetch the set again")
+    if found["state"] != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell benchmark --resume --out {folder}")
     return found
 

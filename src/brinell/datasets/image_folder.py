@@ -12,8 +12,10 @@ from typing import Literal
 
 import numpy as np
 
+from brinell.core.bounded import MOST_SIDE
 from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.errors import RequestError
+from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing
 from brinell.datasets._listing import centre, listing_of, picture
@@ -36,8 +38,8 @@ class ImageFolder:
     """RGB, or L for grey."""
 
     def __post_init__(self) -> None:
-        if self.size < 0:
-            raise ValueError(f"size is {self.size}; it must be a number of pixels, or 0")
+        at_least(self, size=0)
+        at_most(self, size=MOST_SIDE)
 
     def __call__(self) -> Dataset:
         """List the folder and read the size of each picture.

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from brinell.core.bounded import MOST_PIXELS
+from brinell.core.bounded import MOST_PIXELS, MOST_SIDE
 from brinell.core.contracts import DataInfo, Dataset, Domain, Streams
 from brinell.core.errors import RequestError, SampleError
-from brinell.core.settings import at_least
+from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing, unread
 from brinell.datasets._listing import centre, listing_of
@@ -65,6 +65,7 @@ class VideoFolder:
 
     def __post_init__(self) -> None:
         at_least(self, frames=1, stride=1, clips=1, seed=0, size=0)
+        at_most(self, frames=10_000, clips=10_000, size=MOST_SIDE)
 
     def __call__(self) -> Dataset:
         """List the folder. Nothing is decoded yet, but with size=0 the first video that opens says how large all are.

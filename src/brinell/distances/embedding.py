@@ -17,6 +17,7 @@ Passes of the embedding are no queries: the attacker has the file. They cost tim
 
 import hashlib
 import json
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,9 +27,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from brinell.core import norms
+from brinell.core import bounded, norms, stored
 from brinell.core.contracts import Domain, Streams
 from brinell.core.errors import RequestError, one_line
+from brinell.core.facts import LONGEST
+from brinell.core.form import Count, Number, wrong
 from brinell.core.norms import per_sample
 from brinell.distances import _embedding as embedding
 from brinell.distances import _projections as projections
@@ -36,6 +39,14 @@ from brinell.distances import _projections as projections
 __all__ = ["Embedding"]
 
 FORMAT = 1
+MOST = 1 << 30
+"""Bytes of a file at most."""
+FORM: dict[str, Any] = {
+    "layers": [[(str, Number(), [Count()])]],
+    "domain": {"shape": [Count(1, LONGEST)]},
+    "scale": Number(0),
+}
+"""What the header says, beside its format and kind."""
 NEWTON = 4
 BISECTIONS = 12
 INSIDE = 1e-4
@@ -181,22 +192,21 @@ def _exact(x: Tensor) -> Any:
 
 def _load(file: Path) -> _Loaded:
     """The network in a file."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     if not file.is_file():
         raise RequestError(f"there is no file {file}: make it with brinell train-metric --out {file}")
-    content = file.read_bytes()
     try:
-        state = load(content)
-        # The header says how long it is in its first eight bytes.
-        head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {}).get("brinell")
-        facts = json.loads(head) if head else {}
-    except (SafetensorError, ValueError, OSError) as error:
+        told, arrays, content = stored.read(file, MOST)
+        facts = json.loads(told.get("brinell", "{}"))
+    except (ValueError, OSError, RecursionError) as error:
         raise RequestError(f"{file} is damaged or no safetensors file ({one_line(error)}): make it anew") from None
-    if facts.get("format") != FORMAT or facts.get("kind") != "embedding":
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("kind") != "embedding":
         raise RequestError(f"{file} holds no embedding of this version: make it with brinell train-metric")
     try:
+        if fault := wrong(facts, FORM):
+            raise ValueError(fault)
+        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        if (values := math.prod(facts["domain"]["shape"])) > bounded.MOST_PIXELS:
+            raise ValueError(f"inputs of {values} values")
         network = embedding.build(facts["layers"])
         network.load_state_dict(state, strict=True, assign=True)
         shape, scale = tuple(facts["domain"]["shape"]), float(facts["scale"])

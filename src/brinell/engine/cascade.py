@@ -1,7 +1,7 @@
 """Stages: attacks with their settings, and the orders in which they run."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from brinell import plugins
 from brinell.core.contracts import Attack
 from brinell.core.errors import RequestError
 from brinell.engine.adaptive import SOURCES, WHEN
+from brinell.engine.isolation import Isolated
 
 Array = np.ndarray[Any, Any]
 
@@ -159,18 +160,20 @@ class Stage:
 
     def settings(self) -> dict[str, Any]:
         """All settings of the attack, defaults included, and what the files hold that they name."""
-        return plugins.written(self.attack)
+        return self.attack.written() if isinstance(self.attack, Isolated) else plugins.written(self.attack)
 
 
-def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
-    """The stages of a run, in order.
+def build_stages(specs: tuple[str, ...], *, isolate: bool = False) -> tuple[Stage, ...]:
+    """The stages of a run, in order; with `isolate` attacks that are not Brinell's own are in processes of their own.
 
     Raises:
-        RequestError: unknown attack or setting, the same stage twice, or none at all.
+        RequestError: unknown attack or setting, the same stage twice, none at all, or none to isolate.
     """
     if not specs:
         raise RequestError("no attack is named: give at least one --attack, such as apgd-ce")
-    stages = tuple(_build(one) for spec in specs for one in CASCADES.get(ALSO.get(spec, spec), (spec,)))
+    stages = tuple(_build(one, isolate) for spec in specs for one in CASCADES.get(ALSO.get(spec, spec), (spec,)))
+    if isolate and not any(isinstance(stage.attack, Isolated) for stage in stages):
+        raise RequestError("--isolate is for attacks that are files, as file.py:Class, and these come with Brinell: leave it out")
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:
@@ -192,7 +195,7 @@ def called(specs: tuple[str, ...], stages: tuple[Stage, ...]) -> str:
     return " + ".join(short.get(spec, f"{spec} cascade") for spec in specs)
 
 
-def _build(spec: str) -> Stage:
+def _build(spec: str, isolate: bool) -> Stage:
     name, path, options = plugins.parse(spec)
     if path:
         raise RequestError(f"attack {spec!r} has a path {path!r}: settings are written {name}?key=value")
@@ -210,7 +213,8 @@ def _build(spec: str) -> Stage:
     if plugin not in known and "." not in plugin and "/" not in plugin:
         near = plugins.nearest(name, [*known, *PRESETS, *CASCADES, *ALSO])
         raise RequestError(f"there is no attack {name!r}{near}; `brinell plugins` lists them")
-    attack = plugins.build("attack", plugin, preset | options)
+    apart = isolate and not plugins.is_built_in("attack", plugin)
+    attack = cast(Attack, Isolated(plugin, preset | options)) if apart else plugins.build("attack", plugin, preset | options)
     short = _short(name, attack, options, eot, gradient)
     return Stage(spec, plugin, attack, turn, eot, gradient, ", ".join([short, *_kept_to(turn)]), short)
 

@@ -58,6 +58,8 @@ def parse_eps(text: str) -> Budgets:
     for item in items:
         for value in _expand(item.strip()):
             fractions.setdefault(value, _write(value, _denominator(item)))
+        if len(fractions) > MOST_POINTS:
+            raise RequestError(f"eps has more than {MOST_POINTS} budgets, and a grid has as many at most: leave some out")
     ordered = sorted(fractions)
     return Budgets(tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered))
 

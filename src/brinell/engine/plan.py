@@ -127,7 +127,7 @@ def make_plan(
     Raises:
         RequestError: any part that cannot be carried out.
     """
-    stages = _following(build_stages(request.attack), request)
+    stages = _following(build_stages(request.attack, isolate=request.isolate), request)
     for stage in stages:
         _check_queries(stage, request)
     distance = open_distance(request.norm)

@@ -8,9 +8,14 @@ from dataclasses import fields
 from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from brinell.core.settings import MOST_COUNT
 
 JOINED = "joined"
 """Marks a text that is a list in itself: an option that is given several times is the one list of all of them."""
+MOST_NAMED = 1000
+"""Models, attacks, detectors and the like in one request."""
 IN_MEMORY = "in-memory"
 """What a request says in place of a spec for what was given in Python."""
 
@@ -23,13 +28,22 @@ Device = Annotated[str, Field(description="The device: cpu, cuda, cuda:1, mps, o
 class BaseRequest(BaseModel):
     """Base of all requests: nothing beyond the fields; one text in place of a tuple of texts stands for a tuple of one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any, info: ValidationInfo) -> Any:
         many = get_origin(cls.model_fields[str(info.field_name)].annotation) is tuple
         return (value,) if many and isinstance(value, str) else value
+
+    @field_validator("*")
+    @classmethod
+    def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, int) and value > MOST_COUNT and info.field_name != "seed":
+            raise PydanticCustomError("most", f"it is at most {MOST_COUNT:,}")
+        if isinstance(value, tuple) and len(value) > MOST_NAMED:
+            raise PydanticCustomError("most", f"at most {MOST_NAMED:,} are given, and these are {len(value):,}")
+        return value
 
     def settings(self, kind: type[Any]) -> dict[str, Any]:
         """The values of the fields that this request has in common with a dataclass of settings."""
@@ -75,3 +89,5 @@ class Request(BaseRequest):
     """The precision of the gradients: float32 or bf16, which is cheaper for large networks on some processors. Every success is
     judged in float32."""
     device: Device = "auto"
+    isolate: bool = False
+    """Run attacks that are files in processes of their own: with the samples and the oracle, without the model and the ledger."""

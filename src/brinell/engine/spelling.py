@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brinell import plugins
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 
 Kind = Literal["dataset", "model"]
@@ -139,8 +140,8 @@ def _python(body: str) -> str:
 def _top_level(file: Path, wanted: Callable[[ast.stmt], bool]) -> list[str]:
     """Names of the functions and classes of a file; none where it cannot be read, which is said when it is run."""
     try:
-        tree = ast.parse(file.expanduser().read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(bounded.read(file.expanduser(), bounded.MOST_TEXT))
+    except (OSError, SyntaxError, ValueError, RequestError):
         return []
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and wanted(node)]
 

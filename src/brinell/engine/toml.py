@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from brinell import plugins
+from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.engine.request import Request
 from brinell.engine.spelling import respelled
@@ -34,10 +35,10 @@ def load(path: Path) -> dict[str, Any]:
     if path.suffix != ".toml":
         raise RequestError(f"{path} is no file of settings, which ends with .toml: name data by --data and a model by --model")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(bounded.text(path))
     except FileNotFoundError:
         raise RequestError(f"there is no file {path}: name a TOML file such as the run.toml of an earlier run") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"{path} is no TOML: {error}") from None
 
 

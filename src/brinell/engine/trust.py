@@ -193,8 +193,8 @@ def _key() -> bytes | None:
             with suppress(OSError):
                 half.unlink()
     try:
-        key = file.read_bytes()
-    except OSError:
+        key = bounded.read(file, KEY_BYTES)
+    except (OSError, RequestError):
         return None
     return key if len(key) == KEY_BYTES else None
 

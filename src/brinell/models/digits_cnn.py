@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.networks import initial
@@ -176,10 +177,10 @@ def _cached(file: Path, network: nn.Module) -> dict[str, Tensor] | None:
         return None
     expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     try:
-        with safe_open(file, "pt") as held:
-            state = {name: held.get_tensor(name) for name in held.keys()}
-            checked = (held.metadata() or {}).get("sum") == _sum(state)
-    except (SafetensorError, OSError) as error:
+        told, arrays, _ = stored.read(file)
+        state = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        checked = told.get("sum") == _sum(state)
+    except (RequestError, ValueError, OSError) as error:
         _log.warning("%s cannot be read (%s): training digits-cnn again", file, error)
         return None
     if not checked or {name: tensor.shape for name, tensor in state.items()} != expected:

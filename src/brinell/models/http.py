@@ -22,7 +22,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Domain, Remark, Streams
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import ModelInfo
-from brinell.core.settings import above_zero, at_least
+from brinell.core.settings import above_zero, at_least, at_most
 from brinell.models._answers import are_probabilities, of_labels, of_probabilities
 from brinell.models._channel import Channel, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, sides, slots
@@ -83,6 +83,7 @@ class Http:
 
     def __post_init__(self) -> None:
         at_least(self, rows=1, concurrency=1, retries=0, backoff=0, classes=2)
+        at_most(self, rows=100_000, concurrency=256, retries=1000, classes=100_000)
         above_zero(self, "timeout")
         if self.token_env and not self.token_env.startswith("BRINELL_"):
             raise ValueError(

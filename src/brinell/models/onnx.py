@@ -24,7 +24,7 @@ from brinell.core import bounded
 from brinell.core.contracts import Access, Domain, Streams
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
-from brinell.core.settings import at_least
+from brinell.core.settings import at_least, at_most
 from brinell.models import _answers as answers
 
 __all__ = ["Onnx"]
@@ -63,6 +63,7 @@ class Onnx:
 
     def __post_init__(self) -> None:
         at_least(self, threads=1)
+        at_most(self, threads=1024)
         if 0.0 in self.std:
             raise ValueError("std divides by 0")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
+from brinell.core import bounded
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.imports import import_file
@@ -56,7 +57,7 @@ class TorchModule:
         if self.weights:
             fit_file(module, self.weights)
             name = self.name or Path(self.weights).stem
-        code = f"{hashlib.blake2b(file.read_bytes()).hexdigest()} {factory} {self.args}"
+        code = f"{hashlib.blake2b(bounded.read(file, bounded.MOST_TEXT)).hexdigest()} {factory} {self.args}"
         model = TorchModel(module.eval(), domain, name=name, code=code)
         return Answered(model, self.answers) if self.answers else model
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from brinell.core import stored
 from brinell.core.errors import RequestError, one_line
+from brinell.core.form import Count, Number, wrong
 from brinell.rlab.env import PATCH_FEATURES
 from brinell.rlab.interface import Policy
 from brinell.rlab.network import PatchNetwork
@@ -23,6 +24,15 @@ DEFAULT = "default"
 """Name of the policy that is shipped, which serves any distortions."""
 FORMAT = 1
 """Version of the file's layout."""
+FORM: dict[str, Any] = {
+    "format": Count(),
+    "features": Count(),
+    "about": dict,
+    "families": Count(0, 1000),
+    "width": Count(0, 4096),
+    "scale": Number(),
+}
+"""What the header says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +76,17 @@ def load(path: Path) -> Agent:
             f"there is no policy {str(path)!r}: name greedy, random, default or a file that `brinell train-agent` wrote"
         )
     try:
-        with safe_open(path, "pt") as file:
-            head = json.loads((file.metadata() or {})["brinell"])
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}
-            version = head["format"], head["features"]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        told, arrays, _ = stored.read(path)
+        head = json.loads(told["brinell"])
+        version = head["format"], head["features"]
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
         raise RequestError(f"{path} is no policy: name a file that `brinell train-agent` wrote") from None
     if version != (FORMAT, PATCH_FEATURES):
         raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train-agent`")
+    if fault := wrong(head, FORM):
+        raise RequestError(f"{path} is damaged ({fault}): train it anew with `brinell train-agent`")
     try:
-        return _assembled(head, tensors)
+        return _assembled(head, {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train-agent`") from None
 

@@ -35,7 +35,7 @@ class Job:
     device: torch.device
     command: str
     """The command line that repeats it."""
-    ignored: tuple[str, ...] = ("batch_size", "device")
+    ignored: tuple[str, ...] = ("batch_size", "device", "isolate")
     """Settings that change nothing in the rows: a run may be resumed with others."""
     kept: Mapping[str, Any] = field(default_factory=lambda: {"seconds": 0.0})
     """Keys of the manifest that add up over resumes, with what they begin as."""

@@ -2,10 +2,7 @@
 
 import errno
 import hashlib
-import json
-import math
 import mmap
-import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,19 +12,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from brinell.core import bounded
+from brinell.core import bounded, stored
 from brinell.core.errors import RequestError, StoppedError, one_line
 from brinell.core.record import Array
 from brinell.store import seal
 
 LAST = ("records", "samples")
 """Folders whose file of a part is written last, so that without it the part is made again."""
-KINDS = {
-    "BOOL": "?",
-    **{f"{name}{8 * size}": f"<{name.lower()}{size}" for name in "IU" for size in (1, 2, 4, 8)},
-    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
-}
-"""Types of numbers as safetensors and NumPy call them."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -79,13 +70,13 @@ def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True, e
         RequestError: the file is damaged, changed or missing.
     """
     with _mapped(path, expected) as content:
-        return {name: _array(content, name, *where) for name, where in _places(content).items() if wanted(name)}
+        return {name: stored.array(content, name, *where) for name, where in stored.places(content).items() if wanted(name)}
 
 
 def names_of_arrays(path: Path, expected: str | None = None) -> list[str]:
     """The names in a safetensors file; `expected` and errors as of `read_arrays`."""
     with _mapped(path, expected) as content:
-        return list(_places(content))
+        return list(stored.places(content))
 
 
 @contextmanager
@@ -121,23 +112,6 @@ def _damaged(path: Path, why: str) -> RequestError:
     rows = [one for name in LAST for one in path.parent.parent.glob(f"{name}/*.parquet") if path.stem.startswith(one.stem)]
     along = "" if path.parent.name in LAST else "".join(f" and {one.parent.name}/{one.name}" for one in rows)
     return RequestError(f"{path} is damaged or missing ({why}): delete it{along} and go on with --resume")
-
-
-def _places(content: mmap.mmap) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Of each array in a safetensors file: where the numbers of the file begin, and what its header says of the array."""
-    start = 8 + int.from_bytes(content[:8], "little")
-    if not 8 < start <= len(content):
-        raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")
-    return {name: (start, told) for name, told in json.loads(content[8:start]).items() if name != "__metadata__"}
-
-
-def _array(content: mmap.mmap, name: str, start: int, told: Mapping[str, Any]) -> Array:
-    kind, shape = np.dtype(KINDS[told["dtype"]]), tuple(map(operator.index, told["shape"]))
-    begin, end = (start + operator.index(offset) for offset in told["data_offsets"])
-    fits = end - begin == kind.itemsize * math.prod(shape)
-    if min(shape, default=0) < 0 or not start <= begin <= end <= len(content) or not fits:
-        raise ValueError(f"{name[:60]!r} of shape {shape} does not lie in the file")
-    return np.frombuffer(content[begin:end], kind).reshape(shape).copy()
 
 
 def named_safetensors(path: Path, what: str) -> None:

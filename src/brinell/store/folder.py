@@ -6,14 +6,15 @@ are one too (`store.tables`). So every study uses the same code.
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
+from brinell.core.form import wrong
 from brinell.store import seal
 from brinell.store.files import check, write_text
 
@@ -39,8 +40,10 @@ class Layout:
     """The name of the manifest."""
     request: str = "run.toml"
     """The name of the request, with which the folder can be made again."""
-    needed: tuple[str, ...] = ()
-    """Keys without which a manifest is damaged."""
+    form: Mapping[str, Any] = field(default_factory=dict)
+    """What a manifest says, key by key (`core.form`)."""
+    misfit: Callable[[Mapping[str, Any]], str | None] = lambda manifest: None
+    """What does not fit together in a manifest that has the form, in words; None where all does."""
     folders: tuple[str, ...] = ("records", "arrays")
     """Where rows and arrays lie."""
     alone: bool = False
@@ -76,8 +79,8 @@ class Layout:
                 f"{'; ' if self.changed else ''}{self.changed}): "
                 f"read it with that one, or make it again with {self.verb}"
             )
-        if missing := [key for key in self.needed if key not in manifest]:
-            raise RequestError(f"{file} is damaged: it does not say {missing[0]}")
+        if fault := wrong(manifest, self.form) or self.misfit(manifest):
+            raise RequestError(f"{file} is damaged: {fault}; take it from a copy of the folder")
         manifest.pop(SEAL, None)
         return manifest
 

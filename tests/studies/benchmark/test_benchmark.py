@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 import brinell
 from _helpers import COUNT, Recorder, in_a_process_of_its_own
+from _mutations import each
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -26,6 +27,7 @@ from brinell.core.version import VERSION
 from brinell.datasets._memory import ArrayDataset
 from brinell.rlab.agent import named
 from brinell.studies.benchmark.part import NUDGES
+from brinell.studies.benchmark.records import LAYOUT
 from brinell.testing.others import check_dataset
 
 PIXELS = Domain(kind="image", shape=(1, 5, 5), levels=256)
@@ -560,3 +562,18 @@ def test_a_damaged_part(work, made, tmp_path, capsys):
     part.unlink()
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
     same_set(made, out)
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_manifest_of_another_form(made, tmp_path, count):
+    shutil.copytree(made, tmp_path / "set")
+    sums, file = tmp_path / "set/SHA256SUMS", tmp_path / "set/benchmark.json"
+    old = hashlib.sha256(file.read_bytes()).hexdigest()
+
+    def read():
+        LAYOUT.open(tmp_path / "set")
+        sums.write_text((made / "SHA256SUMS").read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
+        plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})().load([0])
+
+    read()
+    assert each(count, file, read) > 20

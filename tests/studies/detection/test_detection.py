@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from _browser import check_everywhere, chromium
+from _mutations import each
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.engine.plan import open_data
@@ -147,3 +148,8 @@ def test_the_area_is_that_under_the_curve(clean, adversarial):
     false, true = curve(clean, adversarial)
     assert false[0] == true[0] == 0 and false[-1] == true[-1] == 1
     assert np.trapezoid(true, false) == pytest.approx(auc(clean, adversarial))
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_manifest_of_another_form(made, count):
+    assert each(count, made.path / "detection.json", lambda: render(Detection.open(made.path))) > 20

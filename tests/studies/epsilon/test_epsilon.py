@@ -8,6 +8,7 @@ import torch
 
 import brinell
 from _helpers import Recorder, audited, plan_of, threshold
+from _mutations import each
 from brinell.analysis.compare import Side, compare
 from brinell.api import epsilon, plan_audit
 from brinell.core.domain import Domain
@@ -16,6 +17,7 @@ from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.request import Request
 from brinell.report import html
+from brinell.studies.epsilon import page
 from brinell.studies.epsilon.analysis import summarise, surprises
 from brinell.studies.epsilon.records import load_folder
 
@@ -232,3 +234,10 @@ def test_order_does_not_change_the_advice(tmp_path):
 def test_a_plan_without_advice_has_one_unit_for_all():
     plan = plan_of(Recorder(threshold(0.5), LINE), torch.rand(3, 2).numpy(), [0, 1, 0])
     assert plan.units.tolist() == [1, 1, 1] and plan.recommended is None
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_manifest_of_another_form(tmp_path, count):
+    x = np.random.default_rng(0).uniform(0, 1, (6, 1, 8, 8)).astype(np.float32)
+    epsilon((x, np.array([0, 1, 2] * 2)), out=tmp_path / "a", norm=("linf",))
+    assert each(count, tmp_path / "a/epsilon.json", lambda: page.render(tmp_path / "a")) > 20

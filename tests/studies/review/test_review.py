@@ -18,6 +18,7 @@ import torch
 
 import brinell.cli
 from _browser import check_everywhere, chromium
+from _mutations import each
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, StoppedError
 from brinell.datasets._memory import ArrayDataset
@@ -367,3 +368,65 @@ def test_an_answer_that_cannot_be_stored_ends_the_review(tmp_path, monkeypatch):
     status, told = post(server.url, {"trial": 0, "differs": True, "named": None, "seconds": 1.0})
     thread.join(20)
     assert status == 500 and told == {"error": "the disk is full"} and said
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_manifest_of_another_form(tmp_path, count):
+    review = made(tmp_path / "r")
+    review.add(Answer(trial=0, reviewer="", differs=True, named=3, seconds=1.0))
+    assert each(count, tmp_path / "r/trials.json", lambda: page.render(Review.open(tmp_path / "r"))) > 20
+
+
+def answered(folder, n=4):
+    review = made(folder)
+    for i in range(n):
+        review.add(Answer(trial=i, reviewer="ann", differs=i % 2 == 0, named=None, seconds=1.0 + i))
+    return review, folder / "answers.jsonl"
+
+
+def test_no_flipped_bit_of_an_answer_is_read_in_silence(tmp_path):
+    """But for those that make the last line one that was cut: its answer is asked for again."""
+    review, file = answered(tmp_path / "r")
+    content, whole, cut = file.read_bytes(), review.answers(), 0
+    for place in range(len(content)):
+        for bit in range(0, 8, 3):
+            flipped = bytearray(content)
+            flipped[place] ^= 1 << bit
+            file.write_bytes(bytes(flipped))
+            try:
+                assert review.answers() == whole[:-1] and b"\n" not in bytes(flipped)[place:], (place, bit)
+                cut += 1
+            except RequestError as error:
+                assert "answers.jsonl, line" in str(error) and "damaged" in str(error) and "\n" not in str(error)
+    assert cut == 0
+
+
+def test_answers_that_were_moved_taken_out_or_made_up_are_refused(tmp_path):
+    review, file = answered(tmp_path / "r")
+    lines = file.read_text().splitlines(keepends=True)
+    for changed in (lines[1:], [lines[0], *lines[2:]], [lines[1], lines[0], *lines[2:]], [*lines, lines[-1]], [*lines, "{}\n"]):
+        file.write_text("".join(changed))
+        with pytest.raises(RequestError, match="answers.jsonl, line"):
+            review.answers()
+    strange = dict(trial=99, reviewer="", differs=True, named=None, seconds=1.0)
+    for told in (strange, strange | {"trial": "0"}, strange | {"trial": 0, "more": 1}, [], 7):
+        file.write_text(json.dumps(told) + "\n")
+        with pytest.raises(RequestError, match="line 1,"):
+            review.answers()
+    for content in (b"\xff\xfe\n", b"[" * 100_000 + b"\n"):
+        file.write_bytes(content)
+        with pytest.raises(RequestError, match="line 1, is damaged"):
+            review.answers()
+
+
+def test_answers_from_before_there_were_hashes_are_read_and_gone_on_with(tmp_path):
+    review, file = answered(tmp_path / "r", 2)
+    told = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({key: value for key, value in one.items() if key != "digest"}) + "\n" for one in told))
+    review.add(Answer(trial=2, reviewer="ann", differs=True, named=None, seconds=2.0))
+    assert [answer.trial for answer in review.answers()] == [0, 1, 2]
+    lines = file.read_text().splitlines()
+    assert ["digest" in json.loads(line) for line in lines] == [False, False, True]
+    file.write_text("\n".join([*lines, lines[0]]) + "\n")
+    with pytest.raises(RequestError, match="line 4,"):
+        review.answers()

@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import brinell
 from _browser import check_everywhere, chromium
+from _mutations import each
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.studies.unrestricted.generator import load
@@ -235,3 +237,9 @@ def test_the_cell_names_what_decides_the_rows(generator):
     assert make_plan(request.model_copy(update={"batch_size": 7})).cell == cell
     for change in ({"seed": 1}, {"noise": 0.2}, {"steps": 7}, {"towards": "1"}, {"judge": ("digits-cnn",)}):
         assert make_plan(request.model_copy(update=change)).cell != cell
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_manifest_of_another_form(made, tmp_path, count):
+    shutil.copytree(made, tmp_path / "run")
+    assert each(count, tmp_path / "run/unrestricted.json", lambda: brinell.report(tmp_path / "run")) > 20

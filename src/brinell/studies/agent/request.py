@@ -36,7 +36,7 @@ class TrainAgentRequest(BaseRequest):
     """The random distortions of each input to which the prior is fitted; 0 leaves the prior as it is."""
     fits: int = Field(default=800, ge=1)
     """The gradient steps on the prior."""
-    slots: int = Field(default=64, ge=1)
+    slots: int = Field(default=64, ge=1, le=100_000)
     """The episodes that run at once, or as many as there are inputs."""
     seed: Seed = 0
     batch_size: BatchSize = 128

@@ -28,6 +28,8 @@ from brinell.studies.benchmark.request import BenchmarkRequest
 
 PART_SAMPLES = 128
 """Samples that one part holds at most."""
+MOST_LEVELS = 1000
+"""Levels that a set may have."""
 PART_BYTES = 16 * 2**20
 """About how much clean input one part may hold; its levels and the search need some ten times that."""
 
@@ -176,6 +178,8 @@ def parse_levels(text: str) -> tuple[float, ...]:
         RequestError: no number, below 1, or not finite.
     """
     found = {1.0}
+    if text.count(",") >= MOST_LEVELS:
+        raise RequestError(f"levels lists more than {MOST_LEVELS}, which is the most: leave some out")
     for item in text.split(","):
         try:
             value = float(item)

@@ -22,11 +22,29 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
+from brinell.core import bounded, facts
+from brinell.core.facts import MOST_PARTS
+from brinell.core.form import Count, Number
 from brinell.core.record import Array, Column
 from brinell.store import tables
 from brinell.store.files import write_arrays, write_text
 from brinell.store.folder import Layout
 
+FORM: dict[str, Any] = {
+    **facts.HEAD,
+    "cell": str,
+    "parts": Count(0, MOST_PARTS),
+    "levels": [Number(0)],
+    "criterion": {"true_below": (Number(), None), "wrong_class": (Count(), None), "wrong_above": (Number(), None)},
+    "eps": (Number(0), None),
+    "data": facts.DATA,
+    "model": facts.MODEL,
+    "grid": {"patch": [Count(1)], "stride": [Count(1)], "lattice": [Count(1)]},
+    "training_queries": (Count(), None),
+    "counts?": {str: Count()},
+    "seconds?": Number(0),
+}
+"""What the manifest of a set says."""
 LAYOUT = Layout(
     what="benchmark set",
     verb="brinell benchmark",
@@ -34,7 +52,8 @@ LAYOUT = Layout(
     version_key="format",
     manifest="benchmark.json",
     request="benchmark.toml",
-    needed=("cell",),
+    form=FORM,
+    misfit=lambda manifest: facts.misfit(manifest["data"]),
     folders=("data", "samples", "arrays"),
     alone=True,
 )
@@ -205,7 +224,7 @@ class BenchmarkSet:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with bounded.opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

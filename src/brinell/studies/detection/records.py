@@ -11,10 +11,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brinell.core.form import Count, Number
 from brinell.core.record import Array, column, columns_of
 from brinell.store import tables
 from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
+
+FORM: dict[str, Any] = {
+    "request": {"fpr": Number(0, 1)},
+    "run": str,
+    "data": str,
+    "train": str,
+    "distance": str,
+    "eps": Number(0),
+    "models": [
+        {
+            "name": str,
+            "digest": str,
+            "samples": Count(),
+            "right": Count(),
+            "robust": Count(),
+            "forwards": Count(),
+            "detectors": [{"name": str, "threshold": float}],
+        }
+    ],
+    "attacks": [str],
+    "titles?": {str: str},
+}
+"""What the manifest says."""
+
+
+def _misfit(manifest: Mapping[str, Any]) -> str | None:
+    many = next((one for one in manifest["models"] if not one["robust"] <= one["right"] <= one["samples"]), None)
+    return many and f"of model {many['name']!r} more samples are robust or right than there are"
+
 
 LAYOUT = Layout(
     what="detection",
@@ -22,7 +52,8 @@ LAYOUT = Layout(
     version=2,
     changed="held is robust",
     manifest="detection.json",
-    needed=("request", "models"),
+    form=FORM,
+    misfit=_misfit,
     resumable=False,
 )
 CLEAN = "clean"

@@ -41,7 +41,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, 
     name, path, options = plugins.parse(text) if text.startswith("recommended") else ("", "", {})
     if name != "recommended":
         return dataset, None
-    build_stages(request.attack)  # a misspelt attack is refused before anything is measured
+    build_stages(request.attack, isolate=request.isolate)  # a misspelt attack is refused before anything is measured
     dataset = open_data(request.data) if dataset is None else dataset
     return dataset, _budgets(request, path, options, dataset)
 

@@ -11,19 +11,66 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core import facts
 from brinell.core.errors import RequestError
+from brinell.core.form import Count, Number, Word
 from brinell.core.record import Array
 from brinell.store import run
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.studies.epsilon import conditions
 
+_NORM = Word("linf", "l2", "l1", "l0")
+_USUAL = {"eps": Number(0), "text": str, "ssim": float, "psnr": float, "background_changed?": (float, None)}
+_CRAFTED = {
+    "label": Count(),
+    "sample": Count(),
+    "class_eps": float,
+    "kind": Word("between", "within"),
+    "other": Count(),
+    "other_label": Count(),
+    "eps": Number(0),
+    "pred?": Count(),
+    "clean_pred?": Count(),
+}
+FORM: dict[str, Any] = {
+    "data": facts.DATA,
+    "train": ({"name": str, "n": Count(), "spec?": str}, None),
+    "norms": [_NORM],
+    "conditions": [Word(*conditions.CONDITIONS)],
+    "fraction": Number(0),
+    "allow": Number(0, 1),
+    "perception?": {str: {"by": str, "n": Count(), "folder": (str, None)}},
+    "ssim": Number(),
+    "psnr": Number(),
+    "pairs": Count(),
+    "drawn": Count(),
+    "seed": Count(),
+    "usual": {str: [_USUAL]},
+    "background": (Number(), None),
+    "background_share": (Number(0, 1), None),
+    "notes": [{"code": str, "text": str}],
+    "seconds": Number(0),
+    "request?": dict,
+    "stored?": [{"sample": Count(), "label": Count(), "size": float}],
+    "crafted": {"norm": _NORM, "eps": [Number(0)], "recommended": (Number(0), None), "pictures": [_CRAFTED]},
+}
+"""What epsilon.json says."""
+
+
+def _misfit(found: Mapping[str, Any]) -> str | None:
+    if not found["norms"] or not found["conditions"]:
+        return "no norm or no condition is listed"
+    return facts.misfit(found["data"])
+
+
 LAYOUT = Layout(
     what="recommendation",
     verb="brinell epsilon",
     version=1,
     manifest="epsilon.json",
-    needed=("data", "norms", "conditions"),
+    form=FORM,
+    misfit=_misfit,
     resumable=False,
 )
 ARRAYS = ("samples", "means", "crafted")

@@ -2,10 +2,11 @@
 
 trials.json          what was asked for, and every trial: sample, class, size of the change
 pairs.safetensors    clean and changed, uint8 (n, H, W, C) as they are shown
-answers.jsonl        one line per answer, on disk before the next pair is shown
+answers.jsonl        one line per answer, on disk before the next pair is shown; each ends with a hash of it and all before
 review.html          what they say; made from the files above
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -13,17 +14,44 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from brinell.core.errors import RequestError, StoppedError
+from brinell.core import bounded
+from brinell.core.errors import RequestError, StoppedError, one_line
+from brinell.core.form import Count, Number, Word, wrong
 from brinell.core.record import Array
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
+
+FORM: dict[str, Any] = {
+    "request": {"data": str, "norm": Word("linf", "l2"), "change": str},
+    "classes": [str],
+    "trials": [{"number": Count(), "sample_id": Count(), "label": Count(), "eps": Number(0), "changed_left": bool}],
+}
+"""What trials.json says."""
+ANSWER: dict[str, Any] = {
+    "trial": Count(),
+    "reviewer": str,
+    "differs": bool,
+    "named": (Count(), None),
+    "seconds": Number(0),
+}
+"""What a line of answers.jsonl says; its hash stands under DIGEST."""
+DIGEST = "digest"
+
+
+def _misfit(manifest: Mapping[str, Any]) -> str | None:
+    trials, classes = manifest["trials"], len(manifest["classes"])
+    if [trial["number"] for trial in trials] != list(range(len(trials))):
+        return "trials are not numbered one after another"
+    return "a trial is of a class that there is not" if any(trial["label"] >= classes for trial in trials) else None
+
 
 LAYOUT = Layout(
     what="review",
     verb="brinell epsilon DATA --review",
     version=1,
     manifest="trials.json",
-    needed=("request", "classes", "trials"),
+    form=FORM,
+    misfit=_misfit,
 )
 ANSWERS = "answers.jsonl"
 
@@ -97,10 +125,7 @@ class Review:
         """
         path = Path(path)
         told = LAYOUT.open(path)
-        try:
-            trials = tuple(Trial(**one) for one in told["trials"])
-        except TypeError as error:
-            raise RequestError(f"{path / LAYOUT.manifest} is damaged: {error}") from None
+        trials = tuple(Trial(**{key: one[key] for key in Trial.__dataclass_fields__}) for one in told["trials"])
         return cls(path=path, request=told["request"], classes=tuple(told["classes"]), trials=trials)
 
     def pairs(self) -> tuple[Array, Array]:
@@ -116,31 +141,57 @@ class Review:
         """All answers so far; a last line that was cut by a kill is left out.
 
         Raises:
-            RequestError: a line before the last is damaged.
+            RequestError: a line is damaged, or one before it was changed, added or taken out.
         """
-        file = self.path / ANSWERS
-        lines = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
-        answers = []
-        for number, line in enumerate(lines[:-1], 1):
-            try:
-                answers.append(Answer(**json.loads(line)))
-            except (ValueError, TypeError) as error:
-                raise RequestError(f"{file}, line {number}, is damaged: {error}") from None
-        return answers
+        return self._read()[0]
+
+    def _read(self) -> tuple[list[Answer], str, int]:
+        """All answers, the hash of the last one, and how many bytes of the file they take."""
+        file, answers, last, size = self.path / ANSWERS, list[Answer](), "", 0
+        try:
+            content = bounded.read(file, bounded.MOST_TEXT)
+        except FileNotFoundError:
+            return answers, last, size
+        except OSError as error:
+            raise RequestError(f"{file} cannot be read: {one_line(error)}") from None
+        *lines, rest = content.split(b"\n")
+        for number, line in enumerate(lines, 1):
+            where = f"{file}, line {number},"
+            told = _parsed(line)
+            if fault := "it is no JSON" if told is None else wrong(told, ANSWER):
+                raise RequestError(f"{where} is damaged: {fault}; take the file from a copy of the folder")
+            found = told.pop(DIGEST, None)
+            if found is not None or last:  # reviews begun before there was a hash have lines without it, first of all
+                last = _digest(last, told)
+            if found != (last or None):
+                raise RequestError(
+                    f"{where} is damaged, or lines before it were changed: its digest is not its own; take the file from a copy"
+                )
+            if told["trial"] >= len(self.trials) or set(told) != set(ANSWER):
+                raise RequestError(f"{where} is damaged: it answers no trial of this review; take the file from a copy of the folder")
+            answers.append(Answer(**told))
+            size += len(line) + 1
+        if _parsed(rest[:-1]) is not None:
+            raise RequestError(
+                f"{file}, line {len(lines) + 1}, is damaged: it is whole and its end is not; take the file from a copy"
+            )
+        return answers, last, size
 
     def add(self, answer: Answer) -> None:
         """Append an answer and have it on disk.
 
         Raises:
+            RequestError: the answers before it are damaged.
             StoppedError: it cannot be written.
         """
         file = self.path / ANSWERS
         try:
-            whole = file.read_bytes().rpartition(b"\n") if file.exists() else (b"", b"", b"")
+            _, last, size = self._read()
+            told = asdict(answer)
             with file.open("r+b" if file.exists() else "xb") as out:
-                out.truncate(len(whole[0]) + len(whole[1]))
+                out.truncate(size)
                 out.seek(0, os.SEEK_END)
-                out.write((json.dumps(asdict(answer), ensure_ascii=False) + "\n").encode())
+                out.write((json.dumps(told | {DIGEST: _digest(last, told)}, ensure_ascii=False) + "\n").encode())
                 out.flush()
                 os.fsync(out.fileno())
         except OSError as error:
@@ -156,3 +207,17 @@ class Review:
         """What this person has not answered yet, in order."""
         done = {answer.trial for answer in self.answers() if answer.reviewer == reviewer}
         return [trial for trial in self.trials if trial.number not in done]
+
+
+def _parsed(line: bytes) -> Any:
+    """What a line of JSON says; None where it is none."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _digest(before: str, told: Mapping[str, Any]) -> str:
+    """The hash of an answer and of the hash before it (BLAKE2b, 128 bits, hex)."""
+    text = json.dumps([before, told], sort_keys=True, ensure_ascii=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -18,7 +18,7 @@ class ReviewRequest(BaseRequest):
     """Review: the sizes of the changes, in the units of the data's bounds."""
     change: str = "crafted"
     """Review: the kind of change: crafted (towards another class), noise, or run:FOLDER of an audit."""
-    trials: int = Field(default=120, ge=2)
+    trials: int = Field(default=120, ge=2, le=100_000)
     """Review: the number of pairs."""
     catch: float = Field(default=0.2, gt=0, lt=1)
     """Review: the share of pairs in which nothing changes."""

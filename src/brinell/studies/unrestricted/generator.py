@@ -7,17 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from brinell.core import facts, stored
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, one_line
+from brinell.core.form import Count, wrong
 from brinell.store.files import write_atomically
 from brinell.studies.unrestricted.networks import Classifier, Generator, fits
 
 FORMAT = 1
 """Version of the file's layout."""
+MOST = 1 << 30
+"""Bytes of the file at most."""
+FORM: dict[str, Any] = {
+    "format": Count(),
+    "architecture": {"latent": Count(1, facts.LONGEST), "width": Count(2, facts.LONGEST)},
+    "domain": facts.DOMAIN,
+    "classes": [str],
+    "about": dict,
+}
+"""What the header says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +89,19 @@ def load(path: Path) -> Kept:
     if not path.is_file():
         raise RequestError(f"there is no generator {str(path)!r}: brinell train-generator --out {path} makes one")
     try:
-        with safe_open(path, "pt") as file:
-            head = json.loads((file.metadata() or {})["brinell.generator"])
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}
-            version = head["format"]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        told, arrays, _ = stored.read(path, MOST)
+        head = json.loads(told["brinell.generator"])
+        version = head["format"]
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
         raise RequestError(f"{path} is no generator: name a file that brinell train-generator wrote") from None
     if version != FORMAT:
         raise RequestError(f"{path} was written by another version of brinell: train it anew with brinell train-generator")
     try:
-        return _assembled(head, tensors)
+        if fault := wrong(head, FORM):
+            raise ValueError(fault)
+        return _assembled(head, {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise RequestError(f"{path} is damaged ({reason}): train it anew with brinell train-generator") from None
+        raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train-generator") from None
 
 
 def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Kept:
@@ -101,12 +112,13 @@ def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Kept:
     if why := fits(domain):
         raise ValueError(why)
     latent, width = int(head["architecture"]["latent"]), int(head["architecture"]["width"])
-    with torch.random.fork_rng(devices=[]):
+    with torch.device("meta"):  # no more is allocated than the file holds
         generator = Generator(domain, len(classes), latent=latent, width=width)
         classifier = Classifier(domain, len(classes), width=width)
     parts: dict[str, nn.Module] = {"generator": generator, "classifier": classifier}
     for name, module in parts.items():
         own = {key.partition(".")[2]: value for key, value in tensors.items() if key.partition(".")[0] == name}
-        module.load_state_dict({key: value.float() if value.is_floating_point() else value for key, value in own.items()})
+        state = {key: value.float() if value.is_floating_point() else value for key, value in own.items()}
+        module.load_state_dict(state, assign=True)
         module.eval().requires_grad_(False)
     return Kept(generator=generator, classifier=classifier, domain=domain, classes=classes, about=dict(head["about"]))

@@ -17,10 +17,38 @@ from typing import Any
 
 import pyarrow as pa
 
+from brinell.core import facts
+from brinell.core.facts import MOST_PARTS
+from brinell.core.form import Count, Number
 from brinell.core.record import Array, Column
 from brinell.store import tables
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
+
+FORM: dict[str, Any] = {
+    **facts.HEAD,
+    "cell": str,
+    "parts": Count(0, MOST_PARTS),
+    "attempts": Count(),
+    "data": facts.DATA,
+    "models": [facts.MODEL],
+    "judges": [facts.MODEL],
+    "variants": {str: {"noise": Number(0)}},
+    "target": (Count(), None),
+    "generator": {"file?": str, "digest": str, "same_data": bool, "about": dict},
+    "seconds?": Number(0),
+}
+"""What the manifest says."""
+
+
+def _misfit(manifest: Mapping[str, Any]) -> str | None:
+    names, target = [model["name"] for model in manifest["models"]], manifest["target"]
+    if not names or len({*names}) < len(names):
+        return "models are not listed once each"
+    if target is not None and target >= len(manifest["data"]["classes"]):
+        return f"target is {target}, which is none of the classes"
+    return facts.misfit(manifest["data"])
+
 
 LAYOUT = Layout(
     what="unrestricted attack",
@@ -29,7 +57,8 @@ LAYOUT = Layout(
     version_key="format",
     manifest="unrestricted.json",
     request="unrestricted.toml",
-    needed=("cell", "parts", "models"),
+    form=FORM,
+    misfit=_misfit,
     alone=True,
 )
 NORMS = ("l2", "linf")
@@ -110,7 +139,7 @@ class UnrestrictedRun:
     """The folder, finished or not."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
-        self.path, self.manifest, self.parts = path, manifest, int(manifest["parts"])
+        self.path, self.manifest, self.parts = path, manifest, manifest["parts"]
 
     @classmethod
     def open(cls, path: Path) -> "UnrestrictedRun":

@@ -16,7 +16,7 @@ class UnrestrictedRequest(BaseRequest):
     """A further model that says which class it sees and is never attacked."""
     generator: str = ""
     """A file of brinell train-generator."""
-    per_class: int = Field(default=20, ge=1)
+    per_class: int = Field(default=20, ge=1, le=100_000)
     """The attempts for each intended class."""
     noise: float = Field(default=0.1, ge=0)
     """The largest change of a value in the variant with small noise, in the units of the data. 0 leaves that variant out."""
@@ -51,9 +51,9 @@ class TrainGeneratorRequest(BaseRequest):
     """The wall time of the training. One minute is enough for the digits, ten for MNIST."""
     steps: int | None = Field(default=None, ge=1)
     """The updates of both networks, in place of minutes: such a training is repeatable."""
-    latent: int = Field(default=32, ge=2)
+    latent: int = Field(default=32, ge=2, le=4096)
     """The length of the latent vector."""
-    width: int = Field(default=32, ge=2, multiple_of=2)
+    width: int = Field(default=32, ge=2, le=1024, multiple_of=2)
     """The channels of the thinner layers: 16 for 8 x 8 pixels, 32 for 28 x 28."""
     rate: float = Field(default=1e-3, gt=0)
     """The learning rate of the critic; the generator's is half of it."""

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from brinell.core import bounded
 from brinell.core.version import VERSION
 from brinell.report import html
 from brinell.store.run import Run
@@ -28,7 +29,7 @@ def _compare(path: Path, made: str | None, notes: Notes) -> None:
     where = path.name if made is None or path.suffix == ".html" else f"tables/{path.name}"
     if made is None:
         notes.note(where, "no such table is made of the records")
-    elif path.is_file() and _anywhere(path.read_text(encoding="utf-8", errors="replace")) != _anywhere(made):
+    elif path.is_file() and _anywhere(bounded.read(path, bounded.MOST_TEXT).decode("utf-8", errors="replace")) != _anywhere(made):
         notes.note(where, "the file is not what the records make: brinell report writes it anew")
 
 

@@ -1,0 +1,74 @@
+"""Safetensors files of others: the text in their header, and their arrays, each no larger than the file."""
+
+import json
+import math
+import operator
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brinell.core import bounded
+from brinell.core.record import Array
+
+Places = dict[str, tuple[int, Mapping[str, Any]]]
+"""Of each array: where the numbers of the file begin, and what its header says of the array."""
+KINDS = {
+    "BOOL": "?",
+    **{f"{name}{8 * size}": f"<{name.lower()}{size}" for name in "IU" for size in (1, 2, 4, 8)},
+    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+}
+"""Types of numbers as safetensors and NumPy call them."""
+SAID = "__metadata__"
+
+
+def read(path: Path, most: int = bounded.MOST_TEXT) -> tuple[dict[str, str], dict[str, Array], bytes]:
+    """The texts of a file by name, its arrays by name, and its bytes.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
+
+    Raises:
+        RequestError: more bytes, or no regular file.
+        OSError: it is not there, or may not be read.
+        ValueError: it is no safetensors file.
+    """
+    content = bounded.read(path, most)
+    try:
+        told = _header(content)[1].get(SAID) or {}
+        if not isinstance(told, dict) or not all(isinstance(one, str) for one in told.values()):
+            raise ValueError("what its header says beside arrays is no text")
+        found = {name: array(content, name, *where) for name, where in places(content).items()}
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"its header is damaged ({type(error).__name__})") from None
+    return told, found, content
+
+
+def places(content: Any) -> Places:
+    """Where arrays lie in a file (bytes, or mapped).
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: it is no safetensors file.
+    """
+    start, header = _header(content)
+    return {name: (start, told) for name, told in header.items() if name != SAID}
+
+
+def _header(content: Any) -> tuple[int, dict[str, Any]]:
+    start = 8 + int.from_bytes(content[:8], "little")
+    if not 8 < start <= len(content):
+        raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")
+    header: dict[str, Any] = json.loads(content[8:start])
+    return start, header
+
+
+def array(content: Any, name: str, start: int, told: Mapping[str, Any]) -> Array:
+    """One array of a file; arguments as `places` gives them, errors too."""
+    kind, shape = np.dtype(KINDS[told["dtype"]]), tuple(map(operator.index, told["shape"]))
+    begin, end = (start + operator.index(offset) for offset in told["data_offsets"])
+    fits = end - begin == kind.itemsize * math.prod(shape)
+    if min(shape, default=0) < 0 or not start <= begin <= end <= len(content) or not fits:
+        raise ValueError(f"{name[:60]!r} of shape {shape} does not lie in the file")
+    return np.frombuffer(content[begin:end], kind).reshape(shape).copy()

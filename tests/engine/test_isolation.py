@@ -1,0 +1,303 @@
+"""An attack in a process of its own finds what it finds in ours, gets nothing but its samples and the oracle, and may fail."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import Recorder, audited, batch_of, mlp, rows_of, threat_of
+from brinell.cli import run as cli
+from brinell.core.domain import Domain
+from brinell.core.errors import ContractError, RequestError
+from brinell.core.frames import HEAD, Pipe, PipeError
+from brinell.core.ledger import Ledger
+from brinell.core.streams import Streams
+from brinell.engine import isolation
+from brinell.engine.isolation import Isolated
+from brinell.store.run import Run
+
+CUBE = Domain(kind="vector", shape=(6,))
+ATTACK = '''
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from brinell.core.contracts import Access, Extras, Remark
+from brinell.core.losses import cross_entropy
+
+
+def weighed(logits, y, weight):
+    """A loss of this file's own: no other process knows it."""
+    return cross_entropy(logits, y) * weight + logits.logsumexp(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own:
+    """All that the oracle answers is asked for; `how` is what goes wrong."""
+
+    how: str = ""
+    steps: int = 3
+
+    access: ClassVar = Access.GRADIENTS
+    distances: ClassVar = frozenset({"linf"})
+    domains: ClassVar = frozenset({"vector"})
+    family: ClassVar = "budgeted"
+    targeted: ClassVar = True
+
+    def cost(self, classes):
+        return 4 * self.steps, 4 * self.steps
+
+    def __call__(self, oracle, batch, threat, rng):
+        if self.how == "exit":
+            sys.exit(0)
+        if self.how == "end":
+            os._exit(0)
+        if self.how == "hang":
+            time.sleep(1000)
+        if self.how == "raise":
+            raise KeyError("a reason")
+        if self.how == "garbage":
+            for descriptor in range(3, 64):
+                try:
+                    os.write(descriptor, b"\\xff" * 64)
+                except OSError:
+                    pass
+            time.sleep(1000)
+        if self.how == "far":
+            oracle.scores(batch.ids, batch.x + 0.5)
+        if self.how == "endless":
+            while True:
+                oracle.scores(batch.ids, batch.x)
+        if self.how == "look":
+            said = [name for name in os.environ if "TOKEN" in name]
+            try:
+                with open(os.environ.get("HOME", "/tmp") + "/left-behind", "w") as file:
+                    file.write("x" * 100)
+                said.append("a file was written")
+            except OSError:
+                pass
+            open_ = [os.path.realpath(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd")]
+            said += [one for one in open_ if not one.startswith(("/dev/null", "/proc/")) and "pipe:" not in one]
+            return Extras(remarks=[Remark("seen", ", ".join(said) or "nothing")])
+        x = batch.x + 0.1 * threat.eps[:, None] * rng.fold(1).uniform(6)
+        x = threat.project(x, batch.x)
+        for _ in range(self.steps):
+            seen = oracle.gradient(batch.ids, x, weighed, torch.arange(len(x)) + 1.0)
+            plain = oracle.gradient(batch.ids, x)
+            lead = oracle.differences(batch.ids, x, torch.zeros(len(x), 1, dtype=torch.int64))
+            value = oracle.loss(batch.ids, x, cross_entropy)
+            step = (seen.grad + plain.grad + lead.grad[:, 0]) * (1 + value[:, None].sigmoid())
+            x = threat.project(x + 0.5 * threat.eps[:, None] * step.sign(), batch.x)
+            if not oracle.active(batch.ids).any() or not oracle.affordable(batch.ids).all():
+                break
+        return Extras(remarks=[Remark("own", "a remark")], arrays={"last": x}, legend={"last": "the last inputs"})
+'''
+
+
+@pytest.fixture(scope="module")
+def attack(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("attack") / "own.py"
+    file.write_text(ATTACK)
+    return f"{file}:Own"
+
+
+def data() -> tuple[Any, Any]:
+    x = np.random.default_rng(0).uniform(0.2, 0.8, (12, 6)).astype(np.float32)
+    return x, mlp()(torch.from_numpy(x)).argmax(1).numpy()
+
+
+def model() -> Recorder:
+    return Recorder(mlp(), CUBE, classes=3)
+
+
+def rows(run: Run) -> Any:
+    return rows_of(run.records())
+
+
+@pytest.mark.parametrize("targeted", [None, "1"])
+def test_the_records_are_the_same(attack: str, tmp_path: Path, targeted: str | None) -> None:
+    x, y = data()
+    settings = {"eps": "0.05:0.2:3", "attack": (attack,), "batch_size": 5, "targeted": targeted}
+    plain = audited(tmp_path / "plain", model(), x, y, **settings)
+    apart = audited(tmp_path / "apart", model(), x, y, isolate=True, **settings)
+    assert rows(plain) == rows(apart) and (plain.records().outcome == "fooled").any()
+    samples = range(len(x))
+    one, other = (run.adversarial("recorder", attack, samples) for run in (plain, apart))
+    assert one.keys() == other.keys() and all((one[sample] == other[sample]).all() for sample in one)
+    one, other = (run.extras("recorder", attack, samples) for run in (plain, apart))
+    assert one.keys() == other.keys() and all((one[sample]["last"] == other[sample]["last"]).all() for sample in one)
+    assert plain.manifest["stages"] == apart.manifest["stages"] and plain.manifest["remarks"] == apart.manifest["remarks"]
+    # A run that was begun the one way goes on the other way, with nothing to do.
+    again = audited(tmp_path / "plain", model(), x, y, isolate=True, resume=True, **settings)
+    assert rows(again) == rows(apart)
+
+
+BUILT_IN = ("apgd:APGD?steps=5", "fab:FAB?steps=3&restarts=1", "square:Square?steps=20", "hop_skip_jump:HopSkipJump?steps=2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", BUILT_IN)
+def test_attacks_of_all_kinds_find_the_same(tmp_path: Path, spec: str) -> None:
+    """Named by their modules they count as files."""
+    x, y = data()
+    settings = {"eps": "0.05:0.2:3", "attack": (f"brinell.attacks.{spec}",)}
+    plain, apart = (audited(tmp_path / str(one), model(), x, y, isolate=one, **settings) for one in (False, True))
+    assert rows(plain) == rows(apart)
+
+
+def run_one(attack: str, how: str) -> Any:
+    x, y = data()
+    recorder, apart = model(), Isolated(attack, {"how": how})
+    batch = batch_of(x, y)
+    threat = threat_of(0.1, "linf", CUBE, n=len(x))
+    ledger = Ledger(recorder, batch, threat, access=apart.access)  # type: ignore[arg-type]
+    try:
+        return apart(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
+    finally:
+        assert apart._process is None or how == "look"
+
+
+def test_a_child_that_fails_is_one_line(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ContractError, match="ended without an answer .exit code 0.; nothing of it is recorded"):
+        run_one(attack, "end")
+    with pytest.raises(ContractError, match="ended with KeyError: 'a reason'; nothing"):
+        run_one(attack, "raise")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("exit", "ended with SystemExit"),
+        ("hang", "its time is over"),
+        ("garbage", "it sent a head of 18446744073709551615 bytes"),
+        ("far", "left the b"),
+        ("endless", "more often than the 12 times that it declares"),
+    ],
+)
+def test_children_that_fail_otherwise(attack: str, monkeypatch: pytest.MonkeyPatch, how: str, said: str) -> None:
+    monkeypatch.setattr(isolation, "OWN_TIME", 3.0)
+    began = time.monotonic()
+    with pytest.raises(ContractError, match=said):
+        run_one(attack, how)
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.slow
+def test_the_child_has_no_token_no_file_and_may_write_none(attack: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BRINELL_TOKEN", "secret")
+    held = (tmp_path / "records").open("w")
+    os.set_inheritable(held.fileno(), True)
+    assert [one.text for one in run_one(attack, "look").remarks] == ["nothing"]
+
+
+def test_what_cannot_be_built_is_one_line(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RequestError, match="has no option 'stops', did you mean 'steps'"):
+        Isolated(attack, {"stops": 3})
+    assert cli(["audit", "--isolate", "--attack", "pgd"]) == 2
+    assert "--isolate is for attacks that are files" in capsys.readouterr().err
+
+
+def test_the_parent_imports_nothing_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("import os\nos._exit(0)\n")
+    assert cli(["audit", "--isolate", "--attack", f"{file}:Own", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "failed: it ended without an answer (exit code 0)" in said and said.count("\n") == 1
+
+
+# Frames, with this process on both ends
+
+
+@pytest.fixture
+def ends() -> Any:
+    here, there = os.pipe(), os.pipe()
+    yield Pipe(here[0], there[1], most=1000, left=5.0), Pipe(there[0], here[1], most=1000, left=5.0)
+    for descriptor in (*here, *there):
+        try:
+            os.close(descriptor)
+        except OSError:
+            pass
+
+
+def test_frames_bring_arrays_back(ends: Any) -> None:
+    one, other = ends
+    sent = {"x": torch.randn(3, 2), "n": torch.tensor([-5, 2**60]), "b": torch.tensor(True), "none": torch.zeros(0, 4)}
+    one.send("hello", {"a": [1, None, "ü"]}, sent)
+    frame = other.receive()
+    assert (frame.op, frame.told) == ("hello", {"a": [1, None, "ü"]}) and frame.arrays.keys() == sent.keys()
+    assert all(torch.equal(frame.arrays[name], sent[name]) and frame.arrays[name].dtype == sent[name].dtype for name in sent)
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ((HEAD + 1).to_bytes(8, "little"), "head of"),
+        (b"\x02\0\0\0\0\0\0\0{x", "no JSON"),
+        (b"\x02\0\0\0\0\0\0\0[]", "it is \\[\\] and must be a table"),
+        ('{"op":"a","told":{},"arrays":{"x":["|O",[1]]}}', "must be <f4"),
+        ('{"op":"a","told":{},"arrays":{"x":["<f4",[-1]]}}', "whole number of at least 0"),
+        ('{"op":"a","told":{},"arrays":{"x":["<f4",[100000,100000]]}}', "40000000000 bytes, and 1000 are the most"),
+        ('{"op":7,"told":{},"arrays":{}}', "op is 7"),
+        ("[" * 5000, "no JSON"),
+    ],
+)
+def test_forged_frames_are_refused(ends: Any, raw: Any, said: str) -> None:
+    one, other = ends
+    if isinstance(raw, str):
+        raw = len(raw).to_bytes(8, "little") + raw.encode()
+    os.write(one._writer, raw)
+    with pytest.raises(PipeError, match=said):
+        other.receive()
+
+
+def test_silence_has_an_end(ends: Any) -> None:
+    one, other = ends
+    other.left = 0.2
+    with pytest.raises(PipeError, match="its time is over"):
+        other.receive()
+    os.close(one._writer)
+    other.left = 1.0
+    with pytest.raises(PipeError, match="ended without"):
+        other.receive()
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "said"),
+    [
+        ("scores", {}, "without the ids"),
+        ("scores", {"ids": torch.tensor([12])}, "none of its group"),
+        ("scores", {"ids": torch.tensor([-1])}, "none of its group"),
+        ("scores", {"ids": torch.tensor([0])}, "another shape"),
+        ("scores", {"ids": torch.tensor([0]), "x": torch.zeros(1, 5)}, "another shape"),
+        ("scores", {"ids": torch.tensor([0]), "x": torch.zeros(1, 6, dtype=torch.float64)}, "another shape or type"),
+        ("differences", {"ids": torch.tensor([0]), "x": torch.zeros(1, 6)}, "without classes"),
+        (
+            "differences",
+            {"ids": torch.tensor([0]), "x": torch.zeros(1, 6), "classes": torch.tensor([[7]])},
+            "class that there is not",
+        ),
+        ("gradient", {"ids": torch.tensor([0]), "x": torch.zeros(1, 6), "extra0": torch.tensor(1.0)}, "not a row for each"),
+        ("weights", {"ids": torch.tensor([0]), "x": torch.zeros(1, 6)}, "which no oracle answers"),
+    ],
+)
+def test_questions_that_make_no_sense(op: str, arrays: Any, said: str) -> None:
+    from brinell.core.frames import Frame
+    from brinell.engine.isolation import _Talk
+
+    x, y = data()
+    batch = batch_of(x, y)
+    ledger = Ledger(model(), batch, threat_of(0.1, "linf", CUBE, n=len(x)))  # type: ignore[arg-type]
+    talk = _Talk(ledger.oracle(), batch, 5)
+    told = {"loss": False, "extra": int("extra0" in arrays)}
+    with pytest.raises(PipeError, match=said):
+        talk.answer(Frame(op, told, arrays), lambda **_: (x, x))
+    assert int(ledger.forwards.sum()) == 0

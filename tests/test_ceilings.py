@@ -1,0 +1,80 @@
+"""Every count that somebody gives, on a command line or in a file, has a ceiling, and one line says so."""
+
+import dataclasses
+from typing import get_type_hints
+
+import pytest
+
+from brinell import plugins
+from brinell.core.errors import RequestError
+from brinell.engine import toml
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.request import BaseRequest, Request
+from brinell.studies.agent.request import TrainAgentRequest
+from brinell.studies.benchmark.plan import parse_levels
+from brinell.studies.benchmark.request import BenchmarkRequest
+from brinell.studies.detection.request import DetectRequest
+from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.metric.request import MetricRequest
+from brinell.studies.review.request import ReviewRequest
+from brinell.studies.unrestricted.request import TrainGeneratorRequest, UnrestrictedRequest
+
+ENDLESS = 10**18
+REQUESTS = (
+    Request,
+    BenchmarkRequest,
+    DetectRequest,
+    EpsilonRequest,
+    ReviewRequest,
+    TrainAgentRequest,
+    TrainGeneratorRequest,
+    MetricRequest,
+    UnrestrictedRequest,
+)
+
+
+def counts(hints):
+    return [name for name, hint in hints.items() if hint in (int, int | None) and name != "seed"]
+
+
+SETTINGS = [
+    (kind, name, key)
+    for kind in plugins.FOLDERS
+    for name in plugins.names(kind)
+    for key in counts(
+        {one.name: get_type_hints(plugins.load(kind, name))[one.name] for one in dataclasses.fields(plugins.load(kind, name))}
+    )
+]
+
+
+def test_settings_of_plugins():
+    assert len(SETTINGS) > 40
+    for kind, name, key in SETTINGS:
+        for value in (ENDLESS, str(ENDLESS)):
+            with pytest.raises(RequestError, match=f"{key} .*is {ENDLESS}.* at most") as caught:
+                plugins.build(kind, name, {key: value})
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+def test_settings_of_requests(kind: type[BaseRequest]):
+    hints = {name: field.annotation for name, field in kind.model_fields.items()}
+    found, needed = counts(hints), {name: "x" for name, field in kind.model_fields.items() if field.is_required()}
+    assert found
+    for key in found:
+        with pytest.raises(RequestError, match=f"{key.replace('_', '-')} is {ENDLESS}: .*(at most|less than)"):
+            toml.checked(kind, needed | {key: ENDLESS})
+    for key in [name for name, hint in hints.items() if hint in (float, float | None)]:
+        for value in (float("inf"), float("nan")):
+            with pytest.raises(RequestError, match="finite"):
+                toml.checked(kind, needed | {key: value})
+    for key in [name for name, hint in hints.items() if hint == tuple[str, ...]]:
+        with pytest.raises(RequestError, match="at most 1,000 are given, and these are 1,001"):
+            toml.checked(kind, needed | {key: ("a",) * 1001})
+
+
+def test_lists_in_one_text():
+    with pytest.raises(RequestError, match="more than 10000 budgets"):
+        parse_eps("0:0.1:9999,0.2:0.3:9999")
+    with pytest.raises(RequestError, match="more than 1000"):
+        parse_levels(",".join(["1"] * 2000))
