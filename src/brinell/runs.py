@@ -13,6 +13,7 @@ from brinell.core.errors import RequestError
 from brinell.engine.eps_grid import parse_eps
 from brinell.inputs import eps_text
 from brinell.report import html
+from brinell.store.folder import fitting
 from brinell.store.run import Run
 from brinell.studies.unrestricted import page as unrestricted_page
 from brinell.studies.unrestricted.records import LAYOUT as UNRESTRICTED
@@ -39,7 +40,8 @@ def compare(a: Folder, b: Folder | None = None, *, model_a: str | None = None, m
         if len(names) != 2:
             raise RequestError(f"{first} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
         model_a, model_b = names
-    return paired(side(first, model_a), side(first if b is None else folder_of(b), model_b))
+    with fitting(first):
+        return paired(side(first, model_a), side(first if b is None else folder_of(b), model_b))
 
 
 def gate(
@@ -88,6 +90,20 @@ def gate(
     if not thresholds and baseline is None:
         raise RequestError("a gate needs a condition: --robust, --worst-class, --clean or --baseline")
     allowed = (allow,) if isinstance(allow, str) else allow
+    with fitting(folder_of(run)):
+        return _gated(run, model, baseline, thresholds, not_worse, allowed, without_checks)
+
+
+def _gated(
+    run: Folder,
+    model: str | None,
+    baseline: Folder | None,
+    thresholds: Sequence[rules.Threshold],
+    not_worse: rules.Baseline,
+    allowed: Sequence[str],
+    without_checks: bool,
+) -> GateResult:
+    """What comes of the thresholds and the baseline, once they are known to make sense."""
     tested = side(folder_of(run), model)
     result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
     checks = rules.against_thresholds(result, thresholds, allow=allowed)
@@ -114,7 +130,8 @@ def report(run: Folder) -> Path:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
     folder = folder_of(run)
-    return unrestricted_page.write(folder) if UNRESTRICTED.has(folder) else html.write(folder)
+    with fitting(folder):
+        return unrestricted_page.write(folder) if UNRESTRICTED.has(folder) else html.write(folder)
 
 
 def folder_of(run: Folder) -> Path:

@@ -70,7 +70,9 @@ def test_anything_gets_one_line_or_none(value):
 
 
 DATA = {
+    "spec": "d",
     "name": "d",
+    "total": 2,
     "digest": "0",
     "n": 2,
     "domain": {"kind": "image", "shape": [3, 4, 4], "low": 0.0, "high": [1.0, 1.0, 1.0], "levels": None},

@@ -59,10 +59,15 @@ def some_records(n=3, **columns):
 def run(tmp_path):
     domain = {"kind": "vector", "shape": [2], "low": 0.0, "high": 1.0, "levels": None}
     manifest = {
+        **dict.fromkeys(("brinell", "created", "command"), ""),
+        **dict.fromkeys(("revision", "finished")),
         "schema": SCHEMA_VERSION,
+        "seed": 0,
+        "versions": {},
+        "hardware": {"device": "cpu", "cpu": "", "threads": 1, "cores": 1},
         "state": "running",
         "request": {},
-        "data": {"name": "d", "digest": "0", "n": 3, "domain": domain, "classes": ["a", "b"]},
+        "data": {"spec": "d", "name": "d", "digest": "0", "n": 3, "total": 3, "domain": domain, "classes": ["a", "b"]},
         "models": [{"name": "m"}],
         "distance": "linf",
         "eps": [0.1],

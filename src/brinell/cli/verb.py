@@ -225,14 +225,15 @@ def _option(name: str, field: Any, positional: bool) -> inspect.Parameter:
     said = " ".join(str(field.description or "").split())
     if many:
         said += " May be repeated."
-    if not field.is_required() and field.default not in (None, (), ""):
+    if not field.is_required() and field.default not in (None, (), "") and field.default is not False:
         value = ", ".join(field.default) if many else f"{field.default:g}" if kind is float else field.default
         said += f" Default: {value}."
     if positional and not many:
         said += " What ends with .toml is a file of settings."
     elif field.is_required():
         said += " It must be given."
-    info: Any = typer.Argument(metavar=name.upper(), help=said) if positional else typer.Option(help=said)
+    flag = [f"--{name.replace('_', '-')}"] if field.default is False else []  # and no --no-... beside it
+    info: Any = typer.Argument(metavar=name.upper(), help=said) if positional else typer.Option(*flag, help=said)
     hint: Any = list[kind] if many else kind  # type: ignore[valid-type]
     needed = positional and field.is_required()
     return _parameter(name, hint if needed else hint | None, info, ... if needed else None)

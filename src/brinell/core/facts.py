@@ -19,11 +19,11 @@ DOMAIN: dict[Any, Any] = {
 }
 SAMPLING: dict[Any, Any] = {"rate": Number(1e-9, 1e12), "unit": str, "start": Number(), "leads": [str]}
 DATA: dict[Any, Any] = {
-    "spec?": str,
+    "spec": str,
     "name": str,
     "digest": str,
     "n": Count(),
-    "total?": Count(),
+    "total": Count(),
     "select?": str,
     "domain": DOMAIN,
     "sampling?": (SAMPLING, None),
@@ -41,16 +41,16 @@ MODEL: dict[Any, Any] = {
     "notes?": [str],
 }
 HEAD: dict[Any, Any] = {
-    "brinell?": str,
-    "revision?": (str, None),
+    "brinell": str,
+    "revision": (str, None),
     "state": STATE,
-    "created?": str,
-    "finished?": (str, None),
-    "command?": str,
+    "created": str,
+    "finished": (str, None),
+    "command": str,
     "request": dict,
     "made_here?": (str, None),
-    "versions?": {str: (str, None)},
-    "hardware?": {"device": str, "cpu": str, "threads": Count(), "cores": (Count(), None)},
+    "versions": {str: (str, None)},
+    "hardware": {"device": str, "cpu": str, "threads": Count(), "cores": (Count(), None)},
     "answers?": {str: (str, None)},
     "probes?": {str: {"forwards": Count(), "backwards": Count()}},
 }

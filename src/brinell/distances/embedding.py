@@ -42,7 +42,7 @@ FORMAT = 1
 MOST = 1 << 30
 """Bytes of a file at most."""
 FORM: dict[str, Any] = {
-    "layers": [[(str, Number(), [Count()])]],
+    "layers": [[(str, bool, Number(), [Count()])]],
     "domain": {"shape": [Count(1, LONGEST)]},
     "scale": Number(0),
 }

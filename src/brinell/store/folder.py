@@ -6,6 +6,7 @@ are one too (`store.tables`). So every study uses the same code.
 
 import fcntl
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,27 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.form import wrong
 from brinell.store import seal
 from brinell.store.files import check, write_text
+
+
+@contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """Figures are made of what the files of a folder say; where that does not fit together, one line says so.
+
+    Each file has its form by then, so what is left are files that contradict each other, as those of several folders do.
+
+    Raises:
+        RequestError: it does not fit together.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if os.environ.get("BRINELL_DEBUG"):
+            raise
+        raise RequestError(
+            f"what the files of {path} say does not fit together ({type(error).__name__}: {one_line(error, 120)}): take the "
+            "folder from a copy; BRINELL_DEBUG=1 shows where"
+        ) from None
+
 
 SEAL = "seal"
 """The key of a manifest that holds its own hash."""

@@ -54,7 +54,7 @@ _RECOMMENDED = {
 FORM: dict[str, Any] = {
     **facts.HEAD,
     **_BY_MODEL,
-    "seed?": Count(),
+    "seed": Count(),
     "data": facts.DATA,
     "models": [facts.MODEL | {"cells?": {str: str}, "reject_class?": (Count(), None)}],
     "criterion?": {"name": str, "towards?": str},

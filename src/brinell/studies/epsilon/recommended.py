@@ -19,6 +19,7 @@ from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
 from brinell.engine.plan import open_data, select
 from brinell.engine.request import Request
 from brinell.engine.toml import checked
+from brinell.store.folder import fitting
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.records import limits_of, load_folder
 from brinell.studies.epsilon.request import EpsilonRequest
@@ -66,7 +67,8 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
     found = conditions.chosen(limits_of(facts, samples, norm), names)
     if not found:
         raise RequestError(f"{text!r} leaves no condition: {path or 'the data'} was judged by {', '.join(facts['conditions'])}")
-    each = conditions.budgets(found, samples["labels"], by, facts["allow"], norm == "l0")
+    with fitting(Path(path)):
+        each = conditions.budgets(found, samples["labels"], by, facts["allow"], norm == "l0")
     units = each[ids]
     if not np.isfinite(units).all():
         raise RequestError(

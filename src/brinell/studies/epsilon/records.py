@@ -40,7 +40,7 @@ FORM: dict[str, Any] = {
     "conditions": [Word(*conditions.CONDITIONS)],
     "fraction": Number(0),
     "allow": Number(0, 1),
-    "perception?": {str: {"by": str, "n": Count(), "folder": (str, None)}},
+    "perception?": {str: {"by": Word("people", "attacks", "noise"), "n": Count(), "folder": (str, None)}},
     "ssim": Number(),
     "psnr": Number(),
     "pairs": Count(),
@@ -53,7 +53,13 @@ FORM: dict[str, Any] = {
     "seconds": Number(0),
     "request?": dict,
     "stored?": [{"sample": Count(), "label": Count(), "size": float}],
-    "crafted": {"norm": _NORM, "eps": [Number(0)], "recommended": (Number(0), None), "pictures": [_CRAFTED]},
+    "crafted": {
+        "norm": _NORM,
+        "eps": [Number(0)],
+        "recommended": (Number(0), None),
+        "model?": (str, None),
+        "pictures": [_CRAFTED],
+    },
 }
 """What epsilon.json says."""
 
@@ -114,6 +120,9 @@ def limits_of(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str)
     """
     if norm not in facts["norms"]:
         raise RequestError(f"nothing is recommended for {norm}, only for {', '.join(facts['norms'])}: make it with --norm {norm}")
+
+    if f"{norm}.other" not in samples or f"{norm}.same" not in samples:
+        raise RequestError(f"arrays/samples.safetensors holds no distances in {norm}, which epsilon.json lists: make it anew")
 
     def nearest(side: str) -> Array:
         own, train = samples[f"{norm}.{side}"], samples.get(f"{norm}.train_{side}")

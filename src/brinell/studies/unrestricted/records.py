@@ -35,8 +35,8 @@ FORM: dict[str, Any] = {
     "judges": [facts.MODEL],
     "variants": {str: {"noise": Number(0)}},
     "target": (Count(), None),
-    "generator": {"file?": str, "digest": str, "same_data": bool, "about": dict},
-    "seconds?": Number(0),
+    "generator": {"file": str, "digest": str, "same_data": bool, "about": {"steps": Count(), "samples": Count()}},
+    "seconds": Number(0),
 }
 """What the manifest says."""
 
