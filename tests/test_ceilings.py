@@ -15,7 +15,9 @@ from brinell.studies.benchmark.plan import parse_levels
 from brinell.studies.benchmark.request import BenchmarkRequest
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.harden.request import HardenRequest
 from brinell.studies.metric.request import MetricRequest
+from brinell.studies.per_class.request import StudyRequest
 from brinell.studies.review.request import ReviewRequest
 from brinell.studies.unrestricted.request import TrainGeneratorRequest, UnrestrictedRequest
 
@@ -25,7 +27,9 @@ REQUESTS = (
     BenchmarkRequest,
     DetectRequest,
     EpsilonRequest,
+    HardenRequest,
     ReviewRequest,
+    StudyRequest,
     TrainAgentRequest,
     TrainGeneratorRequest,
     MetricRequest,

@@ -2,7 +2,7 @@
 
 A form is written as the value itself would be:
 
-- `str`, `bool`, `int`, `float`, `dict`, `None`: a text, a switch, a whole number, a number (a whole one will do), a table of
+- `str`, `bool`, `int`, `float`, `dict`, `list`, `None`: a text, a switch, a whole number, a number (a whole one will do), a table of
   anything, nothing;
 - `Count(...)`, `Number(...)`: a whole number or a finite number within limits; `Word(...)`: one of some texts;
 - `[form]`: a list of such values; `Row(form, form)`: a list of as many values; `{str: form}`: a table of such values by any
@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 MOST = 2**53
 """The most that a whole number may be: beyond, JSON of others is no longer exact."""
 SHOWN = 40
-NAMES = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", dict: "a table", None: "null"}
+NAMES = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    dict: "a table",
+    list: "a list",
+    None: "null",
+}
 
 
 class Count(NamedTuple):

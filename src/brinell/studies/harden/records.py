@@ -11,9 +11,33 @@ from pathlib import Path
 from typing import Any
 
 from brinell.analysis.compare import Side
+from brinell.core import facts
+from brinell.core.form import Count, Number
+from brinell.core.settings import MOST_COUNT
 from brinell.store.folder import Layout
 from brinell.store.run import Run
 
+_CHECK = {
+    **{name: Count(0, MOST_COUNT) for name in ("n", "clean", "seen", "pgd", "robust")},
+    **{"step": Count(), "seconds": Number(0), "recipe": str, "eps": Number(0), "loss": float, "good": bool},
+}
+_TRAINING = {
+    **{"weights?": str, "spec?": (str, None), "recipe?": str, "seconds?": Number(0), "curve?": [_CHECK]},
+    **{"step?": Count(), "forwards?": Count(), "backwards?": Count(), "events?": list},
+}
+FORM: dict[str, Any] = {
+    **facts.HEAD,
+    "cell": str,
+    "model": facts.MODEL | {"architecture": (str, None), "parameters": (Count(), None)},
+    "data": facts.DATA,
+    "train": facts.DATA,
+    "trained_on": Count(),
+    "validation": Count(),
+    "eps": Number(0),
+    "eps_text": str,
+    "training": _TRAINING,
+}
+"""What the manifest says; `training` is empty until the network is trained."""
 LAYOUT = Layout(
     what="hardening",
     verb="brinell harden",
@@ -21,7 +45,8 @@ LAYOUT = Layout(
     version_key="format",
     manifest="harden.json",
     request="harden.toml",
-    needed=("cell", "state", "request", "training", "model"),
+    form=FORM,
+    misfit=lambda manifest: facts.misfit(manifest["data"]) or facts.misfit(manifest["train"]),
     folders=(),
 )
 BEFORE, AFTER = "before", "after"

@@ -6,6 +6,7 @@ tables/*.csv   the tables of the page
 study.html     the page; made from the records of the runs
 """
 
+from brinell.core.form import Number
 from brinell.store.folder import Layout
 
 LAYOUT = Layout(
@@ -13,5 +14,5 @@ LAYOUT = Layout(
     verb="brinell study",
     version=1,
     manifest="study.json",
-    needed=("request", "runs"),
+    form={"request": dict, "runs": [str], "at": Number(0)},
 )
