@@ -57,7 +57,8 @@ EXAMPLES = {
         "brinell export RUN --to mlflow --out mlruns",
         "brinell export RUN --to robustbench --eps 8/255 --about venue='arXiv, Nov 2026' --about additional_data=false",
     ),
-    "verify": ("brinell verify RUN",),
+    "verify": ("brinell verify RUN", "brinell verify RUN --signed-by signers"),
+    "sign": ("brinell sign RUN --key ~/.ssh/id_ed25519",),
     "plugins": ("brinell plugins attack", "brinell plugins cascade"),
 }
 """Verb to commands as one types them; the empty name is the whole command line."""

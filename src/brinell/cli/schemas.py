@@ -111,6 +111,17 @@ class GeneratorAnswer(Result):
     """Hash of all that its drawings depend on."""
 
 
+class SignAnswer(Result):
+    """`brinell sign --json`."""
+
+    run: str
+    """The run folder."""
+    signature: str
+    """The file of the signature."""
+    key: str
+    """SHA-256 of the public key, as ssh-keygen shows it."""
+
+
 class ReportAnswer(Result):
     """`brinell report --json`."""
 
@@ -171,6 +182,7 @@ SCHEMAS: dict[str, Any] = {
     "plugins": PluginsAnswer,
     "report": ReportAnswer,
     "review": ReviewResult,
+    "sign": SignAnswer,
     "study": StudyResult,
     "transfer": TransferResult,
     "train-generator": GeneratorAnswer,

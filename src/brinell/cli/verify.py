@@ -22,6 +22,10 @@ def verify(
         list[str] | None, typer.Option(help="An attack of RUN that is a file, as RUN names it: it may run. May be repeated.")
     ] = None,
     trust: Annotated[Path | None, typer.Option(help=TRUST)] = None,
+    signed_by: Annotated[
+        Path | None,
+        typer.Option(help="A file of allowed signers, or of public SSH keys: a run that none of them has signed is refused."),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Recompute what a run claims: rows, classes, adversarial inputs, costs, checks, tables, and a part of its robust samples.
@@ -31,7 +35,7 @@ def verify(
     from brinell import api
     from brinell.wording import in_options
 
-    result = in_options(api.verify)(run, model or None, data, attack=attack or (), rerun=rerun, trust=trust)
+    result = in_options(api.verify)(run, model or None, data, attack=attack or (), rerun=rerun, trust=trust, signed_by=signed_by)
     return answer(json, result, lambda: _show(result), passed=result.passed)
 
 

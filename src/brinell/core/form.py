@@ -2,8 +2,8 @@
 
 A form is written as the value itself would be:
 
-- `str`, `bool`, `int`, `float`, `dict`, `list`, `None`: a text, a switch, a whole number, a number (a whole one will do), a table of
-  anything, nothing;
+- `str`, `bool`, `int`, `float`, `dict`, `list`, `None`: a text, a switch, a whole number, a number (a whole one will do), a
+  table of anything, a list of anything, nothing;
 - `Count(...)`, `Number(...)`: a whole number or a finite number within limits; `Word(...)`: one of some texts;
 - `[form]`: a list of such values; `Row(form, form)`: a list of as many values; `{str: form}`: a table of such values by any
   name;

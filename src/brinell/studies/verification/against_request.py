@@ -10,13 +10,14 @@ from brinell.engine import toml
 from brinell.engine.plan import Plan
 from brinell.runners.local import about
 from brinell.store.run import LAYOUT, Run
+from brinell.store.signature import SIGNATURE
 from brinell.studies.verification.result import Notes
 
 LOOSE = frozenset({"warnings"})
 """Keys that are added to while a run goes on."""
 UNFIXED = frozenset({"cells", "served", "notes"})
 """Keys within them that follow from others, or that another machine says."""
-KNOWN = (LAYOUT.manifest, LAYOUT.request, "report.html", ".lock")
+KNOWN = (LAYOUT.manifest, LAYOUT.request, "report.html", ".lock", SIGNATURE)
 """Files of a run folder beside records, arrays and tables."""
 
 

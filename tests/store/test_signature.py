@@ -1,0 +1,183 @@
+"""Who vouches for a run: real keys, made here; a forged, foreign or missing signature is refused in one line."""
+
+import base64
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from _helpers import Recorder, audited
+from brinell.cli import run as cli
+from brinell.core.errors import RequestError
+from brinell.store.run import Run
+from brinell.store.signature import SIGNATURE, sign, signed_by, vouchers
+from brinell.studies.verification.unrun import verify_unrun
+
+pytest.importorskip("cryptography")
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+
+def line(x):
+    import torch
+
+    z = 10 * (x[:, 0] - 0.5)
+    return torch.stack([-z, z], 1)
+
+
+def key_of(folder: Path, name: str, private: Any = None, word: bytes | None = None) -> Path:
+    private = private or ed25519.Ed25519PrivateKey.generate()
+    locked = serialization.BestAvailableEncryption(word) if word else serialization.NoEncryption()
+    form = serialization.PrivateFormat.OpenSSH
+    (folder / name).write_bytes(private.private_bytes(serialization.Encoding.PEM, form, locked))
+    public = private.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    (folder / f"{name}.pub").write_text(public.decode() + f" {name}@here\n")
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("ann", "bob"):
+        key_of(folder, name)
+    (folder / "signers").write_text("# who may\n\nann@example.org " + (folder / "ann.pub").read_text())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    x, y = np.random.default_rng(3).uniform(0.2, 0.55, (6, 2)).astype(np.float32), np.zeros(6, dtype=int)
+    return audited(tmp_path_factory.mktemp("whole") / "run", Recorder(line), x, y, eps="0:0.3:3", attack=("fgsm",)).path
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def test_a_signature_holds_and_says_whose_it_is(run: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli(["sign", str(run), "--key", str(keys / "ann"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["signature"] == str(run / SIGNATURE) and told["key"].startswith("SHA256:")
+    found = signed_by(run, keys / "signers")
+    assert found == ("ann@example.org", told["key"])
+    assert signed_by(run, keys / "ann.pub").who == told["key"]
+    said = f"the manifest, and with it records and arrays, is signed by ann@example.org ({told['key']})"
+    result = verify_unrun(Run.open(run), "nobody vouches", vouchers(run, keys / "signers"))
+    assert said in result.proved and not result.problems, "a signature is no foreign file"
+    (run / SIGNATURE).unlink()
+    assert cli(["verify", str(run), "--signed-by", str(keys / "signers")]) == 2
+    err = capsys.readouterr().err
+    assert "is not signed" in err and err.count("\n") == 1
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen")
+def test_ssh_keygen_agrees(run: Path, keys: Path, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(made)], check=True)
+    sign(run, made)
+    signers = tmp_path / "signers"
+    signers.write_text('carl namespaces="brinell-run" ' + (tmp_path / "made.pub").read_text())
+    checked = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "carl", "-n", "brinell-run", "-s", str(run / SIGNATURE)]
+    manifest = (run / "manifest.json").read_bytes()
+    assert subprocess.run(checked, input=manifest, capture_output=True).returncode == 0
+    assert subprocess.run(checked, input=manifest + b" ", capture_output=True).returncode != 0
+    (run / SIGNATURE).unlink()
+    theirs = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(made), "-n", "brinell-run", str(run / "manifest.json")]
+    subprocess.run(theirs, check=True, capture_output=True)
+    assert signed_by(run, signers).who == "carl"
+    (run / SIGNATURE).unlink()
+    theirs[theirs.index("brinell-run")] = "file"
+    subprocess.run(theirs, check=True, capture_output=True)
+    with pytest.raises(RequestError, match="is for b'file', and not for brinell-run"):
+        signed_by(run, signers)
+
+
+def test_what_is_not_signed_as_it_is_is_refused(run: Path, keys: Path) -> None:
+    signers = keys / "signers"
+    with pytest.raises(RequestError, match="is not signed: it has no manifest.json.sig; brinell sign"):
+        signed_by(run, signers)
+    sign(run, keys / "bob")
+    with pytest.raises(RequestError, match="is signed by SHA256:.*, which is none of the signers in"):
+        signed_by(run, signers)
+    sign(run, keys / "ann")
+    signed_by(run, signers)
+    manifest, signature = (run / "manifest.json").read_bytes(), (run / SIGNATURE).read_text()
+    told = json.loads(manifest)
+    del told["seal"]
+    for changed in (told | {"command": "another"}, told | {"files": {}}):
+        (run / "manifest.json").write_text(json.dumps(changed))
+        with pytest.raises(RequestError, match="is the signature of something else"):
+            signed_by(run, signers)
+    (run / "manifest.json").write_bytes(manifest)
+    rows = next((run / "records").iterdir())
+    kept = rows.read_bytes()
+    rows.write_bytes(kept + b"x")
+    with pytest.raises(RequestError, match=f"{rows.name} was changed"):
+        signed_by(run, signers)
+    rows.unlink()
+    with pytest.raises(RequestError, match=f"{rows.name} is missing"):
+        signed_by(run, signers)
+    rows.write_bytes(kept)
+    (run / "records/part-more.parquet").write_bytes(kept)
+    with pytest.raises(RequestError, match="part-more.parquet is not in the manifest"):
+        signed_by(run, signers)
+    (run / "records/part-more.parquet").unlink()
+    blob = base64.b64decode("".join(signature.split("\n")[1:-2]))
+    for place in range(0, len(blob), 7):
+        forged = bytearray(blob)
+        forged[place] ^= 16
+        (run / SIGNATURE).write_text(
+            "\n".join([signature.split("\n")[0], base64.b64encode(forged).decode(), *signature.split("\n")[-2:]])
+        )
+        with pytest.raises(RequestError, match="is no signature|none of the signers|signature of something else") as caught:
+            signed_by(run, signers)
+        assert "\n" not in str(caught.value)
+    for text in ("", "ü", "-----BEGIN SSH SIGNATURE-----\n", signature.replace("SSH", "PGP"), "x" * 10**6):
+        (run / SIGNATURE).write_text(text)
+        with pytest.raises(RequestError, match=r"manifest\.json\.sig"):
+            signed_by(run, signers)
+
+
+def test_what_cannot_sign_is_refused(run: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match="is no Ed25519 key: make one by ssh-keygen"):
+        sign(run, key_of(tmp_path, "curve", ec.generate_private_key(ec.SECP256R1())))
+    locked = key_of(tmp_path, "locked", word=b"open")
+    with pytest.raises(RequestError, match="has a passphrase, and there is no terminal"):
+        sign(run, locked)
+    with pytest.raises(RequestError, match="holds no SSH private key"):
+        sign(run, locked, lambda: "shut")
+    assert sign(run, locked, lambda: "open") == signed_by(run, tmp_path / "locked.pub")
+    for content in (b"", b"\xff" * 100, b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"):
+        (tmp_path / "none").write_bytes(content)
+        with pytest.raises(RequestError, match="holds no SSH private key"):
+            sign(run, tmp_path / "none")
+    told = json.loads((run / "manifest.json").read_text())
+    del told["seal"]
+    (run / "manifest.json").write_text(json.dumps(told | {"state": "running"}))
+    with pytest.raises(RequestError, match="is not finished"):
+        sign(run, keys / "ann")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ann cert-authority KEY", "line 1: a signer is written NAME ssh-ed25519 KEY"),
+        ('ann valid-before="20200101" KEY', "line 1: a signer is written"),
+        ("ann ssh-rsa AAAA", "line 1: a signer is written"),
+        ("ann ssh-ed25519 AAAA", "line 1, holds no public key"),
+        ("# nobody", "names no signer"),
+        ('ann namespaces="file,git" KEY', "names no signer for brinell-run"),
+    ],
+)
+def test_a_file_of_signers_that_is_not_understood_allows_nobody(
+    run: Path, keys: Path, tmp_path: Path, line: str, said: str
+) -> None:
+    sign(run, keys / "ann")
+    (tmp_path / "signers").write_text(line.replace("KEY", (keys / "ann.pub").read_text().strip()) + "\n")
+    with pytest.raises(RequestError, match=said):
+        signed_by(run, tmp_path / "signers")
