@@ -26,7 +26,7 @@ from brinell.core.model import Access
 from brinell.core.version import VERSION
 from brinell.datasets._memory import ArrayDataset
 from brinell.rlab.agent import named
-from brinell.studies.benchmark.part import NUDGES
+from brinell.studies.benchmark.part import NUDGES, Part
 from brinell.studies.benchmark.records import LAYOUT
 from brinell.testing.others import check_dataset
 
@@ -577,3 +577,50 @@ def test_a_manifest_of_another_form(made, tmp_path, count):
 
     read()
     assert each(count, file, read) > 20
+
+
+def test_what_is_done_of_a_part_is_kept(work, tmp_path, monkeypatch):
+    """Blocks of four in parts of five: each that was done is read after a stop, and the set is the one that is made in one go."""
+    monkeypatch.setattr("brinell.studies.benchmark.run.BLOCK_SECONDS", 0.0)
+    assert cli(words(work, tmp_path / "whole")) == 0
+    calls: list[slice] = []
+
+    class Stopped(Part):
+        def __init__(self, plan, at, progress):
+            if len(calls) == stop:
+                raise KeyboardInterrupt
+            calls.append(at)
+            super().__init__(plan, at, progress)
+
+    monkeypatch.setattr("brinell.studies.benchmark.run.Part", Stopped)
+    out, stop = tmp_path / "set", 0
+    for stop in (1, 2, 3, 4, None):
+        code = cli(words(work, out)) if stop == 1 else cli(["benchmark", "--resume", "--out", str(out)])
+        assert code == (0 if stop is None else 130), stop
+        if stop is not None:
+            kept = sorted(file.name for file in (out / ".blocks").glob("*")) if (out / ".blocks").exists() else []
+            assert kept == ([f"{calls[-1].start:08d}-{calls[-1].stop:08d}.safetensors"] if stop % 2 else [])
+    assert [(at.start, at.stop) for at in calls] == [(0, 4), (4, 5), (5, 9), (9, 10), (10, 12)], "nothing is made twice"
+    assert not (out / ".blocks").exists()
+    assert rows_of(out, "data") == rows_of(tmp_path / "whole", "data")
+    assert rows_of(out, "samples") == rows_of(tmp_path / "whole", "samples")
+    one, other = arrays_of(out), arrays_of(tmp_path / "whole")
+    assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
+    assert cli(words(work, out, "--resume")) == 0, "a set that is whole is left as it is"
+
+
+def test_a_damaged_block_is_one_line(work, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("brinell.studies.benchmark.run.BLOCK_SECONDS", 0.0)
+    blocks = iter([Part])
+    monkeypatch.setattr("brinell.studies.benchmark.run.Part", lambda *given: next(blocks, interrupt)(*given))
+    assert cli(words(work, tmp_path / "set")) == 130
+    (file,) = (tmp_path / "set/.blocks").glob("*")
+    file.write_bytes(file.read_bytes().replace(b"0", b"1", 1))
+    capsys.readouterr()
+    assert cli(["benchmark", "--resume", "--out", str(tmp_path / "set")]) == 2
+    said = capsys.readouterr().err
+    assert f"{file.name} is damaged or missing" in said and "delete it" in said
+
+
+def interrupt(*given):
+    raise KeyboardInterrupt

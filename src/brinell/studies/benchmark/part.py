@@ -40,22 +40,21 @@ class _Judged(NamedTuple):
 
 
 class Part:
-    """Makes a part; afterwards it holds what `studies.benchmark.records` writes.
+    """Makes some samples of a set; afterwards it holds what `studies.benchmark.records` writes of them.
 
     Args:
         plan: what is made.
-        number: which part, from 0.
+        at: which samples, as places among those of the plan.
         progress: told of every pass of the model.
     """
 
-    def __init__(self, plan: BenchmarkPlan, number: int, progress: Progress) -> None:
+    def __init__(self, plan: BenchmarkPlan, at: slice, progress: Progress) -> None:
         self.rows: list[dict[str, Any]] = []
         """COLUMNS of each input."""
         self.samples: list[dict[str, Any]] = []
         """SAMPLES of each sample."""
         self.arrays: dict[str, Array] = {}
         """Exact inputs and masks, by name."""
-        at = slice(number * plan.part_size, (number + 1) * plan.part_size)
         self.ids: Array = plan.ids[at]
         x = plan.dataset.load(self.ids.tolist()).to(plan.device)
         device, domain = x.device, plan.dataset.domain

@@ -3,6 +3,7 @@
     data/test-00000-of-00005.parquet      a row per sample and level (COLUMNS), pictures in 8 bits
     samples/test-00000-of-00005.parquet   a row per sample, those without an adversarial example too (SAMPLES)
     arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32 and "<sample_id>/<level>/mask" bool
+    .blocks/*.safetensors                    while a part is made: the samples that are done
     benchmark.toml  benchmark.json        the request; what was made, of what, with what
     README.md  croissant.json  SHA256SUMS
 
@@ -14,6 +15,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +29,7 @@ from brinell.core.facts import MOST_PARTS
 from brinell.core.form import Count, Number
 from brinell.core.record import Array, Column
 from brinell.store import tables
-from brinell.store.files import write_arrays, write_text
+from brinell.store.files import read_arrays, write_arrays, write_text
 from brinell.store.folder import Layout
 
 FORM: dict[str, Any] = {
@@ -43,6 +45,7 @@ FORM: dict[str, Any] = {
     "training_queries": (Count(), None),
     "counts?": {str: Count()},
     "seconds?": Number(0),
+    "block?": Count(),
 }
 """What the manifest of a set says."""
 LAYOUT = Layout(
@@ -58,6 +61,8 @@ LAYOUT = Layout(
     alone=True,
 )
 SPLIT = "test"
+TOLD = "told"
+"""The array of a block that holds its rows, as JSON."""
 
 
 class Outcome(StrEnum):
@@ -166,6 +171,14 @@ class Form(NamedTuple):
         return [f"{name} ({number})" if shared[name] > 1 else name for number, name in enumerate(self.classes)]
 
 
+class Block(NamedTuple):
+    """Some samples of a part, as `BenchmarkSet.save_part` takes them."""
+
+    rows: list[dict[str, Any]]
+    samples: list[dict[str, Any]]
+    arrays: dict[str, Array]
+
+
 class BenchmarkSet:
     """The folder of a benchmark set, finished or not."""
 
@@ -199,6 +212,39 @@ class BenchmarkSet:
         ]
         _write(self.file("data", number), COLUMNS, shown, form)
         _write(self.file("samples", number), SAMPLES, samples, form)
+
+    def block(self, at: slice) -> Block | None:
+        """What is kept of a block of samples of an unfinished part; None where it is not made yet.
+
+        Raises:
+            RequestError: its file is damaged.
+        """
+        file = self._block_file(at)
+        if not file.exists():
+            return None
+        arrays = read_arrays(file)
+        rows, samples = json.loads(arrays.pop(TOLD).tobytes())
+        for row in rows:
+            name = f"{row['sample_id']}/{row['level']:g}"
+            row |= {key: arrays[f"{name}/{key}"] if row["reached"] else None for key in ("input", "mask")}
+        return Block(rows, samples, arrays)
+
+    def save_block(self, at: slice, made: Block) -> None:
+        """Keep a block of samples of an unfinished part."""
+        rows = [{key: value for key, value in row.items() if key not in ("input", "mask")} for row in made.rows]
+        told = np.frombuffer(json.dumps([rows, made.samples]).encode(), np.uint8)
+        write_arrays(self._block_file(at), {**made.arrays, TOLD: told})
+
+    def drop_blocks(self, at: slice) -> None:
+        """Forget the blocks of a part that is complete, by the places of its samples."""
+        for file in self._block_file(at).parent.glob("*"):
+            if at.start <= int(file.name.partition("-")[0]) < at.stop:
+                file.unlink()
+        with suppress(OSError):  # others are still in it, or there never was any
+            self._block_file(at).parent.rmdir()
+
+    def _block_file(self, at: slice) -> Path:
+        return self.path / ".blocks" / f"{at.start:08d}-{at.stop:08d}.safetensors"
 
     def samples(self) -> dict[str, list[Any]]:
         """SAMPLES of all parts, column by column."""

@@ -1,21 +1,27 @@
 """Makes a benchmark set: part after part, then the card, the metadata and the checksums."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from brinell.engine.answers import settled
 from brinell.engine.progress import Progress
-from brinell.engine.shard import session
+from brinell.engine.shard import predict, session
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out, each_part
 from brinell.studies.benchmark import cards
 from brinell.studies.benchmark.part import Part
 from brinell.studies.benchmark.plan import BenchmarkPlan
-from brinell.studies.benchmark.records import LAYOUT, BenchmarkSet, Outcome
+from brinell.studies.benchmark.records import LAYOUT, BenchmarkSet, Block, Outcome
 
 IGNORED = ("batch_size", "device", "licence")
 """Settings that change nothing in the rows."""
+BLOCK_SECONDS = 60.0
+"""About how long a block of samples may take, if each is searched to the end."""
+LEAST_BLOCK = 4
+ASKED = 8
+"""Clean samples by which the speed of the model is told."""
 
 
 def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> BenchmarkSet:
@@ -33,21 +39,25 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
         device=plan.device,
         command=command,
         ignored=IGNORED,
-        kept={"seconds": 0.0, "answers": {}, "probes": {}},
+        kept={"seconds": 0.0, "answers": {}, "probes": {}, "block": 0},
     )
     with carry_out(job, resume=resume) as manifest:
         folder = BenchmarkSet(out, plan.parts, plan.form, manifest)
 
         def make_part(number: int) -> int:
-            part = Part(opened, number, progress)
-            folder.save_part(number, part.rows, part.samples, part.arrays)
-            return sum(sample["outcome"] == Outcome.REACHED for sample in part.samples)
+            at = _places(plan, number)
+            blocks = [_block(opened, folder, slice(start, min(start + block, at.stop)), progress) for start in _starts(at, block)]
+            rows, samples = ([one for made in blocks for one in made[which]] for which in (0, 1))
+            folder.save_part(number, rows, samples, {name: array for made in blocks for name, array in made.arrays.items()})
+            folder.drop_blocks(at)
+            return sum(sample["outcome"] == Outcome.REACHED for sample in samples)
 
         missing = [number for number in range(plan.parts) if not folder.has_part(number)]
-        sizes = {number: len(plan.ids[number * plan.part_size : (number + 1) * plan.part_size]) for number in missing}
+        sizes = {number: len(range(*_places(plan, number).indices(len(plan.ids)))) for number in missing}
         forwards = 2 + plan.attack.cost(plan.facts["classes"])[0] + 2 * len(plan.levels)
         with session(plan.model, plan.device):
             opened = replace(plan, model=settled(plan.model, plan.dataset, manifest, plan.device)) if missing else plan
+            block = manifest["block"] = manifest["block"] or _block_size(opened, manifest) if missing else manifest["block"]
             LAYOUT.save(out, manifest)
             each_part(manifest, sizes, make_part, progress, model=plan.facts["name"], stage="rlab", forwards=forwards)
         outcomes = folder.samples()["outcome"]
@@ -56,6 +66,40 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
         cards.write(folder)
         folder.save_sums()
     return folder
+
+
+def _places(plan: BenchmarkPlan, number: int) -> slice:
+    """The places of the samples of a part."""
+    return slice(number * plan.part_size, min((number + 1) * plan.part_size, len(plan.ids)))
+
+
+def _starts(at: slice, block: int) -> range:
+    return range(at.start, at.stop, block)
+
+
+def _block(plan: BenchmarkPlan, folder: BenchmarkSet, at: slice, progress: Progress) -> Block:
+    """A block of samples, as it is kept or made now; where a part is one block, the part keeps it."""
+    if (kept := folder.block(at)) is not None:
+        return kept
+    part = Part(plan, at, progress)
+    made = Block(part.rows, part.samples, part.arrays)
+    if at != _places(plan, at.start // plan.part_size):
+        folder.save_block(at, made)
+    return made
+
+
+def _block_size(plan: BenchmarkPlan, manifest: dict[str, Any]) -> int:
+    """Samples that are made together: so many that a kill costs BLOCK_SECONDS or so, by how long the model takes for a few.
+
+    It is settled once and kept in the manifest: in other company a sample's floats may differ in their last digit.
+    """
+    x = plan.dataset.load(plan.ids[:ASKED].tolist()).to(plan.device)
+    spent = manifest["probes"].setdefault(plan.facts["name"], {"forwards": 0, "backwards": 0})
+    spent["forwards"] += len(x)
+    started = time.perf_counter()
+    predict(plan.model, x, plan.request.batch_size)
+    each = (time.perf_counter() - started) / max(1, len(x)) * plan.attack.cost(plan.facts["classes"])[0]
+    return int(min(plan.part_size, max(LEAST_BLOCK, BLOCK_SECONDS / max(each, 1e-9))))
 
 
 def _about(plan: BenchmarkPlan) -> dict[str, Any]:
