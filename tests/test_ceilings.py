@@ -15,6 +15,7 @@ from brinell.studies.benchmark.plan import parse_levels
 from brinell.studies.benchmark.request import BenchmarkRequest
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.harden.request import HardenRequest
 from brinell.studies.metric.request import MetricRequest
 from brinell.studies.per_class.request import StudyRequest
@@ -27,6 +28,7 @@ REQUESTS = (
     BenchmarkRequest,
     DetectRequest,
     EpsilonRequest,
+    ExplainRequest,
     HardenRequest,
     ReviewRequest,
     StudyRequest,

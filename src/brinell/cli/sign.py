@@ -1,4 +1,4 @@
-"""`brinell sign`: vouch for a run with an SSH key."""
+"""`brinell sign`: sign a run with an SSH key."""
 
 import getpass
 import sys
@@ -15,7 +15,7 @@ def sign(
     key: Annotated[Path, typer.Option(help="The file of an Ed25519 private key, as ssh-keygen -t ed25519 writes it.")],
     json: Json = False,
 ) -> int:
-    """Sign a finished run with an SSH key, so that `brinell verify --signed-by` can tell who vouches for it.
+    """Sign a finished run with an SSH key, so that `brinell verify --signed-by` can tell who answers for it.
 
     The manifest is signed, which holds the hashes of records and arrays. Needs the extra sign.
     """

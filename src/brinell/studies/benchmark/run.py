@@ -47,7 +47,8 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
         def make_part(number: int) -> int:
             at = _places(plan, number)
             blocks = [_block(opened, folder, slice(start, min(start + block, at.stop)), progress) for start in _starts(at, block)]
-            rows, samples = ([one for made in blocks for one in made[which]] for which in (0, 1))
+            rows = [row for one in blocks for row in one.rows]
+            samples = [sample for one in blocks for sample in one.samples]
             folder.save_part(number, rows, samples, {name: array for made in blocks for name, array in made.arrays.items()})
             folder.drop_blocks(at)
             return sum(sample["outcome"] == Outcome.REACHED for sample in samples)

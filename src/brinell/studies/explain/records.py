@@ -12,17 +12,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brinell.core import facts
+from brinell.core.form import Count
 from brinell.core.record import Array, column, columns_of
 from brinell.store import tables
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 
+FORM: dict[str, Any] = {
+    "request": {"truth": (str, None), "steps": Count()},
+    "data": facts.DATA,
+    "model": facts.MODEL,
+    "methods": [{"name": str, "title": str, "settings?": dict}],
+    "unfit": {str: str},
+    "left_out": {str: Count()},
+    "judge_forwards": Count(),
+}
+"""What explain.json says."""
 LAYOUT = Layout(
     what="explanation",
     verb="brinell explain",
     version=1,
     manifest="explain.json",
-    needed=("request", "data", "methods"),
+    form=FORM,
+    misfit=lambda manifest: facts.misfit(manifest["data"]),
     folders=(),
     resumable=False,
 )

@@ -168,9 +168,7 @@ class Review:
                     f"{where} is damaged, or lines before it were changed: its digest is not its own; take the file from a copy"
                 )
             if told["trial"] >= len(self.trials) or set(told) != set(ANSWER):
-                raise RequestError(
-                    f"{where} is damaged: it answers no trial of this review; take the file from a copy of the folder"
-                )
+                raise RequestError(f"{where} is damaged: it answers no trial of this review; take the file from a copy")
             answers.append(Answer(**told))
             size += len(line) + 1
         if _parsed(rest[:-1]) is not None:
