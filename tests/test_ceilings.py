@@ -20,6 +20,7 @@ from brinell.studies.harden.request import HardenRequest
 from brinell.studies.metric.request import MetricRequest
 from brinell.studies.per_class.request import StudyRequest
 from brinell.studies.review.request import ReviewRequest
+from brinell.studies.transfer.request import TransferRequest
 from brinell.studies.unrestricted.request import TrainGeneratorRequest, UnrestrictedRequest
 
 ENDLESS = 10**18
@@ -33,6 +34,7 @@ REQUESTS = (
     ReviewRequest,
     StudyRequest,
     TrainAgentRequest,
+    TransferRequest,
     TrainGeneratorRequest,
     MetricRequest,
     UnrestrictedRequest,

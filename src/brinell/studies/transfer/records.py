@@ -11,17 +11,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brinell.core import facts
+from brinell.core.form import Count, Number
 from brinell.core.record import Array, column, columns_of
+from brinell.core.settings import MOST_COUNT
 from brinell.store import tables
 from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
 
+_SOURCE = {
+    "name": str,
+    "kind": str,
+    "members": [str],
+    "white_box": [str],
+    "level?": (Number(), None),
+    "n": Count(0, MOST_COUNT),
+    "missing": Count(),
+    "folder": (str, None),
+    "forwards": Count(),
+    "backwards": Count(),
+    "seconds": Number(0),
+}
+FORM: dict[str, Any] = {
+    "request": {"draws": Count(1, MOST_COUNT), "seed": Count()},
+    "data": {"name": str, "classes": [str]},
+    "distance": str,
+    "eps": Number(0),
+    "eps_text": str,
+    "attack": (str, None),
+    "title?": (str, None),
+    "sources": [_SOURCE],
+    "models": [facts.MODEL],
+    "passes": Count(),
+    "seconds": Number(0),
+}
+"""What transfer.json says."""
 LAYOUT = Layout(
     what="transfer",
     verb="brinell transfer",
     version=1,
     manifest="transfer.json",
-    needed=("request", "sources", "models"),
+    form=FORM,
     resumable=False,
 )
 
