@@ -13,6 +13,8 @@ BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_READY := $(BENCH_VENV)/.ready
 SERVER_VENV := .venv-server
 SERVER_READY := $(SERVER_VENV)/.ready
+SBOM_VENV := .venv-sbom
+SBOM_READY := $(SBOM_VENV)/.ready
 SITE_VENV := .venv-site
 SITE_READY := $(SITE_VENV)/.ready
 
@@ -22,7 +24,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test slow check docs site format bench server smoke environment clean distclean
+.PHONY: help audit test slow check docs site format bench server smoke sbom environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -62,14 +64,17 @@ server: $(SERVER_READY) ## Make the environment of the inference server that a t
 smoke: ## Build the wheel and try it in an environment of its own that holds only what it needs
 	PYTHON=$(PYTHON) $(ONE_THREAD) scripts/check_wheel.sh
 
+sbom: $(TOOLS_READY) $(SBOM_READY) ## List the packages that a plain installation consists of in sbom.json (CycloneDX)
+	$(BIN)/python scripts/sbom.py $(SBOM_VENV)/bin/cyclonedx-py sbom.json
+
 environment: $(TOOLS_READY) ## Make the environment of the tests and checks alone
 
 clean: ## Remove caches and build products
-	rm -rf build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf build dist site sbom.json .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV) $(SITE_VENV)
+	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV) $(SITE_VENV) $(SBOM_VENV)
 
 # One pip for all, whichever came with the interpreter. Only wheels are taken, so that a missing one shows; what builds the
 # exceptions and ourselves comes in the versions of constraints.txt, too, and does not stay in the environment.
@@ -105,6 +110,12 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 $(SERVER_READY): benchmarks/server-constraints.txt
 	$(call make-environment,$(SERVER_VENV))
 	$(SERVER_VENV)/bin/python $(INSTALL) --constraint benchmarks/server-constraints.txt mlserver
+	touch $@
+
+# It looks at another environment from outside.
+$(SBOM_READY):
+	$(call make-environment,$(SBOM_VENV))
+	$(SBOM_VENV)/bin/python $(INSTALL) cyclonedx-bom==7.5.0
 	touch $@
 
 # It reads the sources and imports none, so that it needs neither torch nor ourselves.

@@ -57,8 +57,8 @@ def make(plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, re
         sizes = {number: len(range(*_places(plan, number).indices(len(plan.ids)))) for number in missing}
         forwards = 2 + plan.attack.cost(plan.facts["classes"])[0] + 2 * len(plan.levels)
         with session(plan.model, plan.device):
-            opened = replace(plan, model=settled(plan.model, plan.dataset, manifest, plan.device)) if missing else plan
-            block = manifest["block"] = manifest["block"] or _block_size(opened, manifest) if missing else manifest["block"]
+            opened = _opened(plan, manifest) if missing else plan
+            block = manifest["block"]
             LAYOUT.save(out, manifest)
             each_part(manifest, sizes, make_part, progress, model=plan.facts["name"], stage="rlab", forwards=forwards)
         outcomes = folder.samples()["outcome"]
@@ -89,18 +89,26 @@ def _block(plan: BenchmarkPlan, folder: BenchmarkSet, at: slice, progress: Progr
     return made
 
 
-def _block_size(plan: BenchmarkPlan, manifest: dict[str, Any]) -> int:
-    """Samples that are made together: so many that a kill costs BLOCK_SECONDS or so, by how long the model takes for a few.
+def _opened(plan: BenchmarkPlan, manifest: dict[str, Any]) -> BenchmarkPlan:
+    """The plan with its model's answers as logits; the manifest says from then on how many samples are made together.
 
-    It is settled once and kept in the manifest: in other company a sample's floats may differ in their last digit.
+    So many that a kill costs BLOCK_SECONDS or so, by how long the model takes for a few clean samples that it is asked before. The
+    number is settled once: in other company a sample's floats may differ in their last digit.
     """
-    x = plan.dataset.load(plan.ids[:ASKED].tolist()).to(plan.device)
-    spent = manifest["probes"].setdefault(plan.facts["name"], {"forwards": 0, "backwards": 0})
-    spent["forwards"] += len(x)
-    started = time.perf_counter()
-    predict(plan.model, x, plan.request.batch_size)
-    each = (time.perf_counter() - started) / max(1, len(x)) * plan.attack.cost(plan.facts["classes"])[0]
-    return int(min(plan.part_size, max(LEAST_BLOCK, BLOCK_SECONDS / max(each, 1e-9))))
+    name, started = plan.facts["name"], time.perf_counter()
+    before = manifest["probes"].get(name, {}).get("forwards", 0)
+    model = settled(plan.model, plan.dataset, manifest, plan.device)
+    if not manifest["block"]:
+        spent = manifest["probes"].setdefault(name, {"forwards": 0, "backwards": 0})
+        if spent["forwards"] == before:  # it says itself what its answers are, and so was not asked
+            x = plan.dataset.load(plan.ids[:ASKED].tolist()).to(plan.device)
+            spent["forwards"] += len(x)
+            started = time.perf_counter()
+            predict(model, x, plan.request.batch_size)
+        each = (time.perf_counter() - started) / max(1, spent["forwards"] - before)
+        whole = each * plan.attack.cost(plan.facts["classes"])[0]
+        manifest["block"] = int(min(plan.part_size, max(LEAST_BLOCK, BLOCK_SECONDS / max(whole, 1e-9))))
+    return replace(plan, model=model)
 
 
 def _about(plan: BenchmarkPlan) -> dict[str, Any]:
