@@ -92,8 +92,8 @@ def _block(plan: BenchmarkPlan, folder: BenchmarkSet, at: slice, progress: Progr
 def _opened(plan: BenchmarkPlan, manifest: dict[str, Any]) -> BenchmarkPlan:
     """The plan with its model's answers as logits; the manifest says from then on how many samples are made together.
 
-    So many that a kill costs BLOCK_SECONDS or so, by how long the model takes for a few clean samples that it is asked before. The
-    number is settled once: in other company a sample's floats may differ in their last digit.
+    So many that a kill costs BLOCK_SECONDS or so, by how long the model takes for a few clean samples that it is asked before.
+    The number is settled once: in other company a sample's floats may differ in their last digit.
     """
     name, started = plan.facts["name"], time.perf_counter()
     before = manifest["probes"].get(name, {}).get("forwards", 0)
