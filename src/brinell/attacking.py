@@ -162,8 +162,8 @@ def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> 
         kind = kind or KINDS.get(tensor.ndim)
         if kind is None:
             raise RequestError(f"x has shape {tuple(tensor.shape)}: say what an input is by kind='image', for example")
-        domain = _domain(kind, tuple(tensor.shape[1:]), low, high)
-        _check_bounds(tensor, domain)
+        domain = domain_of(kind, tuple(tensor.shape[1:]), low, high)
+        check_bounds(tensor, domain)
         return _Inputs(x=tensor, domain=domain, dataset=_Bare(domain), given=x)
     # Functions take the layout of the arrays, which a data set works out.
     sample = ArrayDataset(tensor.cpu(), np.zeros(len(tensor), int), kind=kind, layout=layout, bounds=(low, high))
@@ -171,14 +171,24 @@ def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> 
     return _Inputs(x=arranged, domain=sample.domain, dataset=sample, given=x)
 
 
-def _domain(kind: Kind, shape: tuple[int, ...], low: float, high: float) -> Domain:
+def domain_of(kind: Kind, shape: tuple[int, ...], low: float, high: float) -> Domain:
+    """The space of inputs in memory.
+
+    Raises:
+        RequestError: bounds in the wrong order, or an empty shape.
+    """
     try:
         return Domain(kind=kind, shape=shape, low=low, high=high)
     except ValueError as error:
         raise RequestError(str(error)) from None
 
 
-def _check_bounds(x: Tensor, domain: Domain) -> None:
+def check_bounds(x: Tensor, domain: Domain) -> None:
+    """Refuse inputs that leave their bounds, as normalised ones do.
+
+    Raises:
+        RequestError: they do, or hold NaN.
+    """
     if not domain.excess(x) <= domain.slack:
         least, most = (float(value) for value in x.aminmax())
         raise RequestError(

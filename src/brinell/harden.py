@@ -5,22 +5,247 @@ The module can be called: what is called is `harden`, below.
 
 import inspect
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+import torch
+from torch import Tensor, nn
+
+from brinell import plugins
 from brinell.api import Models, default_out, takes
+from brinell.attacking import KINDS, attack, check_bounds, domain_of
+from brinell.core.batch import Batch
+from brinell.core.contracts import PerturbsWeights
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import RequestError
+from brinell.core.threat import Threat
+from brinell.engine.eps_grid import doubts, parse_eps
+from brinell.engine.plan import open_distance
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import checked
-from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_of
+from brinell.inputs import Data, call_text, eps_text, models_of, norm_text, only, open_dataset, spec_of
 from brinell.studies.harden import page
 from brinell.studies.harden import run as harden_run
 from brinell.studies.harden.analysis import HardenResult, summarise
 from brinell.studies.harden.request import HardenRequest
 from brinell.telling import telling
+from brinell.training.recipe import Recipe, Trained
+from brinell.wording import worded
 
-__all__ = ["harden"]
+__all__ = ["AWP", "AdversarialBatch", "AdversarialLoss", "harden"]
+
+PLAIN = Recipe.of("plain")
+"""The cross-entropy alone."""
+
+
+# In a loop of one's own
+
+
+Schedule = int | Callable[[int], float] | None
+"""How eps goes over a training: a number of calls over which it rises from 0, or a function from the number of the call, counted
+from 0, to a factor of eps; none is the whole eps from the first call on."""
+
+
+class AdversarialBatch:
+    """Turns a batch into an adversarial one, in a training loop of your own: `x = adversarial(x, y)`.
+
+    The model meets the attack in evaluation mode and is afterwards as it was, part by part; so are gradients and generators.
+    What is random follows from the seed and the number of the call, which `state_dict` keeps.
+
+    Args:
+        model: takes inputs (n, *shape) within the bounds and answers (n, classes) logits, or an object that holds `logits`.
+        attack: n-fgsm, fgsm-rs, pgd?steps=5, trades, distortions and what else `brinell plugins defence` lists, or several joined
+            by + that share each batch; or any attack of `brinell plugins attack`, such as apgd?steps=10, which goes on with every
+            sample until its steps are spent.
+        eps: the budget, a number or a text such as 8/255.
+        norm: linf or l2; of attacks also l1 and l0.
+        schedule: a number of calls over which eps rises from 0, or a function from the number of the call, counted from 0, to a
+            factor of eps.
+        bounds: (low, high) of the inputs.
+        kind: image, signal, video or vector, where the number of axes does not say it.
+        seed: of every random number.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+    @worded
+    def __init__(
+        self,
+        model: nn.Module,
+        attack: str = "n-fgsm",
+        eps: Any = None,
+        *,
+        norm: Any = "linf",
+        schedule: Schedule = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        kind: Kind | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.attack, self.bounds, self.kind, self.seed = model, attack, bounds, kind, seed
+        self.schedule, self.distance, self.calls = schedule, open_distance(norm_text(norm)), 0
+        self.recipe = Recipe.of(attack) if _is_recipe(attack) else None
+        if eps is None and (self.recipe is None or self.recipe.budgeted):
+            raise RequestError("eps is missing, the budget that is trained for: give a number, such as eps=8/255")
+        self._budgets = parse_eps("0" if eps is None else eps_text(eps))
+        if len(self._budgets.values) != 1:
+            raise RequestError(f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one")
+        self._fitted: dict[tuple[int, ...], tuple[Domain, Recipe | None]] = {}
+
+    @property
+    def eps(self) -> float:
+        """The budget of the next call."""
+        whole = self._budgets.values[0]
+        if self.schedule is None:
+            return whole
+        if callable(self.schedule):
+            return whole * float(self.schedule(self.calls))
+        return whole * min(1.0, self.calls / max(1, self.schedule))
+
+    @worded
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n, *shape) the adversarial inputs, detached, on the device of `x`.
+
+        Args:
+            x: (n, *shape) inputs within the bounds.
+            y: (n,) true classes.
+
+        Raises:
+            BrinellError: inputs outside the bounds, a recipe that does not fit them.
+        """
+        x = x.detach()
+        domain, recipe = self._fit(x)
+        check_bounds(x, domain)
+        eps, self.calls = self.eps, self.calls + 1
+        trained = trained_of(self.model)
+        if recipe is None:
+            with trained.attacked():
+                found = attack(
+                    _Logits(trained), x, y, self.attack, eps=eps, norm=self.distance.name, worst=True, bounds=self.bounds,
+                    kind=domain.kind, seed=self.seed * 1_000_003 + self.calls, answers="logits",
+                )  # fmt: skip
+            return cast(Tensor, found.x_adv).to(x.dtype)
+        rng = torch.Generator(x.device).manual_seed(self.seed * 1_000_003 + self.calls)
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
+        threat = Threat(distance=self.distance, eps=torch.full((len(x),), eps, device=x.device), domain=domain)
+        return recipe.craft(trained, batch, threat, rng)
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        """The mean of what the recipe minimises on these inputs; of an attack the cross-entropy of the adversarial ones."""
+        _, recipe = self._fit(x.detach())
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
+        return (recipe or PLAIN).loss(trained_of(model), batch, x_adv)
+
+    def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
+        """The space of inputs like these, and the recipe for them; looked at once for each shape."""
+        shape = tuple(x.shape[1:])
+        if shape not in self._fitted:
+            kind = self.kind or KINDS.get(x.ndim)
+            if kind is None:
+                raise RequestError(f"x has shape {tuple(x.shape)}: say what an input is by kind='image', for example")
+            domain = domain_of(kind, shape, *map(float, self.bounds))
+            doubts(self._budgets, self.distance, domain)
+            self._fitted[shape] = domain, None if self.recipe is None else self.recipe.fitted(domain, self.distance)
+        return self._fitted[shape]
+
+    def state_dict(self) -> dict[str, int]:
+        """What a checkpoint has to keep."""
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a checkpoint."""
+        self.calls = int(state["calls"])
+
+
+class AdversarialLoss:
+    """A loss that takes `(model, x, y)` and makes its own adversarial inputs: cross-entropy by any attack, TRADES, MART or ALP.
+
+    Args:
+        recipe: trades, mart, alp?weight=1, pgd or any other attack, as of `AdversarialBatch`, whose loss is the cross-entropy.
+        eps: the budget, a number or a text such as 8/255.
+        settings: norm, schedule, bounds, kind and seed, as of `AdversarialBatch`.
+    """
+
+    def __init__(self, recipe: str = "trades", eps: Any = None, **settings: Any) -> None:
+        self.recipe, self._eps, self._settings = recipe, eps, settings
+        self._batch: AdversarialBatch | None = None
+
+    def adversarial(self, model: nn.Module) -> AdversarialBatch:
+        """What makes the adversarial inputs; one and the same for all calls, so that a schedule goes on."""
+        if self._batch is None:
+            self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
+        self._batch.model = model
+        return self._batch
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> Tensor:
+        """The mean loss, a scalar with a way back to the weights.
+
+        Args:
+            model: the network, in the mode that it is to learn in.
+            x: (n, *shape) clean inputs within the bounds.
+            y: (n,) true classes.
+            x_adv: (n, *shape) adversarial inputs, where they are made already, as for `AWP`.
+        """
+        adversarial = self.adversarial(model)
+        return adversarial.loss(model, x, y, adversarial(x, y) if x_adv is None else x_adv)
+
+
+class AWP:
+    """Adversarial weight perturbation around any loss (`brinell plugins defence` says whose): a context for the backward pass.
+
+        x_adv = loss.adversarial(model)(x, y)
+        with awp(lambda: loss(model, x, y, x_adv)) as value:
+            value.backward()
+        optimizer.step()
+
+    Args:
+        model: the network whose weights are moved.
+        gamma: the length of the move of each layer, as a share of the norm of its weights.
+    """
+
+    def __init__(self, model: nn.Module, gamma: float = 0.01) -> None:
+        self.model, self.defence = model, cast(PerturbsWeights, plugins.build("defence", "awp", {"gamma": gamma}))
+
+    @contextmanager
+    def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
+        """The value of the loss where the weights were moved to; they are back when the context ends."""
+        with self.defence.perturbed([one for one in self.model.parameters() if one.requires_grad], loss):
+            yield loss()
+
+
+def trained_of(model: nn.Module) -> Trained:
+    """A module as defences ask it: without the wrapper of several devices, which would wait for the others."""
+    inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+    def predict(x: Tensor) -> Tensor:
+        answer = inner(x)
+        return cast(Tensor, answer if isinstance(answer, Tensor) else answer.logits)
+
+    return Trained(inner, predict)
+
+
+class _Logits(nn.Module):
+    """A network that answers with a tensor."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__()
+        self.inner, self.predict = trained.module, trained.predict
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+
+def _is_recipe(text: str) -> bool:
+    """Whether a text names defences and not attacks."""
+    names = [one.partition("(")[0].partition("?")[0] for one in plugins.split(text)]
+    return len(names) > 1 or names[0] in plugins.names("defence")
+
+
+# The whole hardening
 
 
 @takes(HardenRequest)

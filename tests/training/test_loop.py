@@ -67,7 +67,8 @@ def loop(recipe="pgd(steps=3)", module=None, file=None, own=None, **settings):
         seed=0,
     )
     made = own or Recipe.of(recipe).fitted(dataset.domain, distance("linf"))
-    trained = Trained(TorchModel(module, dataset.domain, 2))
+    model = TorchModel(module, dataset.domain, 2)
+    trained = Trained.of(model)
     data = [samples] * len(made.parts)
     return Loop(trained, samples, data, checker, made, distance("linf"), replace(USUAL, **settings), file)
 
@@ -125,6 +126,7 @@ class Asleep:
 
     domains: ClassVar = frozenset({"vector"})
     distances: ClassVar = frozenset({"linf"})
+    budgeted: ClassVar = True
 
     def craft(self, network, batch, threat, rng):
         return batch.x
@@ -269,6 +271,6 @@ def test_the_order_of_an_epoch_follows_from_seed_and_number():
 def test_batch_norm_learns_from_what_is_learned_and_not_from_the_attack():
     module = nn.Sequential(nn.Flatten(), nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
     trained = loop(module=module, epochs=1)
-    with trained.trained.model.session():
+    with trained.trained.predict.__self__.session():
         trained.run()
     assert int(module[2].num_batches_tracked) == 8

@@ -182,6 +182,8 @@ class Defence(Protocol):
 
     domains: ClassVar[frozenset[Kind]]
     distances: ClassVar[frozenset[str]]
+    budgeted: ClassVar[bool]
+    """Whether it searches within a budget; one that does not takes no eps."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """(n, *shape) detached: the inputs to learn from in place of the clean ones, within the bounds of the data.

@@ -25,9 +25,18 @@ class OnGradients:
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    budgeted: ClassVar[bool] = True
 
 
-class LearnsTheWorst(OnGradients):
+class WithoutBudget:
+    """Declarations of defences whose inputs do not depend on an eps: any kind of input, whatever eps is measured in."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "l0"})
+    budgeted: ClassVar[bool] = False
+
+
+class LearnsTheWorst:
     """Minimises the cross-entropy on what was crafted, and on nothing else."""
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ class AWP:
     """Length of the move of each layer, as a share of the norm of its weights; the paper takes 0.005 with TRADES."""
 
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
+    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "l0"})
+    budgeted: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         above_zero(self, "gamma")

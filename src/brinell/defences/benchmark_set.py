@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst
+from brinell.defences._steps import LearnsTheWorst, WithoutBudget
 
 __all__ = ["BenchmarkSet"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkSet(LearnsTheWorst):
+class BenchmarkSet(WithoutBudget, LearnsTheWorst):
     """Learn the inputs of an adversarial benchmark set; as a rule mixed with `plain`."""
 
     path: str = ""

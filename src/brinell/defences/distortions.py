@@ -5,28 +5,25 @@ severities are: docs/distortions.md.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Access, Batch, Distortion, Kind, Network, Streams, Threat
-from brinell.defences._steps import LearnsTheWorst
+from brinell.core.contracts import Access, Batch, Distortion, Network, Streams, Threat
+from brinell.defences._steps import LearnsTheWorst, WithoutBudget
 from brinell.rlab.variants import SEVERITIES, distorted
 
 __all__ = ["Distortions"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distortions(LearnsTheWorst):
+class Distortions(WithoutBudget, LearnsTheWorst):
     """Learn inputs that are distorted as a whole, each by one of several distortions."""
 
     distortions: tuple[Distortion, ...] = field(default=(), metadata={"plugin": "distortion"})
     """Which ones: names joined by +; by default all that distort such data."""
     severities: tuple[int, ...] = SEVERITIES
     """Which of the severities 1 to 5 may be drawn."""
-
-    domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst, check_steps, climb, cross_entropy, noise
+from brinell.defences._steps import LearnsTheWorst, OnGradients, check_steps, climb, cross_entropy, noise
 
 __all__ = ["FGSMRS"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FGSMRS(LearnsTheWorst):
+class FGSMRS(OnGradients, LearnsTheWorst):
     """Learn from one clipped gradient step that begins at a random point of the ball."""
 
     step_size: float = 1.25

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import LearnsTheWorst, cross_entropy, gradient, kept, noise, stepped
+from brinell.defences._steps import LearnsTheWorst, OnGradients, cross_entropy, gradient, kept, noise, stepped
 
 __all__ = ["NFGSM"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NFGSM(LearnsTheWorst):
+class NFGSM(OnGradients, LearnsTheWorst):
     """Learn from one gradient step that begins at strong noise; about twice the time of plain training."""
 
     noise: float = 2.0

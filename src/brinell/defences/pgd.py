@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst, check_steps, climb, cross_entropy, noise
+from brinell.defences._steps import LearnsTheWorst, OnGradients, check_steps, climb, cross_entropy, noise
 
 __all__ = ["PGD"]
 
@@ -22,7 +22,7 @@ MOST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class PGD(LearnsTheWorst):
+class PGD(OnGradients, LearnsTheWorst):
     """Learn from the last iterate of projected gradient ascent on the cross-entropy."""
 
     steps: int = 7

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst
+from brinell.defences._steps import LearnsTheWorst, WithoutBudget
 
 __all__ = ["Plain"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plain(LearnsTheWorst):
+class Plain(WithoutBudget, LearnsTheWorst):
     """Learn the inputs as they are."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:

@@ -34,7 +34,7 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
     Raises:
         ContractError: the first rule that is broken, in one line.
     """
-    check_form(plugin, ("domains", "distances"), SYNONYMS)
+    check_form(plugin, ("domains", "distances", "budgeted"), SYNONYMS)
     defence = plugin(**settings)
     check_settings(defence)
     forwards, backwards = defence.cost()

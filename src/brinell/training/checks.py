@@ -17,6 +17,8 @@ from brinell.training.recipe import Recipe, Trained
 
 GAP = 0.8
 """PGD must leave this share of the accuracy that the training attack leaves, intervals considered."""
+COLLAPSE = 0.25
+"""Of what clean accuracy was above a guess, this share must be left: a training at too high a rate ends at one answer for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,11 @@ class Check:
     """Right on what the recipe crafts at the budget of the moment."""
     attacked: int
     """Right after PGD at the budget of the moment."""
+
+    def collapsed(self, before: float, guess: float) -> bool:
+        """Whether the network has lost nearly all that its clean accuracy `before` was above that of a `guess`, beyond chance."""
+        clean = wilson(self.clean, self.n)
+        return clean is not None and clean.high < guess + COLLAPSE * (before - guess)
 
     @property
     def overfits(self) -> bool:
@@ -65,6 +72,11 @@ class Checker:
     """PGD of ten steps."""
     batch_size: int
     seed: int
+
+    @property
+    def guess(self) -> float:
+        """The accuracy of whoever always names the most frequent class."""
+        return float(self.y.bincount().max()) / len(self.y)
 
     def check(self, trained: Trained, recipe: Recipe, eps: float, n: int) -> Check:
         """All three accuracies on the first `n` samples."""

@@ -1,8 +1,8 @@
 """The training loop: batches crafted by a recipe, an average of the weights, checks on validation samples, and checkpoints.
 
-At every check the loop looks whether the network has come to hold against its own attack alone. Then it goes back to the last
-check that was good, goes on with a safer recipe, and notes that it did. A loss that is no number stops it; the last good
-checkpoint stays where it is.
+At every check the loop looks whether the network has come to hold against its own attack alone, or has collapsed to one answer.
+Then it goes back to the last check that was good, goes on with a safer recipe or a smaller rate, and notes that it did. A loss
+that is no number stops it; the last good checkpoint stays where it is.
 """
 
 import math
@@ -32,6 +32,8 @@ FEWEST = 64
 PGD_STEPS = 10
 RATES = {"adamw": 2e-3, "sgd": 0.05}
 """The largest learning rates where none is asked for."""
+SLOWEST = 0.1
+"""The factor of the learning rate below which a collapse is no longer answered by a smaller one."""
 CLIP = 1.0
 """The length to which longer gradients are scaled."""
 
@@ -71,7 +73,13 @@ class State:
     """The robust accuracy on validation samples of the weights that would be kept."""
     best_step: int = 0
     stale: int = 0
-    """Checks since then."""
+    """Checks without a better one."""
+    since: float = 0.0
+    """The share of the training at which the budget began to rise: above 0 after going back."""
+    first: float = 0.0
+    """The factor of eps there."""
+    slower: float = 1.0
+    """The factor of the learning rate: halved at each collapse."""
     forwards: int = 0
     backwards: int = 0
     over: bool = False
@@ -146,10 +154,13 @@ class Loop:
         self.optimizer = self._optimizer()
         checkpoint.into_optimizer(self.optimizer, checkpoint.under("optimizer", tensors))
 
-    def _save(self) -> None:
-        self._good = self._tensors()
+    def _save(self, good: bool = True) -> None:
+        """Write a checkpoint; after a check that was not good it holds the state that the loop went back to."""
+        tensors = self._tensors()
+        if good:
+            self._good = tensors
         if self.file is not None:
-            checkpoint.write(self.file, self._good, asdict(self.state))
+            checkpoint.write(self.file, tensors, asdict(self.state))
 
     def resume(self) -> bool:
         """Go on where the checkpoint ends, if there is one."""
@@ -171,7 +182,7 @@ class Loop:
         next_check = self._next_check()
         clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         begun, before = clock(), state.seconds
-        self.trained.train()
+        self.trained.module.train()
         while not state.over:
             share = self._share(state)
             loss = self._step(share)
@@ -190,6 +201,9 @@ class Loop:
             return state.seconds / self.settings.seconds
         return state.step / self.steps
 
+    def _factor(self, share: float) -> float:
+        return ramped(share, self.settings.ramp, self.state.since, self.state.first)
+
     def _next_check(self) -> int:
         return (self.state.step // self.per_epoch + 1) * self.per_epoch
 
@@ -197,10 +211,10 @@ class Loop:
         """One batch: crafted, learned from, averaged. Returns the loss."""
         settings, state = self.settings, self.state
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate * rate_factor(share)
+            group["lr"] = self.rate * state.slower * rate_factor(share)
         self.rng.manual_seed((settings.seed * 1_000_003 + state.step) * 101 + len(state.events))
         batch = self._batch(state.step)
-        eps = torch.full((len(batch),), settings.eps * ramped(share, settings.ramp), device=self.device)
+        eps = torch.full((len(batch),), settings.eps * self._factor(share), device=self.device)
         threat = Threat(distance=self.distance, eps=eps, domain=self.domain)
         half = torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16")
         with torch.enable_grad(), half:
@@ -237,33 +251,35 @@ class Loop:
 
     def _check(self, share: float, loss: float) -> None:
         """Measure, go back where the network overfits to its attack, keep the best weights, write a checkpoint."""
-        state, eps = self.state, self.settings.eps * ramped(share, self.settings.ramp)
+        state, eps = self.state, self.settings.eps * self._factor(share)
         n = self._checked()
         found = self.checker.check(self.trained, self.recipe, eps, n)
         with self.average.shown():
             robust = self.checker.robust(self.trained, self.settings.eps, n)
-        self.trained.train()
         row = {"step": state.step, "seconds": state.seconds, "eps": eps, "loss": loss, "recipe": state.recipe}
         row |= {"n": found.n, "clean": found.clean, "seen": found.seen, "pgd": found.attacked, "robust": robust}
         # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no accident.
-        if (safer := self.recipe.safer()) and found.overfits:
-            self._go_back(row, safer)
-            return
-        state.curve.append(row | {"good": True})
-        score = robust / found.n
-        if score > state.best or eps < self.settings.eps:
-            state.stale = 0
-        else:
-            state.stale += 1
-        if score >= state.best:
-            state.best, state.best_step = score, state.step
-            self.kept = self.average.whole()
-        if self._share(state) >= 1:
+        overfits = bool(self.recipe.safer()) and found.overfits
+        before = max((one["clean"] / one["n"] for one in state.curve), default=0.0)
+        collapsed = state.slower > SLOWEST and found.collapsed(before, self.checker.guess)
+        state.curve.append(row | {"good": not (overfits or collapsed)})
+        self._keep_best(robust / found.n, whole=eps >= self.settings.eps)
+        if (overfits or collapsed) and self._share(state) < 1:
+            self._go_back(row, collapsed)
+        elif self._share(state) >= 1:
             state.over = True
         elif self.settings.patience is not None and state.stale >= self.settings.patience:
             state.over = True
             self._say(f"stopped at step {state.step}: the last {state.stale} checks brought no better robust accuracy")
-        self._save()
+        self._save(good=state.curve[-1]["good"])
+
+    def _keep_best(self, score: float, whole: bool) -> None:
+        """Keep the averaged weights if they are the most robust so far; `whole`: the budget is at its full size."""
+        state = self.state
+        state.stale = state.stale + 1 if whole and score <= state.best else 0
+        if score >= state.best:
+            state.best, state.best_step = score, state.step
+            self.kept = self.average.whole()
 
     def _checked(self) -> int:
         """How many of the validation samples a check takes, so that checks stay a small part of the work."""
@@ -272,20 +288,26 @@ class Loop:
         each = 2 + forwards + backwards + 2 * (2 * PGD_STEPS + 1)
         return min(len(self.checker.y), max(FEWEST, int(CHECKING * epoch / each)))
 
-    def _go_back(self, row: dict[str, Any], safer: str) -> None:
-        """Take the weights of the last good check, and a safer recipe."""
-        state = self.state
-        good = max((one["step"] for one in state.curve if one["good"]), default=0)
-        state.curve.append(row | {"good": False})
-        self._say(
-            f"catastrophic overfitting at step {row['step']}: of {row['n']} validation samples {row['seen']} hold against "
-            f"{state.recipe}, which is trained with, and {row['pgd']} against PGD; went back to step {good}, and on with {safer}"
-        )
-        self._restore(self._good, good)
-        self.recipe = Recipe.of(safer).fitted(self.domain, self.distance)
-        state.recipe = safer
-        state.step = good
-        self._save()
+    def _go_back(self, row: dict[str, Any], collapsed: bool) -> None:
+        """Take the weights of the last good check, and a safer recipe, or after a collapse half the learning rate."""
+        state, safer = self.state, self.recipe.safer()
+        good = next((one for one in reversed(state.curve) if one["good"]), {"step": 0, "eps": 0.0})
+        if collapsed:
+            state.slower /= 2
+            what = f"the training collapsed at step {row['step']}: {row['clean']} of {row['n']} validation samples are right"
+            then = "half the learning rate"
+        else:
+            what = (
+                f"catastrophic overfitting at step {row['step']}: of {row['n']} validation samples {row['seen']} hold against "
+                f"{state.recipe}, which is trained with, and {row['pgd']} against PGD"
+            )
+            self.recipe, then = Recipe.of(safer).fitted(self.domain, self.distance), safer
+            state.recipe = safer
+        self._say(f"{what}; went back to step {good['step']}, and on with {then}")
+        kept = self.kept
+        self._restore(self._good, good["step"])
+        self.kept, state.step, state.first = kept, good["step"], good["eps"] / self.settings.eps
+        state.since = min(self._share(state), 0.99)
 
     def _say(self, text: str) -> None:
         self.state.events.append(text)

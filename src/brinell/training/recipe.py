@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.core.batch import Batch
-from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, PerturbsWeights, Threat
+from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, Network, PerturbsWeights, Threat
 from brinell.core.errors import RequestError
 from brinell.rlab.variants import variants
 
@@ -67,6 +67,11 @@ class Recipe:
                 )
             parts.append(_with_distortions(one, domain))
         return replace(self, parts=tuple(parts))
+
+    @property
+    def budgeted(self) -> bool:
+        """Whether any of its defences takes an eps."""
+        return any(one.budgeted for one in self.parts)
 
     def safer(self) -> str:
         """The recipe to go on with after catastrophic overfitting; empty where none is known to be safer."""
@@ -145,30 +150,39 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
 
 
 class Trained:
-    """A network in training behind its model, which prepares inputs and turns answers into logits.
+    """A network in training, and how it is asked.
 
     Args:
-        model: a model with a module inside, in a session of its own.
+        module: the network.
+        predict: (n, *shape) inputs to (n, classes) logits; the module, with whatever stands before and behind it.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, module: nn.Module, predict: Network) -> None:
+        self.module, self.predict = module, predict
+        self.parameters: Sequence[nn.Parameter] = [one for one in module.parameters() if one.requires_grad]
+
+    @classmethod
+    def of(cls, model: Model) -> "Trained":
+        """The network of a model that is in a session of its own; all of it learns where nothing was frozen on purpose.
+
+        Raises:
+            RequestError: it holds no torch module.
+        """
         module = model.info.module
         if module is None:
             raise RequestError(f"model {model.name} holds no torch module, so that it cannot be trained: name one that does")
-        self.model, self.module, self.predict = model, module, model.predict
-        self.parameters: Sequence[nn.Parameter] = [one for one in module.parameters() if one.requires_grad]
-
-    def train(self, mode: bool = True) -> None:
-        """Turn training mode on or off in every layer."""
-        for part in self.module.modules():
-            part.training = mode
+        if not any(one.requires_grad for one in module.parameters()):
+            module.requires_grad_(True)
+        return cls(module, model.predict)
 
     @contextmanager
     def attacked(self) -> Iterator[None]:
-        """The network as an attack meets it: in evaluation mode."""
-        was = self.module.training
-        self.train(False)
+        """The network as an attack meets it, in evaluation mode; afterwards each part is in the mode that it was in."""
+        on = [part for part in self.module.modules() if part.training]
         try:
+            for part in on:
+                part.training = False
             yield
         finally:
-            self.train(was)
+            for part in on:
+                part.training = True

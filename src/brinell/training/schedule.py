@@ -4,12 +4,19 @@ RISE = 0.2
 """The share of the training in which the learning rate rises."""
 
 
-def ramped(share: float, ramp: float) -> float:
-    """The factor of eps: from 0 to 1 over the first `ramp` of the training, then 1.
+def ramped(share: float, ramp: float, since: float = 0.0, first: float = 0.0) -> float:
+    """The factor of eps: it rises to 1 over a part of the training, and stays.
 
     A network that is not robust yet learns nothing from inputs that it cannot get right; so the budget rises.
+
+    Args:
+        share: how much of the training is over.
+        ramp: the part of what is left at `since` over which it rises.
+        since: where the rise began; above 0 where the training went back to an earlier state.
+        first: the factor there.
     """
-    return 1.0 if ramp <= 0 else min(1.0, share / ramp)
+    part = 1.0 if ramp <= 0 else min(1.0, (share - since) / (ramp * (1 - since)))
+    return first + (1 - first) * part
 
 
 def rate_factor(share: float) -> float:

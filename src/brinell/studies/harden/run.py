@@ -268,7 +268,7 @@ def _audit(plan: HardenPlan, out: Path, progress: Progress, *, spec: str, model:
         norm=asked.norm,
         eps=asked.budgets or f"0:{plan.eps_text}:{POINTS}",
         attack=asked.attack,
-        samples=asked.samples,
+        samples=min(asked.samples, len(plan.dataset)),
         seed=asked.seed,
         batch_size=asked.batch_size,
         device=asked.device,
@@ -285,7 +285,7 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
     model = copy.deepcopy(plan.model)
     with model.info.session(device):
         prepared = settled(model, plan.train, manifest, device)
-        trained = Trained(prepared)
+        trained = Trained.of(prepared)
         own = Samples.of(plan.train, plan.learned, device)
         held = Samples.of(plan.train, plan.held, device)
         checker = Checker(

@@ -1,0 +1,163 @@
+"""What a training loop of one's own takes: adversarial batches and losses, on a linear network whose worst corner is known."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import brinell
+from brinell.core.errors import RequestError
+from brinell.harden import AWP, AdversarialBatch, AdversarialLoss
+
+EPS = 0.1
+SIGNS = torch.tensor([1.0, -1, 1, 1, -1, -1])
+
+
+def linear():
+    with torch.device("meta"):
+        module = nn.Linear(6, 2)
+    module.to_empty(device="cpu")
+    with torch.no_grad():
+        module.weight.copy_(torch.stack([-SIGNS, SIGNS]))
+        module.bias.copy_(torch.stack([SIGNS.sum(), -SIGNS.sum()]) / 2)
+    return module
+
+
+@pytest.fixture
+def batch():
+    x = 0.4 + 0.2 * torch.rand(16, 6, generator=torch.Generator().manual_seed(1))
+    return x, torch.arange(16) % 2
+
+
+def worst(x, y, eps=EPS):
+    return x + eps * torch.where(y[:, None] == 0, SIGNS, -SIGNS)
+
+
+@pytest.mark.parametrize("attack", ["pgd", "pgd?steps=5", "pgd(steps=3)", "apgd?steps=10", "fgsm", "mart", "alp"])
+def test_a_batch_becomes_the_worst_one(attack, batch):
+    x, y = batch
+    found = AdversarialBatch(linear(), attack=attack, eps=EPS)(x, y)
+    torch.testing.assert_close(found, worst(x, y))
+
+
+@pytest.mark.parametrize(
+    "attack", ["n-fgsm", "fgsm-rs", "trades", "pgd+n-fgsm", "distortions", "square?steps=20", "rlab?steps=5"]
+)
+def test_every_kind_of_attack_makes_a_batch(attack):
+    x, y = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
+    rng = torch.get_rng_state()
+    model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, 64, 2))
+    nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(1))
+    nn.init.zeros_(model[1].bias)
+    adversarial = AdversarialBatch(model, attack=attack, eps=EPS, norm="l2" if attack.startswith("rlab") else "linf")
+    one, two = adversarial(x, y), adversarial(x, y)
+    assert one.shape == x.shape and not one.requires_grad and 0 <= float(one.min()) and float(one.max()) <= 1
+    assert not torch.equal(one, x)
+    again = AdversarialBatch(model, attack=attack, eps=EPS, norm=adversarial.distance.name)
+    again.load_state_dict({"calls": 1})
+    assert torch.equal(again(x, y), two) and again.state_dict() == {"calls": 2}
+    assert torch.equal(rng, torch.get_rng_state())
+
+
+def test_the_model_is_left_as_it_was():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
+    model.train()
+    model[2].eval()  # frozen on purpose
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    x, y = torch.rand(8, 6, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
+    for attack in ("pgd", "apgd?steps=3"):
+        AdversarialBatch(model, attack=attack, eps=EPS)(x, y)
+    assert [part.training for part in model] == [True, True, False, True, True]
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(one.grad is None for one in model.parameters())
+
+
+def test_eps_rises_with_the_schedule(batch):
+    x, y = batch
+    ramp = AdversarialBatch(linear(), "pgd", eps="0.1", schedule=4)
+    sizes = [float((ramp(x, y) - x).abs().max()) for _ in range(6)]
+    assert sizes == pytest.approx([0, 0.025, 0.05, 0.075, 0.1, 0.1], abs=1e-6)
+    own = AdversarialBatch(linear(), "apgd?steps=3", eps=0.1, schedule=lambda call: 0.5)
+    assert float((own(x, y) - x).abs().max()) == pytest.approx(0.05, abs=1e-6)
+
+
+def test_models_of_transformers_answer_with_an_object(batch):
+    class Output(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = linear()
+
+        def forward(self, x):
+            return SimpleNamespace(logits=self.inner(x))
+
+    x, y = batch
+    model = Output()
+    torch.testing.assert_close(AdversarialBatch(model, "pgd", eps=EPS)(x, y), worst(x, y))
+    loss = AdversarialLoss("pgd", eps=EPS)(model, x, y)
+    assert float(loss.detach()) == pytest.approx(float(F.cross_entropy(linear()(worst(x, y)), y).detach()))
+
+
+def test_losses_take_model_and_batch(batch):
+    x, y = batch
+    model = linear()
+    clean, attacked = model(x).detach(), model(worst(x, y)).detach()
+    cross = AdversarialLoss("apgd?steps=5", eps=EPS)(model, x, y)
+    assert float(cross.detach()) == pytest.approx(float(F.cross_entropy(attacked, y)), rel=1e-5)
+    alp = AdversarialLoss("alp?weight=2", eps=EPS)(model, x, y)
+    expected = (F.cross_entropy(attacked, y) + F.cross_entropy(clean, y)) / 2 + 2 * F.mse_loss(clean, attacked)
+    assert float(alp.detach()) == pytest.approx(float(expected), rel=1e-5)
+    trades = AdversarialLoss("trades?beta=6", eps=EPS)(model, x, y)
+    assert float(trades.detach()) > float(F.cross_entropy(clean, y))
+    trades.backward()
+    assert bool(model.weight.grad.any())
+
+
+def test_awp_in_a_loop_of_ones_own(batch):
+    x, y = batch
+    model, loss = linear(), AdversarialLoss("trades", eps=EPS)
+    awp, before = AWP(model, gamma=0.05), model.weight.detach().clone()
+    x_adv = loss.adversarial(model)(x, y)
+    plain = loss(model, x, y, x_adv)
+    with awp(lambda: loss(model, x, y, x_adv)) as value:
+        assert float(value.detach()) > float(plain.detach())
+        moved = model.weight.detach() - before
+        value.backward()
+    assert float(moved.norm()) == pytest.approx(0.05 * float(before.norm()), rel=1e-4)
+    assert torch.equal(model.weight.detach(), before) and bool(model.weight.grad.any())
+
+
+def test_three_lines_in_a_loop_make_a_network_hold():
+    rng = torch.Generator().manual_seed(0)
+    y = torch.arange(256) % 2
+    x = torch.stack([0.5 + (2 * y - 1) * 0.3, 0.5 + 0.01 * (2 * y - 1)], 1) + 0.005 * torch.rand(256, 2, generator=rng)
+    model = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
+    for one in model.parameters():
+        nn.init.normal_(one, std=0.5, generator=rng)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    adversarial = AdversarialBatch(model, attack="n-fgsm", eps=0.2, schedule=20)
+    for _ in range(80):
+        optimizer.zero_grad()
+        F.cross_entropy(model(adversarial(x, y)), y).backward()
+        optimizer.step()
+    assert brinell.attack(model, x, y, "apgd?steps=20", eps=0.2).robust_accuracy == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "x", "line"),
+    [
+        ({"attack": "pgd"}, 0.5, "eps is missing, the budget that is trained for"),
+        ({"attack": "pgd", "eps": 8}, 0.5, "did you mean 8/255"),
+        ({"attack": "pgd", "eps": "0:0.1:3"}, 0.5, "is 3 budgets: a training has one"),
+        ({"attack": "n-fgsm", "eps": 0.1, "norm": 2}, 0.5, "NFGSM works in linf, not in l2"),
+        ({"attack": "pgb", "eps": 0.1}, 0.5, "there is no attack 'pgb', did you mean 'pgd'"),
+        ({"attack": "pgd", "eps": 0.1}, 2.0, r"outside the bounds 0 to 1 \(or NaN\): give bounds=\(low, high\)"),
+        ({"attack": "pgd", "eps": 0.1}, math.nan, r"outside the bounds"),
+        ({"attack": "fab", "eps": 0.1}, 0.5, "fab minimises the distance"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(settings, x, line):
+    with pytest.raises(RequestError, match=line):
+        AdversarialBatch(linear(), **settings)(torch.full((2, 6), x), torch.tensor([0, 1]))
