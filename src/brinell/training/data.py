@@ -45,7 +45,7 @@ class Samples:
     def load(self, rows: Tensor) -> Tensor:
         """(k, *shape) the inputs of some rows."""
         if self.held is not None:
-            return self.held[rows]
+            return self.held.index_select(0, rows)
         return self.dataset.load(self.positions[rows.cpu().numpy()].tolist()).to(self.labels.device)
 
 

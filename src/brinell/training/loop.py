@@ -134,8 +134,8 @@ class Loop:
     def _optimizer(self) -> torch.optim.Optimizer:
         weights, s = self.trained.parameters, self.settings
         if s.optimizer == "sgd":
-            return torch.optim.SGD(weights, lr=self.rate, momentum=0.9, weight_decay=s.weight_decay, nesterov=True)
-        return torch.optim.AdamW(weights, lr=self.rate, weight_decay=s.weight_decay)
+            return torch.optim.SGD(weights, lr=self.rate, momentum=0.9, weight_decay=s.weight_decay, nesterov=True, fused=True)
+        return torch.optim.AdamW(weights, lr=self.rate, weight_decay=s.weight_decay, fused=True)
 
     # What checkpoints hold
 

@@ -118,7 +118,7 @@ class Recipe:
             part.loss(trained.predict, batch.select(rows), x_adv[rows])  # type: ignore[arg-type]
             for part, rows in self._turns(len(batch))
         ]
-        return torch.cat(losses).mean()
+        return (losses[0] if len(losses) == 1 else torch.cat(losses)).mean()
 
     @contextmanager
     def around(self, trained: "Trained", loss: Callable[[], Tensor]) -> Iterator[None]:

@@ -1,0 +1,256 @@
+"""Hardening at a budget of processor seconds, judged by AutoAttack's standard version on test samples that nothing was chosen by.
+
+    BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/harden.py --case mnist-60 [--case ...] [--seeds 0 1 2] [--samples 1000]
+    python benchmarks/harden.py --overhead
+
+Settings of a case (recipe, rate, ramp, augmentation) were chosen on samples of the training data that were set aside, by PGD of
+twenty steps. The time of the training counts its checks and checkpoints, and not the audits. Each line is one JSON object.
+
+--overhead: a step of the loop beside the bare passes of the same recipe (crafting, forward, backward, optimiser), and beside a
+step of plain training; medians of interleaved blocks, so that what else the machine does falls on all alike.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import brinell
+from brinell import plugins
+from brinell.core.imports import import_file
+from brinell.engine.progress import Silent
+from brinell.models._torch_model import TorchModel
+from brinell.models._weights import fit_file
+from brinell.training.checks import Checker
+from brinell.training.data import Samples
+from brinell.training.loop import Loop, Settings
+from brinell.training.recipe import Recipe, Trained
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
+MODELS = ROOT / "examples" / "models"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A network, its data, and how it is hardened."""
+
+    data: str
+    network: str
+    weights: str = ""
+    """Where the training begins; nothing for a start from scratch."""
+    eps: str
+    seconds: float
+    settings: dict[str, Any] = field(default_factory=dict)
+    goal: str = ""
+    """The figure that is aimed at, in a few words."""
+
+
+CNN4 = {"recipe": "pgd(steps=5)", "rate": 0.005}
+RESNET4B = {"recipe": "n-fgsm", "optimizer": "sgd", "rate": 0.02, "ramp": 0.0}
+CASES = {
+    "mnist-60": Case(data="mnist", network="cnn4", eps="0.3", seconds=60, settings=CNN4, goal="84 % robust"),
+    "mnist-300": Case(data="mnist", network="cnn4", eps="0.3", seconds=300, settings=CNN4, goal="87 % robust, 98 % clean"),
+    "resnet4b-60": Case(
+        data="cifar10",
+        network="resnet4b",
+        weights="cifar10_robust_weights/resnet4b.safetensors",
+        eps="8/255",
+        seconds=60,
+        settings=RESNET4B,
+        goal="32 % robust",
+    ),
+    "resnet4b-600": Case(
+        data="cifar10",
+        network="resnet4b",
+        weights="cifar10_robust_weights/resnet4b.safetensors",
+        eps="8/255",
+        seconds=600,
+        settings=RESNET4B | {"augment": "shift-flip"},
+        goal="35 % robust, 65 % clean",
+    ),
+    "resnet20-600": Case(
+        data="cifar10",
+        network="resnet20",
+        weights="cifar10_weights/resnet20.safetensors",
+        eps="2/255",
+        seconds=600,
+        settings={"recipe": "n-fgsm", "optimizer": "sgd", "rate": 0.02, "precision": "bf16", "augment": "shift-flip"},
+        goal="66 % robust, 83 % clean",
+    ),
+}
+
+
+def arrays(name: str, split: str) -> tuple[Any, Any]:
+    """Images (n, C, H, W) uint8 and labels (n,) of the shared data."""
+    files = {
+        ("mnist", "train"): ["mnist/mnist_train.npz"],
+        ("mnist", "test"): ["mnist/mnist_test.npz"],
+        ("cifar10", "train"): ["cifar10/cifar10_train_a.npz", "cifar10/cifar10_train_b.npz"],
+        ("cifar10", "test"): ["cifar10/cifar10_test.npz"],
+    }[name, split]
+    held = [np.load(SHARED / file) for file in files]
+    x = np.concatenate([one["images"] for one in held])
+    x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(x), np.concatenate([one["labels"] for one in held]).astype(np.int64)
+
+
+def network(case: Case, seed: int) -> nn.Module:
+    """The network with its weights, or first weights by the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        module: nn.Module = getattr(import_file(MODELS / f"{case.data}.py"), case.network)()
+    if case.weights:
+        fit_file(module, str(SHARED / case.weights))
+    return module
+
+
+def measure(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[str, Any]:
+    """One hardening and its audits."""
+    case = CASES[name]
+    test = arrays(case.data, "test")
+    result = brinell.harden(
+        network(case, seed),
+        brinell.data(test[0][:samples], test[1][:samples], kind="image", layout="first", name=f"{case.data}-test"),
+        train=brinell.data(*arrays(case.data, "train"), kind="image", layout="first", name=f"{case.data}-train"),
+        eps=case.eps,
+        budgets=f"0,{case.eps}",
+        minutes=case.seconds / 60,
+        attack=attack,
+        samples=samples,
+        seed=seed,
+        device="cpu",
+        out=out / f"{name}-{seed}",
+        progress=Silent(),
+        **case.settings,
+    )
+    before, after = result.before, result.after
+    return {
+        "case": name,
+        "goal": case.goal,
+        "seed": seed,
+        "seconds": round(result.seconds, 1),
+        "steps": result.steps,
+        "recipe": result.ended_with,
+        "attack": attack,
+        "n": after.n,
+        **{
+            f"{what}_{when}": [round(100 * value, 1) for value in (rate.value, rate.low, rate.high)]
+            for when, side in (("before", before), ("after", after))
+            for what, rate in (("clean", side.clean_accuracy), ("robust", side.robust_accuracy[-1]))
+        },
+        "events": result.events,
+    }
+
+
+def overhead(blocks: int = 9, steps: int = 12) -> dict[str, Any]:
+    """Milliseconds of processor time of a step: plain, the bare passes of a recipe, and the loop."""
+    found: dict[str, Any] = {}
+    for name, recipe in (("mnist-60", "n-fgsm"), ("mnist-60", "pgd(steps=5)"), ("resnet4b-60", "n-fgsm")):
+        works = _works(CASES[name], recipe, steps)
+        times: dict[str, list[float]] = {key: [] for key in works}
+        for block in range(blocks + 1):
+            for key, work in works.items():
+                begun = time.process_time()
+                work()
+                if block:  # the first one warms up
+                    times[key].append(1000 * (time.process_time() - begun) / steps)
+        ratios = {
+            key: statistics.median(a / b for a, b in zip(times["loop"], times[key], strict=True)) for key in ("bare", "plain")
+        }
+        found[f"{CASES[name].network} {recipe}"] = {
+            **{key: round(statistics.median(values), 2) for key, values in times.items()},
+            "loop_over_bare": round(ratios["bare"], 3),
+            "loop_over_plain": round(ratios["plain"], 3),
+        }
+    return found
+
+
+def _works(case: Case, text: str, steps: int) -> dict[str, Callable[[], None]]:
+    x, y = arrays(case.data, "train")
+    dataset = brinell.data(x[:4096], y[:4096], kind="image", layout="first")
+    module = network(case, 0).requires_grad_(True).train()
+    model = TorchModel(module, dataset.domain)
+    model.session().__enter__()
+    distance = plugins.build("distance", "linf", {})
+    samples = Samples.of(dataset, np.arange(len(dataset)), torch.device("cpu"))
+    checker = Checker(
+        x=samples.load(torch.arange(64)),
+        y=samples.labels[:64],
+        distance=distance,
+        domain=dataset.domain,
+        strong=plugins.build("defence", "pgd", {}),
+        batch_size=64,
+        seed=0,
+    )
+    settings = Settings(
+        eps=0.1, epochs=1000, seconds=None, batch_size=128, optimizer="adamw", rate=1e-4, weight_decay=0.0, ramp=0.0,
+        average=0.999, patience=None, augment="none", precision="float32", seed=0,
+    )  # fmt: skip
+    recipe = Recipe.of(text).fitted(dataset.domain, distance)
+    loop = Loop(Trained.of(model), samples, [samples], checker, recipe, distance, settings)
+    module.train()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
+    held, labels = samples.load(torch.arange(128)), samples.labels[:128]
+
+    def update(inputs: Tensor) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(module(inputs), labels).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    def plain() -> None:
+        for _ in range(steps):
+            update(held)
+
+    def bare() -> None:
+        rng = torch.Generator().manual_seed(0)
+        passes = 1 if text == "n-fgsm" else 5
+        for _ in range(steps):
+            inputs = (held + torch.empty_like(held).uniform_(-0.1, 0.1, generator=rng)).clamp_(0, 1)
+            for _ in range(passes):
+                leaf = inputs.requires_grad_()
+                (grad,) = torch.autograd.grad(F.cross_entropy(module(leaf), labels, reduction="sum"), leaf)
+                inputs = (leaf.detach() + 0.05 * grad.sign()).sub_(held).clamp_(-0.1, 0.1).add_(held).clamp_(0, 1)
+            update(inputs)
+
+    def own() -> None:
+        for _ in range(steps):
+            loop._step(0.5)
+            loop.state.step += 1
+
+    return {"plain": plain, "bare": bare, "loop": own}
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--case", action="append", choices=CASES, help="may be repeated; all by default")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--samples", type=int, default=1000)
+    parser.add_argument("--attack", default="standard")
+    parser.add_argument("--overhead", action="store_true", help="measure steps and no robustness")
+    parser.add_argument("--out", type=Path, help="keep the folders of the hardenings here")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.overhead:
+        print(json.dumps(overhead()), flush=True)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in given.case or CASES:
+            for seed in given.seeds:
+                print(json.dumps(measure(name, seed, given.samples, given.attack, given.out or Path(temporary))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
