@@ -57,7 +57,7 @@ class Case:
     """The figure that is aimed at, in a few words."""
 
 
-CNN4 = {"recipe": "pgd(steps=5)", "rate": 0.005}
+CNN4 = {"recipe": "pgd(steps=3)", "rate": 0.005, "batch_size": 64}
 RESNET4B = {"recipe": "n-fgsm", "optimizer": "sgd", "rate": 0.02, "ramp": 0.0}
 CASES = {
     "mnist-60": Case(data="mnist", network="cnn4", eps="0.3", seconds=60, settings=CNN4, goal="84 % robust"),

@@ -291,7 +291,7 @@ class Loop:
     def _go_back(self, row: dict[str, Any], collapsed: bool) -> None:
         """Take the weights of the last good check, and a safer recipe, or after a collapse half the learning rate."""
         state, safer = self.state, self.recipe.safer()
-        good = next((one for one in reversed(state.curve) if one["good"]), {"step": 0, "eps": 0.0})
+        good: dict[str, Any] = next((one for one in reversed(state.curve) if one["good"]), {"step": 0, "eps": 0.0})
         if collapsed:
             state.slower /= 2
             what = f"the training collapsed at step {row['step']}: {row['clean']} of {row['n']} validation samples are right"
