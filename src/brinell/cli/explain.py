@@ -7,7 +7,7 @@ from brinell.cli.verb import Asked, verb
 from brinell.studies.explain.request import ExplainRequest
 
 
-@verb(ExplainRequest)
+@verb(ExplainRequest, foreign=True)
 def explain(asked: Asked) -> int:
     """Show which places of an input matter to a model, by several methods, and judge each method's maps.
 
@@ -17,7 +17,7 @@ def explain(asked: Asked) -> int:
     from brinell.wording import in_options
 
     request = asked.request(ExplainRequest)
-    result = in_options(explaining.explain)(**request.model_dump(exclude_unset=True), out=asked.out, tell=tell)
+    result = in_options(explaining.explain)(**request.model_dump(exclude_unset=True), out=asked.out, tell=tell, trust=asked.trust)
     return asked.answer(result, lambda: _show(result))
 
 

@@ -12,7 +12,7 @@ from brinell.core.patches import AXES
 
 ROWS = 512
 """Inputs that are made at once, about: a multiple of any usual batch, so that the model's batches are full."""
-BLUR = 1 / 12
+BLUR = 1 / 4
 """Standard deviation of the blur that hides, in shares of the longest side of the places."""
 REACH = 3
 """Standard deviations after which the kernel is cut off."""
@@ -70,9 +70,9 @@ def class_probability(logits: Tensor, y: Tensor) -> Tensor:
     return class_logit(logits.softmax(1), y)
 
 
-def class_log_probability(logits: Tensor, y: Tensor) -> Tensor:
-    """(n,): the logarithm of it."""
-    return class_logit(logits.log_softmax(1), y)
+def class_evidence(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): the logit of each label less the mean of all, which no constant in the logits changes."""
+    return class_logit(logits, y) - logits.mean(1)
 
 
 Value = Callable[[Tensor, Tensor], Tensor]

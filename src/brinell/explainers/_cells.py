@@ -64,6 +64,46 @@ class Cells:
         return F.interpolate(lattice, self.places, mode=mode, align_corners=False)
 
 
+SHARING = 0.2
+"""Length over which cells that look alike share what they are worth, in shares of the longest side."""
+
+
+def shared_by_look(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, look: float) -> Tensor:
+    """What cells are worth (n, cells), each averaged with those near it that look alike.
+
+    A bilateral filter (Tomasi & Manduchi 1998) on cells. It knows the picture and nothing of the model, and it helps any map to
+    lie on things: whoever compares maps by where they lie gives it to both.
+
+    Args:
+        worth: the values.
+        x: (n, *shape) the inputs.
+        domain: where they live.
+        cells: the lattice.
+        look: standard deviation of the Gaussian of mean colours, in shares of the input's own spread; 0 leaves all as it is.
+    """
+    if not look or domain.kind == "vector":
+        return worth
+    apart = torch.cdist(cells.centres, cells.centres).to(x.device).square()
+    weight = torch.exp(-apart / (2 * SHARING**2) - _unlike(x, cells) / (2 * look**2))
+    found: Tensor = torch.einsum("nab,nb->na", weight / weight.sum(2, keepdim=True), worth)
+    return found
+
+
+def looked(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int = 784) -> Tensor:
+    """Maps (n, *places) of another method, brought to cells and shared by look as those of RLAB; as they are for a look of 0."""
+    if not look or domain.kind == "vector":
+        return maps
+    cells = Cells.over(domain, most)
+    worth = cells.means(maps)[..., 0]
+    return cells.maps(shared_by_look(worth, x, domain, cells, look)[:, None])[:, 0]
+
+
+def _unlike(x: Tensor, cells: Cells) -> Tensor:
+    """(n, cells, cells): squared distance of mean colours, in shares of the variance of the input's."""
+    means = cells.means(x)
+    return torch.cdist(means, means).square() / means.var(1, keepdim=True).sum(2, keepdim=True).clamp_min(1e-12)
+
+
 def covariance(x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ...], colour: float) -> Tensor:
     """(n, cells, cells): how alike cells of each input (n, *shape) are expected to matter, with ones on the diagonal.
 
@@ -78,7 +118,5 @@ def covariance(x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ..
     near = torch.stack([torch.exp(-apart / (2 * length**2)) for length in lengths]).mean(0)
     found = near.expand(len(x), -1, -1)
     if colour and domain.kind != "vector":
-        means = cells.means(x)
-        spread = means.var(1, keepdim=True).sum(2, keepdim=True).clamp_min(1e-12)
-        found = found * torch.exp(-torch.cdist(means, means).square() / (2 * colour**2 * spread))
+        found = found * torch.exp(-_unlike(x, cells) / (2 * colour**2))
     return found + JITTER * torch.eye(len(cells), device=x.device)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams
+from brinell.core.settings import at_least
 from brinell.explainers._asking import places_of
+from brinell.explainers._cells import looked
 
 __all__ = ["Centre"]
 
@@ -18,8 +20,14 @@ __all__ = ["Centre"]
 class Centre:
     """Nearness to the middle (a control)."""
 
+    look: float = 0.0
+    """As of rlab: spread of colours within which places share what they are worth. 0 leaves looks out."""
+
     access = Access.LABELS
     domains = frozenset({"image", "signal", "video"})
+
+    def __post_init__(self) -> None:
+        at_least(self, look=0)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places), 1 in the middle and less the farther from it, each side counted as 1. Asks nothing."""
@@ -28,4 +36,5 @@ class Centre:
         for axis, length in list(enumerate(places))[-2:]:
             along = (torch.arange(length, device=batch.x.device) + 0.5) / length - 0.5
             squares = squares + along.square().reshape(-1, *[1] * (len(places) - axis - 1))
-        return (1 - squares.sqrt()).expand(len(batch), *places).clone()
+        maps = (1 - squares.sqrt()).expand(len(batch), *places).clone()
+        return looked(maps, batch.x, domain, self.look)

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from brinell.core.contracts import Access, Batch, Domain, Explainer, Kind, Oracle, Streams
 from brinell.core.errors import RequestError
+from brinell.core.settings import at_least
 from brinell.explainers._asking import class_logit, places_of, resized
+from brinell.explainers._cells import looked
 
 __all__ = ["GradCAM"]
 
@@ -32,9 +34,14 @@ class GradCAM:
 
     layer: str = ""
     """Name of the layer as the module has it, such as features.12; by default the last one that fits."""
+    look: float = 0.0
+    """As of rlab: spread of colours within which places share what they are worth. 0 leaves looks out."""
 
     access: ClassVar[Access] = Access.GRADIENTS
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "signal", "video"})
+
+    def __post_init__(self) -> None:
+        at_least(self, look=0)
 
     def opened(self, module: nn.Module, domain: Domain) -> Explainer:
         """The explainer for this network.
@@ -49,7 +56,7 @@ class GradCAM:
         if name not in layers or not name:
             known = [one for one in layers if one][-8:]
             raise RequestError(f"the network has no layer {name!r}; its last ones are {', '.join(known)}: name one of its layers")
-        return _Opened(layers[name], name)
+        return _Opened(layers[name], name, self.look)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """Refuses: without the network there is no layer to look at.
@@ -64,6 +71,7 @@ class GradCAM:
 class _Opened:
     layer: nn.Module
     name: str
+    look: float
 
     access: ClassVar[Access] = Access.GRADIENTS
     domains: ClassVar[frozenset[Kind]] = GradCAM.domains
@@ -82,7 +90,7 @@ class _Opened:
                 for a, g in zip(seen.activations, seen.gradients, strict=True)
             )
         ]
-        return resized(torch.cat(maps)[:, None], places)[:, 0]
+        return looked(resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look)
 
 
 class _Seen:

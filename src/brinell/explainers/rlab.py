@@ -1,14 +1,17 @@
-"""The mask of RLAB for explanation: many patches at once are shown and hidden, and a posterior says what each is worth.
+"""The mask of RLAB for explanation: many patches at once are shown and hidden, and the answers say what each is worth.
 
 The published mask is the trace of the attack, patch by patch (Sarkar et al. 2024, Benchmark generation framework with
-customizable distortions). A map of single patches says little about a decision that rests on several (docs/explain.md), so here
-a question is about half of the input: what shows grows from the blurred input, and its complement is trimmed from the whole one.
-The answers of all questions together give the posterior of a linear model, whose prior says that cells near each other, and that
-look alike, matter alike (`explainers._cells`). The first questions are draws from that prior, so that they follow the picture at
-several scales; later ones are draws from the posterior (Thompson 1933), which ask where the decision lies.
+customizable distortions). A map of single patches says little about a decision that rests on several (docs/explain.md), so a
+question here is about a whole region of the input: it is shown alone, grown out of the blurred input, and it is trimmed from the
+whole one. Regions are drawn so that they have every size and follow the picture: cells that lie near each other, and that look
+alike, go together (`explainers._cells`). What a cell is worth is a linear model of the evidence for the class, which is its
+logit less the mean of all. Its prior says that near cells are worth alike; the model is far from linear, so the answers count as
+very noisy, and in that limit the posterior's mean is the covariance of the answers with what showed, smoothed by the prior.
+Last, cells near each other that look alike share what they are worth.
 
 Deviations from the attack's posterior (`rlab.posterior`): what a cell is worth is one number and not a gradient, its prior is
-not independent from place to place, and all answers are weighed at once. No answer is about a distortion.
+not independent from place to place, and all answers are weighed at once. No question is about a distortion. A probability or a
+margin in place of the evidence, noise that was estimated, and colours in the prior all did worse (docs/explain.md).
 """
 
 from dataclasses import dataclass
@@ -18,58 +21,61 @@ from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import at_least
-from brinell.explainers._asking import answered, class_log_probability, hidden_by
-from brinell.explainers._cells import Cells, covariance
+from brinell.explainers._asking import answered, class_evidence, hidden_by
+from brinell.explainers._cells import Cells, covariance, shared_by_look
 
 __all__ = ["RLAB"]
 
-LENGTHS = (0.25, 0.12, 0.06)
-NOISE = 0.3
-MOST_CELLS = 784
+SIZES = (0.25, 0.12, 0.06)
+"""Lengths of the regions that are drawn, in shares of the longest side."""
+ALIKE = 0.5
+"""Spread of colours within which cells of a region go together, in shares of the input's own."""
+SMOOTH = 0.2
+"""Length of the prior over which cells are worth alike, in shares of the longest side."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RLAB:
-    """Posterior of what patches are worth, from growing and trimming many at once (RLAB)."""
+    """What regions of patches are worth, grown and trimmed (RLAB)."""
 
-    questions: int = 384
-    """Questions about each input, half of them about what shows and half about its complement."""
-    colour: float = 0.5
-    """How much the look of cells counts: spread of mean colours within which they are alike, in shares of the input's own."""
+    questions: int = 256
+    """Questions about each input, half of them about regions and half about what is left without them."""
+    cells: int = 784
+    """Cells that regions are made of, at most about so many."""
+    look: float = 0.12
+    """Spread of colours within which cells share what they are worth, in shares of the input's own; 0 leaves looks out."""
 
     access = Access.SCORES
     domains = frozenset(KINDS)
 
     def __post_init__(self) -> None:
-        at_least(self, questions=4, colour=0)
+        at_least(self, questions=4, cells=2, look=0)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places). Asks `questions` questions."""
-        cells = Cells.over(domain, MOST_CELLS)
-        prior = covariance(batch.x, domain, cells, LENGTHS, self.colour)
-        root = torch.linalg.cholesky(prior)
-        fill = hidden_by(batch.x, domain)
-        pairs = self.questions // 2
-        worth = rng.normal(pairs, len(cells)) @ root.mT
-        size = (len(cells) * (0.2 + 0.6 * rng.fold("share").uniform(pairs))).round()
-        chosen = (worth.argsort(-1, descending=True).argsort(-1) < size[..., None]).float()
-        shown = torch.stack([chosen, 1 - chosen], 2).flatten(1, 2)
+        cells = Cells.over(domain, self.cells)
+        shown = self._regions(batch.x, domain, cells, rng)
 
         def masks(first: int, last: int) -> Tensor:
             return cells.maps(shown[:, first:last])
 
-        parts = [found for _, found in answered(oracle, batch, domain, 2 * pairs, masks, fill, class_log_probability)]
-        return cells.maps(_posterior_mean(prior, shown, torch.cat(parts, 1))[:, None])[:, 0]
+        fill = hidden_by(batch.x, domain)
+        parts = answered(oracle, batch, domain, shown.shape[1], masks, fill, class_evidence)
+        values = torch.cat([found for _, found in parts], 1)
+        values, seen = values - values.mean(1, keepdim=True), shown - shown.mean(1, keepdim=True)
+        worth = torch.einsum("nk,nkc->nc", values, seen) / shown.shape[1]
+        prior = covariance(batch.x[:1], domain, cells, (SMOOTH,), 0)[0]
+        return cells.maps(shared_by_look(worth @ prior, batch.x, domain, cells, self.look)[:, None])[:, 0]
 
+    def _regions(self, x: Tensor, domain: Domain, cells: Cells, rng: Streams) -> Tensor:
+        """(n, questions, cells) of 0 and 1: regions, each followed by all that does not belong to it.
 
-def _posterior_mean(prior: Tensor, shown: Tensor, values: Tensor) -> Tensor:
-    """(n, cells): what each cell is expected to be worth once these answers are known."""
-    features = (shown - shown.mean(1, keepdim=True)).double()
-    target = (values - values.mean(1, keepdim=True)).double()
-    across = prior.double() @ features.mT
-    gram = features @ across
-    scale = gram.diagonal(dim1=1, dim2=2).mean(1)
-    eye = torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-    weights = torch.linalg.solve(gram + (NOISE * scale)[:, None, None] * eye, target[..., None])
-    found: Tensor = (across @ weights)[..., 0].float()
-    return found
+        A region is where a random field is largest: between a fifth and four fifths of the cells.
+        """
+        pairs = self.questions // 2
+        root = torch.linalg.cholesky(covariance(x, domain, cells, SIZES, ALIKE))
+        field = rng.normal(pairs, len(cells)) @ root.mT
+        size = (len(cells) * (0.2 + 0.6 * rng.fold("size").uniform(pairs))).round()
+        rank = field.argsort(-1, descending=True).argsort(-1)
+        region = (rank < size[..., None]).float()
+        return torch.stack([region, 1 - region], 2).flatten(1, 2)

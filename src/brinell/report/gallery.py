@@ -24,6 +24,8 @@ IN_ALL = 36
 """Examples on the page at most, whatever the number of models."""
 PIXEL_BYTES = 1_000_000
 """Raw bytes of all pictures on the page, about; perturbations do not compress."""
+EXPLAINED = "explain/explain.html"
+"""Where in a run folder `brinell explain --run` puts its page."""
 THUMBNAIL = 112
 """Longest side of a picture in pixels; larger inputs are shown smaller."""
 
@@ -52,6 +54,8 @@ class Example:
     """How much of a signal was touched; then the adversarial picture shows the clean signal too."""
     mask: Markup
     """Which distortion is placed where, of attacks that place them on patches."""
+    explained: str
+    """The way to the maps of what matters in it, where `brinell explain` has made them."""
 
 
 def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[Example]:
@@ -72,11 +76,14 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
         by_attack.setdefault(str(records.attack[row]), []).append(int(records.sample_id[row]))
     found = {attack: run.adversarial(model, attack, ids) for attack, ids in by_attack.items()}
     shown, examples = masks(run, records, model, chosen, clean), []
+    page = run.path / EXPLAINED
+    told = page.read_text(encoding="utf-8") if page.is_file() else ""
     for row in chosen:
         sample, attack = int(records.sample_id[row]), str(records.attack[row])
         if sample in found[attack]:
             mask = shown.get(sample, Markup())
-            examples.append(_example(run.manifest, records, row, clean[sample], found[attack][sample], mask))
+            explained = f"{EXPLAINED}#sample-{sample}" if f'id="sample-{sample}"' in told else ""
+            examples.append(_example(run.manifest, records, row, clean[sample], found[attack][sample], mask, explained))
     return examples
 
 
@@ -98,7 +105,9 @@ def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
     return [group[i] for i in range(rounds) for group in by_class.values() if i < len(group)][:room]
 
 
-def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array, mask: Markup) -> Example:
+def _example(
+    manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array, mask: Markup, explained: str
+) -> Example:
     names = class_names(manifest)
     size = float(sizes(records, str(manifest["distance"]))[row])
     domain = manifest["data"]["domain"]
@@ -149,6 +158,7 @@ def _example(manifest: Mapping[str, Any], records: Records, row: int, clean: Arr
         amplification=factor,
         touched=touched,
         mask=mask,
+        explained=explained,
         **shown,
     )
 

@@ -11,12 +11,16 @@ from torch import nn
 
 import brinell
 from brinell.cli import run as cli
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.models._torch_model import TorchModel
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import in_words, summarise, values
+from brinell.studies.explain.randomisation import forgetful
 from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, Explanation
 
 SIDE, N = 12, 10
+DOMAIN = Domain(kind="image", shape=(1, SIDE, SIDE))
 
 
 class Halves(nn.Module):
@@ -220,3 +224,66 @@ def test_ground_truth_of_signals(tmp_path):
     assert result.n == 2 and [(one.count, one.reason) for one in result.left_out] == [(2, "without ground truth")]
     assert np.flatnonzero(held.truth(0)).tolist() == [20, 21, 22, 23, 24, 40]
     assert "<svg" in page.render(held)
+
+
+def test_a_map_that_does_not_change_with_the_weights_is_told(files, tmp_path):
+    """A random map asks nothing of the model, so that it stays the same; of a network with one weight so does every map."""
+    result = brinell.explain(
+        Halves(),
+        str(files / "data.npz"),
+        method=("random", "gradient"),
+        samples=3,
+        steps=0,
+        copies=2,
+        randomise=True,
+        out=tmp_path / "run",
+    )
+    random, gradient = (one for one in result.methods if "," not in one.name)
+    assert random.similarity.value == pytest.approx(1) and random.forgets is False and random.complexity.value == 0
+    assert gradient.similarity.value == pytest.approx(1), "one weight, shuffled, is the same"
+    other = forgetful(TorchModel(nn.Sequential(nn.Flatten(), nn.Linear(144, 2)), DOMAIN, 2), 0)
+    assert not torch.equal(other.module[1].weight, forgetful(other, 1).module[1].weight)
+    assert torch.equal(
+        other.module[1].weight.flatten().sort().values, forgetful(other, 1).module[1].weight.flatten().sort().values
+    )
+
+
+def test_a_network_forgets_what_it_learnt(files, tmp_path):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, 2, bias=False))
+    half = (torch.arange(SIDE * SIDE) % SIDE < SIDE // 2).float()
+    net[1].weight.data = torch.stack([half, 1 - half]) * 0.2
+    settings = {"samples": 4, "steps": 0, "copies": 0, "randomise": True}
+    result = brinell.explain(net, str(files / "data.npz"), method="gradient", out=tmp_path / "run", **settings)
+    assert result.methods[0].forgets is True and result.methods[0].similarity.high < 0.4
+
+
+def test_adversarial_examples_of_a_run(files, tmp_path):
+    """What the attack left is judged beside the other methods, and the report shows the way to the page."""
+    run = tmp_path / "run"
+    data, net = str(files / "data.npz"), f"{files / 'net.py'}:make"
+    (files / "net.py").write_text(NETWORK)
+    attack = "rlab?distortions=occlusion&patch=4&steps=20&policy=greedy"
+    brinell.audit(net, data, attack=attack, norm="l2", eps=6.0, out=run)
+    result = brinell.explain(run=str(run), method=("rlab?questions=32", "centre"), steps=3, copies=0)
+    names = [one.name for one in result.methods if "," not in one.name]
+    assert result.folder == str(run / "explain") and names[-2:] == ["placed", "sensitivity"] and result.n >= 3
+    held = Explanation.open(result.folder)
+    placed = held.map("placed", int(held.rows.sample_id[0]))
+    assert set(np.unique(placed)) == {0.0, 1.0}
+    assert (held.rows.prediction != held.rows.label).all(), "what is explained is the adversarial example"
+    assert 'href="explain/explain.html#sample-' in (run / "report.html").read_text()
+    cost = next(one for one in result.methods if one.name == "placed").queries
+    assert cost > 1
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+class Halves(nn.Module):
+    def forward(self, x):
+        return 8 * torch.relu(x).mean((1, 2)).unflatten(1, (2, -1)).mean(2)
+
+def make():
+    return Halves()
+"""

@@ -11,8 +11,10 @@ from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, Explanat
 
 OWN = "rlab"
 """The method that all others are compared with, where it was asked for."""
+SAME = 0.5
+"""Rank correlation from which on a map counts as the same on the model with shuffled weights."""
 COMPARED = ("dice", "iou", "insertion", "deletion")
-LOWER = frozenset({"deletion", "infidelity", "sensitivity", "carries", "breaks"})
+LOWER = frozenset({"deletion", "infidelity", "sensitivity", "carries", "breaks", "similarity"})
 """Measures of which less is better."""
 
 
@@ -64,6 +66,14 @@ class MethodResult(Result):
     """Largest change of the map under a little noise, over its length."""
     stability: Measure | None
     """Rank correlation with the map of the input with a little noise."""
+    similarity: Measure | None
+    """Rank correlation with the map on the model with shuffled weights, both averaged over copies of the input with a little
+    noise (sMPRT): near 1, the map shows the input and not the model."""
+    complexity: Measure | None
+    """Rise of the map's entropy on that model, in shares of its own (eMPRT)."""
+    forgets: bool | None
+    """Whether the map changes with the weights: the upper end of the interval of `similarity` is below 0.5; null where that was
+    not measured."""
     faithful: bool | None
     """Whether it beats both its own blurred copy and its inverse in insertion minus deletion, by paired 95 % intervals; null for
     controls, and where that was not measured."""
@@ -188,6 +198,7 @@ def _method(rows: Rows, name: str, names: list[str], titles: dict[str, str]) -> 
         queries=float((rows.forwards[at] + rows.backwards[at]).mean()),
         seconds=float(rows.seconds[at].mean()),
         faithful=_faithful(rows, name, names),
+        forgets=None if (alike := measures["similarity"]) is None else alike.high < SAME,
         **measures,
     )
 

@@ -31,6 +31,8 @@ NAMES = {
     "infidelity": "infidelity",
     "sensitivity": "max-sensitivity",
     "stability": "stability",
+    "similarity": "similarity to random weights",
+    "complexity": "rise of entropy",
 }
 
 

@@ -72,13 +72,15 @@ class Rows:
     )
     sensitivity: Array = column("float64", "largest change of the map under a little noise, over its length", null=True)
     stability: Array = column("float64", "rank correlation with the map of the input with a little noise", null=True)
+    similarity: Array = column("float64", "rank correlation with the map on the model with shuffled weights (sMPRT)", null=True)
+    complexity: Array = column("float64", "rise of the map's entropy on that model, in shares of its own (eMPRT)", null=True)
 
     def __len__(self) -> int:
         return len(self.sample_id)
 
 
 LOCAL = ("dice", "iou", "best_iou", "pointing", "energy")
-FAITHFUL = ("deletion", "insertion", "carries", "breaks", "infidelity", "sensitivity", "stability")
+FAITHFUL = ("deletion", "insertion", "carries", "breaks", "infidelity", "sensitivity", "stability", "similarity", "complexity")
 MEASURES = (*LOCAL, *FAITHFUL)
 """The columns that judge a map: where it lies, and whether the model follows it."""
 

@@ -14,6 +14,8 @@ class ExplainRequest(BaseRequest):
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, ecg-csv:FILE, video-folder:DIR."""
     model: str = "digits-cnn"
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE, onnx:FILE."""
+    run: str | None = None
+    """A finished run folder, made by brinell audit, in place of data and model: its adversarial examples are explained."""
     method: tuple[str, ...] = ()
     """A method, such as rlab or grad-cam?layer=NAME. Default: all that the model gives enough for."""
     truth: str | None = None
@@ -30,6 +32,8 @@ class ExplainRequest(BaseRequest):
     """The steps in which places are shown and hidden to judge a map. 0 leaves these measures out."""
     copies: int = Field(default=1, ge=0)
     """The copies of each input with a little noise, on which every method is tried again. 0 leaves stability out."""
+    randomise: bool = False
+    """Try every method on the model with shuffled weights too: a map that stays the same shows the input alone."""
     noise: float = Field(default=0.02, gt=0)
     """The standard deviation of that noise, in shares of the width of the bounds."""
     seed: Seed = 0

@@ -25,12 +25,14 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.answers import settled
 from brinell.engine.plan import check_classes, choose_device, facts_of, gaps, open_data, opener_of
-from brinell.engine.selection import choose
+from brinell.engine.selection import Selection, choose
 from brinell.engine.shard import predict, session
 from brinell.explainers._asking import blurred, places_of
 from brinell.runners import provenance
 from brinell.store import rows
 from brinell.studies.explain.faithfulness import curves, perturbed
+from brinell.studies.explain.of_run import TITLES, Adversarial, Left, opened_run
+from brinell.studies.explain.randomisation import forgetful
 from brinell.studies.explain.records import BLURRED, INVERSE, LAYOUT, Explanation, Rows
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth, opened_truth
@@ -57,7 +59,10 @@ class Method:
 
     name: str
     """As it was asked for."""
+    plain: Explainer
+    """The plug-in, before it is handed a network."""
     explainer: Explainer
+    """The same with the network in its hands, where it asks for it."""
     title: str
     settings: dict[str, Any]
 
@@ -69,8 +74,15 @@ class Parts:
     rows: list[Rows] = field(default_factory=list)
     maps: dict[str, Array] = field(default_factory=dict)
     inputs: dict[str, Array] = field(default_factory=dict)
+    stored: dict[int, Left] = field(default_factory=dict)
+    """By sample what an attack left of it."""
     judged: int = 0
     """Inputs shown to the model to judge maps, gradients among them."""
+
+    @property
+    def left_by_attack(self) -> list[str]:
+        """Names of the maps that an attack left of every sample."""
+        return list(next(iter(self.stored.values())).maps) if self.stored else []
 
 
 def explain(
@@ -81,6 +93,7 @@ def explain(
     dataset: Dataset | None = None,
     model: Model | None = None,
     command: str = "",
+    trust: Path | str | None = None,
 ) -> Explanation:
     """Explain samples by every method, judge the maps, and write the folder.
 
@@ -91,24 +104,32 @@ def explain(
         dataset: data already in memory, in place of `request.data`.
         model: a model already in memory, in place of `request.model`.
         command: how to repeat it, for the manifest.
+        trust: the folder from elsewhere whose run is explained as it names models and data.
 
     Raises:
         RequestError: a method that does not fit model or data, a layer that is not there, ground truth that does not fit,
             no sample left, a folder that holds explanations.
     """
     LAYOUT.begin(folder)
-    dataset = open_data(request.data) if dataset is None else dataset
+    broken: Adversarial | None = None
+    if request.run is not None:
+        broken, model = opened_run(request.run, trust)
+    dataset = broken or (open_data(request.data) if dataset is None else dataset)
     model = complete(Model, opener_of(request.model, dataset)()) if model is None else model
     check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes))
     truth = None if request.truth is None else opened_truth(request.truth, dataset)
     methods, unfit = methods_of(request, model, dataset)
-    few = request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))})
-    selection = choose(few, dataset)
+    selection = selected(request, dataset, broken)
     lost = gaps(dataset, selection.ids.tolist())
     device, facts, about = choose_device(request.device), facts_of(model), dict[str, Any]()
     left = {"cannot be read": len(lost)} if lost else {}
     ids = np.array([sample for sample in selection.ids.tolist() if sample not in lost], dtype=np.int64)
-    parts = Parts()
+    parts = Parts(stored={} if broken is None else {sample: broken.left(sample) for sample in ids.tolist()})
+    if bare := [sample for sample, one in parts.stored.items() if not one.maps]:
+        parts.stored = {sample: one for sample, one in parts.stored.items() if one.maps}
+        if parts.stored:  # so that every method is tried on the same samples
+            left["whose attack placed nothing on patches"] = len(bare)
+            ids = np.array(sorted(parts.stored), dtype=np.int64)
     with session(model, device):
         task = _Task(
             request=request,
@@ -132,13 +153,21 @@ def explain(
         "finished": provenance.now(),
         "data": provenance.data(request.data, dataset, dataset.digest(), len(known), selection.how),
         "model": {"name": model.name} | facts,
-        "methods": [{"name": one.name, "title": one.title, "settings": one.settings} for one in methods],
+        "methods": [{"name": one.name, "title": one.title, "settings": one.settings} for one in methods]
+        + [{"name": name, "title": TITLES[name], "settings": {}} for name in parts.left_by_attack],
         "unfit": unfit,
         "left_out": left,
         "judge_forwards": parts.judged,
         "answers": about.get("answers", {}),
     }
     return Explanation.make(folder, manifest, rows.concatenate(parts.rows), parts.maps, parts.inputs)
+
+
+def selected(request: ExplainRequest, dataset: Dataset, broken: Adversarial | None) -> Selection:
+    """The samples to explain: of a run the first that were fooled."""
+    if broken is not None:
+        return Selection(ids=broken.ids[: request.samples or SAMPLES], how="first")
+    return choose(request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))}), dataset)
 
 
 def methods_of(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple[list[Method], dict[str, str]]:
@@ -165,7 +194,7 @@ def methods_of(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple
             unfit[text] = reason
         else:
             title = (inspect.getdoc(type(one)) or text).splitlines()[0].rstrip(".")
-            methods.append(Method(name=text, explainer=opened, title=title, settings=plugins.written(one)))
+            methods.append(Method(name=text, plain=one, explainer=opened, title=title, settings=plugins.written(one)))
     return methods, unfit
 
 
@@ -201,6 +230,7 @@ class _Task:
         self.request, self.dataset, self.model, self.truth = request, dataset, model, truth
         self.device, self.parts, self.domain = device, parts, dataset.domain
         self.labels = np.asarray(dataset.labels(), dtype=np.int64)
+        self.forgetful = forgetful(model, request.seed) if request.randomise else None
         self.unbounded = plugins.build("distance", "linf", {})
 
     def groups(self, ids: Array, left: dict[str, int]) -> Iterator[Array]:
@@ -262,7 +292,8 @@ class _Task:
             versions = {method.name: maps}
             if method.name.partition("?")[0] not in CONTROLS:
                 versions |= {method.name + BLURRED: blurred(maps, self.domain, WIDE), method.name + INVERSE: -maps}
-            again = self._repeated(method, x, y, rng.fold(method.name), maps)
+            copies = [self._noisy(x, rng.fold(method.name), copy) for copy in range(self.request.copies)]
+            again = self._repeated(method, x, y, rng.fold(method.name), maps, copies)
             for name, one in versions.items():
                 judged = self._judged(one, x, y, truths, hides, drops)
                 mine = judged | (cost | again if name == method.name else {})
@@ -270,17 +301,33 @@ class _Task:
             self.parts.maps |= {
                 f"{method.name}/{sample}": one for sample, one in zip(ids.tolist(), maps.cpu().numpy(), strict=True)
             }
+        self._stored(ids, x, y, truths, shared, (hides, drops))
 
-    def _mapped(self, method: Method, x: Tensor, y: Tensor, rng: Streams) -> tuple[Tensor, dict[str, Array]]:
-        """The maps (n, *places) of a method, and what they cost."""
+    def _stored(
+        self, ids: Array, x: Tensor, y: Tensor, truths: Sequence[Array | None], shared: dict[str, Any], hidden: Any
+    ) -> None:
+        """Adds what an attack left of these samples, as methods of its own."""
+        for name in self.parts.left_by_attack:
+            maps = torch.as_tensor(
+                np.stack([self.parts.stored[sample].maps[name] for sample in ids.tolist()]), device=self.device
+            )
+            judged = self._judged(maps, x, y, truths, *hidden)
+            cost = {"forwards": np.array([self.parts.stored[sample].forwards for sample in ids.tolist()])}
+            self.parts.rows.append(rows.build(Rows, len(ids), method=name, **shared, **judged, **cost))
+            self.parts.maps |= {f"{name}/{sample}": one for sample, one in zip(ids.tolist(), maps.cpu().numpy(), strict=True)}
+
+    def _mapped(
+        self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None
+    ) -> tuple[Tensor, dict[str, Array]]:
+        """The maps (n, *places) of a method, by default of the model that is explained, and what they cost."""
+        explainer = method.explainer if model is None else _opened(method.plain, model, self.dataset)
         batch = Batch(ids=torch.arange(len(x), device=self.device), x=x, y=y)
         anywhere = torch.full((len(x),), torch.inf, device=self.device)
         threat = Threat(distance=self.unbounded, eps=anywhere, domain=self.domain)
-        ledger = Ledger(
-            self.model, batch, threat, access=method.explainer.access, batch_size=self.request.batch_size, minimal=True
-        )
+        size = self.request.batch_size
+        ledger = Ledger(model or self.model, batch, threat, access=explainer.access, batch_size=size, minimal=True)
         started = time.perf_counter()
-        maps = method.explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
+        maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
         seconds = (time.perf_counter() - started) / len(x)
         expected = (len(x), *places_of(ledger.threat.domain))
         if maps.shape != expected or not bool(torch.isfinite(maps).all()):
@@ -300,22 +347,40 @@ class _Task:
         least = maps.amin(1, keepdim=True).expand(-1, *places_of(self.domain)).clone()
         return least.index_copy(1, movable.to(maps.device), maps)
 
-    def _repeated(self, method: Method, x: Tensor, y: Tensor, rng: Streams, maps: Tensor) -> dict[str, Array]:
-        """How a method's maps change under a little noise: largest change (Yeh et al. 2019) and mean rank correlation."""
-        changes, alike = [], []
+    def _noisy(self, x: Tensor, rng: Streams, copy: int) -> Tensor:
+        """A copy of the inputs with a little noise."""
         low, high = self.domain.bounds(x)
-        for copy in range(self.request.copies):
-            noise = rng.fold(f"noise {copy}").normal(*x.shape[1:])
-            near = self.domain.clamp(x + self.request.noise * (high - low) * noise)
-            again, cost = self._mapped(method, near, y, rng)  # the same random numbers: the input alone differs
-            self.parts.judged += int(cost["forwards"].sum() + cost["backwards"].sum())
-            pairs = list(zip(maps.cpu().numpy(), again.cpu().numpy(), strict=True))
-            changes.append([saliency.change_of(a, b) for a, b in pairs])
-            alike.append([saliency.rank_correlation(a, b) for a, b in pairs])
-        if not changes:
-            return {}
-        largest = [None if None in column else max(column) for column in zip(*changes, strict=True)]
-        return {"sensitivity": _nullable(largest), "stability": np.mean(alike, 0)}
+        return self.domain.clamp(x + self.request.noise * (high - low) * rng.fold(f"noise {copy}").normal(*x.shape[1:]))
+
+    def _repeated(
+        self, method: Method, x: Tensor, y: Tensor, rng: Streams, maps: Tensor, copies: Sequence[Tensor]
+    ) -> dict[str, Array]:
+        """How a method's maps change under a little noise on the input, and with the weights of the model.
+
+        The random numbers of the method are the same each time, so that nothing else differs.
+        """
+        again = [self._judging(method, near, y, rng) for near in copies]
+        found: dict[str, Array] = {}
+        if again:
+            pairs = [list(zip(maps.cpu().numpy(), one.cpu().numpy(), strict=True)) for one in again]
+            changes = [[saliency.change_of(a, b) for a, b in pair] for pair in pairs]
+            largest = [None if None in column else max(column) for column in zip(*changes, strict=True)]
+            alike = [[saliency.rank_correlation(a, b) for a, b in pair] for pair in pairs]
+            found |= {"sensitivity": _nullable(largest), "stability": np.mean(alike, 0)}
+        if self.forgetful is not None:
+            own = torch.stack([maps, *again]).mean(0).cpu().numpy()
+            other = [self._judging(method, near, y, rng, self.forgetful) for near in (x, *copies)]
+            blank = torch.stack(other).mean(0).cpu().numpy()
+            entropies = [(saliency.entropy(a), saliency.entropy(b)) for a, b in zip(own, blank, strict=True)]
+            found["similarity"] = np.array([saliency.rank_correlation(a, b) for a, b in zip(own, blank, strict=True)])
+            found["complexity"] = _nullable([(b - a) / a if a > 0 else None for a, b in entropies])
+        return found
+
+    def _judging(self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None) -> Tensor:
+        """Maps that are made to judge a method, whose cost is no map's."""
+        maps, cost = self._mapped(method, x, y, rng, model)
+        self.parts.judged += int(cost["forwards"].sum() + cost["backwards"].sum())
+        return maps
 
     def _perturbed(self, x: Tensor, y: Tensor, rng: Streams) -> tuple[Array, Array] | tuple[None, None]:
         if not self.request.steps:
