@@ -27,8 +27,8 @@ import brinell
 from brinell.core.imports import import_file
 
 METHODS = (
-    "rlab",
-    "rlab?look=0",
+    "rlab?prior=broad",
+    "rlab?prior=broad&look=0",
     "rlab?questions=96",
     "rise?masks=480",
     "occlusion",

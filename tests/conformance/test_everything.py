@@ -90,6 +90,11 @@ def test_explainer(name):
     check_explainer(plugins.load("explainer", name), control=name in ("random", "centre"), **fewer.get(name, {}))
 
 
+def test_explainer_with_other_settings():
+    check_explainer(plugins.load("explainer", "rlab"), questions=96, prior="broad")
+    check_explainer(plugins.load("explainer", "integrated-gradients"), steps=8, fill="blur")
+
+
 @pytest.mark.parametrize("name", plugins.names("distortion"))
 def test_distortion(name):
     check_distortion(plugins.load("distortion", name))

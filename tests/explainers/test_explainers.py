@@ -12,7 +12,7 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.explainers import grad_cam, kernel_shap
+from brinell.explainers import grad_cam, kernel_shap, rlab
 from brinell.explainers._asking import blurred
 from brinell.explainers._cells import Cells, covariance
 from brinell.models._torch_model import TorchModel
@@ -192,6 +192,25 @@ def test_guided_backpropagation_by_hand():
         asked(build("guided-backprop"), linear(domain, torch.eye(2)), domain, x)
 
 
+def test_a_fitted_prior_finds_what_a_linear_game_is_made_of():
+    """Each of 36 cells is worth what it is worth; with little noise the answers say so, with much they are smoothed."""
+    cells = Cells((6, 6), (6, 6))
+    domain = Domain(kind="image", shape=(1, 6, 6))
+    priors = [covariance(torch.zeros(1, 1, 6, 6), domain, cells, (length,), 0)[0] for length in (0.04, 0.3)]
+    rng = torch.Generator().manual_seed(0)
+    shown = (torch.rand(200, 36, generator=rng) < 0.5).float()
+    seen = shown - shown.mean(0)
+    worth = torch.zeros(36)
+    worth[[3, 20]] = torch.tensor([2.0, -1.0])
+    found = rlab.fitted(seen, seen @ worth, priors)
+    assert torch.allclose(found, worth, atol=0.15)
+    smooth = torch.linalg.cholesky(priors[1]) @ torch.randn(36, generator=rng)
+    noisy = seen @ smooth + 3 * torch.randn(200, generator=rng)
+    close = torch.corrcoef(torch.stack([rlab.fitted(seen, noisy - noisy.mean(), priors), smooth]))[0, 1]
+    rough = torch.corrcoef(torch.stack([rlab.fitted(seen, noisy - noisy.mean(), priors[:1]), smooth]))[0, 1]
+    assert close > 0.9 and close > rough
+
+
 def test_the_same_cells_look_alike_and_far_ones_do_not():
     x = torch.zeros(1, 1, 8, 8)
     x[..., :4] = 1.0
@@ -211,7 +230,7 @@ def test_what_is_hidden_is_blurred_within_the_bounds_and_a_constant_stays():
 
 @pytest.mark.parametrize(
     ("name", "settings", "most"),
-    [("rlab", {}, 500), ("rise", {}, 500), ("kernel-shap", {}, 500), ("occlusion", {}, 226)],
+    [("rlab", {}, 500), ("rlab", {"prior": "broad"}, 500), ("rise", {}, 500), ("kernel-shap", {}, 500), ("occlusion", {}, 226)],
 )
 def test_cost_and_full_batches(name, settings, most):
     net = linear(IMAGE, torch.randn(2, 64, generator=torch.Generator().manual_seed(1)))

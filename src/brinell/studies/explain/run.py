@@ -43,9 +43,8 @@ GROUP = 64
 """Samples that a method is asked about at once."""
 GROUP_BYTES = 64 * 2**20
 """About how much input they may hold."""
-USUAL = (
-    "rlab", "rise", "occlusion", "kernel-shap", "grad-cam", "integrated-gradients", "smoothgrad", "gradient", "centre", "random",
-)  # fmt: skip
+BLACK_BOX = ("rlab", "rlab?prior=broad", "rise", "occlusion", "kernel-shap")
+USUAL = (*BLACK_BOX, "grad-cam", "integrated-gradients", "smoothgrad", "gradient", "centre", "random")
 """The methods that are tried where none is named, as far as they fit."""
 CONTROLS = frozenset({"centre", "random", "guided-backprop"})
 """Methods against which others are held."""
