@@ -136,7 +136,7 @@ def test_a_model_of_scores_gets_what_asks_for_scores(files, tmp_path):
 
     result = brinell.explain(scores, str(files / "data.npz"), samples=2, steps=0, copies=0, out=tmp_path / "run")
     names = {one.name.partition(",")[0] for one in result.methods}
-    assert {"rlab", "rise", "occlusion", "kernel-shap", "centre", "random"} == names
+    assert {"rlab", "rlab?prior=broad", "rise", "occlusion", "kernel-shap", "centre", "random"} == names
     assert "needs gradients" in result.unfit["gradient"]
     with pytest.raises(
         RequestError, match="method gradient cannot explain .*: it needs gradients, and the model gives scores only"
