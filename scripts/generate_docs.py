@@ -32,6 +32,7 @@ from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
 from brinell.studies.benchmark.records import Outcome as SampleOutcome
 from brinell.studies.benchmark.request import BenchmarkRequest
+from brinell.studies.corruption.request import CorruptRequest
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.explain.request import ExplainRequest
@@ -56,6 +57,7 @@ REQUESTS: dict[str, type[BaseRequest]] = {
     "study": StudyRequest,
     "harden": HardenRequest,
     "transfer": TransferRequest,
+    "corrupt": CorruptRequest,
 }
 """The Python calls that take the options of a command as keywords, and where these options are declared."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from brinell.core.version import VERSION
 
 if TYPE_CHECKING:
-    from brinell.across import study, transfer
+    from brinell.across import corrupt, study, transfer
     from brinell.api import audit, benchmark, compare, detect, epsilon, gate, report, review, unrestricted, verify
     from brinell.attacking import attack
     from brinell.core.errors import BrinellError, BrinellWarning
@@ -28,6 +28,7 @@ __all__ = [
     "audit",
     "benchmark",
     "compare",
+    "corrupt",
     "data",
     "detect",
     "epsilon",
@@ -49,6 +50,7 @@ HOMES = {
     "attack": "attacking",
     "data": "inputs",
     "explain": "explaining",
+    "corrupt": "across",
     "study": "across",
     "transfer": "across",
 }

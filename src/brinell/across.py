@@ -1,4 +1,4 @@
-"""The Python calls across models: study and transfer. What one model is asked alone is in `brinell.api`."""
+"""The Python calls across models: study, transfer and corrupt. What one model is asked alone is in `brinell.api`."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,13 @@ from brinell.core.model import Model
 from brinell.engine.progress import Progress
 from brinell.engine.toml import checked
 from brinell.inputs import Data, call_text, models_of, open_dataset, spec_of
+from brinell.studies.corruption import page as corrupt_page
+from brinell.studies.corruption import run as corrupt_run
+from brinell.studies.corruption.analysis import summarise as summarise_corruption
+from brinell.studies.corruption.request import CorruptRequest
+from brinell.studies.corruption.results import CorruptResult
+from brinell.studies.corruption.run import CorruptPlan
+from brinell.studies.corruption.run import make_plan as plan_corrupt
 from brinell.studies.per_class import page as study_page
 from brinell.studies.per_class import run as study_run
 from brinell.studies.per_class.request import StudyRequest
@@ -120,4 +127,52 @@ def make_transfer(plan: TransferPlan, folder: Path, progress: Progress, *, comma
     return summarise_transfer(made)
 
 
-__all__ = ["make_study", "make_transfer", "plan_study", "plan_transfer", "study", "transfer"]
+@takes(CorruptRequest)
+def corrupt(
+    model: Models = None,
+    data: Data | Any = None,
+    *,
+    out: Path | str | None = None,
+    progress: Progress | bool | None = None,
+    **settings: Any,
+) -> CorruptResult:
+    """Corrupt inputs in the published ways and count what models get wrong, as `brinell corrupt` does.
+
+    Args:
+        model: one model or several, as for `audit`.
+        data: as for `audit`.
+        out: the folder; none makes a fresh one under runs/.
+        progress: whether to tell what goes on, or what is told.
+        settings: the other options of `brinell corrupt`; none stands for the default.
+
+    Returns:
+        What `brinell corrupt --json` prints; `result.folder` holds corrupt.html and the rows.
+    """
+    dataset = None if data is None else open_dataset(data)
+    named: dict[str, Any] = {} if data is None else {"data": spec_of(data, dataset)}
+    models = () if model is None else models_of(model, dataset, named.get("data", "digits"))
+    named |= {} if model is None else {"model": specs_of(model, models)}
+    plan = plan_corrupt(checked(CorruptRequest, settings | named), dataset=dataset, models=models)
+    folder = Path(out or default_out(plan.request.data, "corrupt"))
+    with telling(progress) as told:
+        return make_corrupt(plan, folder, told, command=call_text("corrupt", model, data, settings))
+
+
+def make_corrupt(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -> CorruptResult:
+    """Carry out corruptions that are planned, and write their page; arguments as of `carry_out`."""
+    made = corrupt_run.make(plan, folder, progress, command=command)
+    corrupt_page.write(folder)
+    return summarise_corruption(made)
+
+
+__all__ = [
+    "corrupt",
+    "make_corrupt",
+    "make_study",
+    "make_transfer",
+    "plan_corrupt",
+    "plan_study",
+    "plan_transfer",
+    "study",
+    "transfer",
+]

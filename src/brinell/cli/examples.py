@@ -48,6 +48,11 @@ EXAMPLES = {
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",
         "brinell transfer SET RUN plain plain+robust --data FILE.npz --model model.py:plain --model model.py:robust",
     ),
+    "corrupt": (
+        "brinell corrupt --samples 200",
+        "brinell corrupt --data FILE.npz --model model.py:plain --model model.py:hardened --reference plain",
+        "brinell corrupt --data FILE.npz --model model.py:plain --kind gaussian-noise --severity 3 --placed 100",
+    ),
     "gate": (
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
         "brinell gate RUN --baseline EARLIER --junit gate.xml",

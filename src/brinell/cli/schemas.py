@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult, Result
+from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.explain.analysis import ExplainResult
@@ -170,6 +171,7 @@ SCHEMAS: dict[str, Any] = {
     "audit": ModelResult | AuditResult,
     "benchmark": BenchmarkResult,
     "compare": CompareResult,
+    "corrupt": CorruptResult,
     "detect": DetectionResult,
     "epsilon": EpsilonResult,
     "explain": ExplainResult,

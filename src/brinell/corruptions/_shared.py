@@ -1,0 +1,148 @@
+"""What the published corruptions share: the choice of parameters, and pictures in ways that several of them use.
+
+Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and perturbations, section 3 and
+appendix B. Parameters are those of CIFAR-10-C at 32 pixels a side and of ImageNet-C at 224; a picture gets the set whose side is
+nearer to its own in the logarithm. Between severities they are not equally strong, as those of `brinell.distortions` are.
+
+Deviation of all: the answer is not rounded to 8 bits. A stored set is, as its manifest says.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.contracts import Access, Kind, Streams
+
+MIDDLE = math.sqrt(32 * 224)
+"""Sides below it get the parameters for 32 pixels, others those for 224."""
+GREY = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in the brightness of a colour (ITU-R BT.601)."""
+
+
+class Published(ABC):
+    """A corruption of pictures (n, 1 or 3, height, width) with values from 0 to 1: a `Distortion` as others are."""
+
+    domains: ClassVar[frozenset[Kind]] = frozenset({"image"})
+    access: ClassVar[Access] = Access.LABELS
+    versions: ClassVar[int | None] = None
+    """How many versions of a picture there are at a severity: None where they are random, 1 where nothing is left open."""
+    small: ClassVar[tuple[Any, Any, Any, Any, Any]]
+    """Parameters at severities 1 to 5 for 32 pixels a side."""
+    large: ClassVar[tuple[Any, Any, Any, Any, Any]]
+    """The same for 224."""
+
+    def draws(self, shape: tuple[int, ...]) -> int | None:
+        """As many as there are `versions`, whatever the shape."""
+        return self.versions
+
+    def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
+        """(n, C, H, W) in [0, 1], each corrupted at its own severity (n,)."""
+        levels = self.small if math.sqrt(x.shape[-1] * x.shape[-2]) < MIDDLE else self.large
+        out = torch.empty_like(x)
+        for level in torch.unique(severity).tolist():
+            rows = severity == level
+            out[rows] = self.distort(x[rows], levels[level - 1], rng.select(rows)).clamp(0, 1)
+        return out
+
+    @abstractmethod
+    def distort(self, x: Tensor, parameters: Any, rng: Streams, /) -> Tensor:
+        """`x` (n, C, H, W) corrupted with the parameters of one severity; what leaves [0, 1] is clipped."""
+
+
+def smoothed(x: Tensor, deviation: float, *, truncate: float = 4.0, mode: str = "replicate") -> Tensor:
+    """(n, C, H, W) convolved with a Gaussian cut off after `truncate` deviations.
+
+    `mode` says what lies beyond the edge: replicate repeats the outermost pixel, symmetric mirrors with it.
+    """
+    radius = int(truncate * deviation + 0.5)
+    if radius < 1:
+        return x
+    along = torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype)
+    weights = torch.exp(-0.5 * (along / deviation) ** 2)
+    weights = weights / weights.sum()
+    flat = x.reshape(-1, 1, *x.shape[-2:])
+    for axis in (2, 3):
+        index = _beyond(flat.shape[axis], radius, mode, x.device)
+        wide = flat.index_select(axis, index)
+        kernel = weights.reshape(1, 1, -1, 1) if axis == 2 else weights.reshape(1, 1, 1, -1)
+        flat = F.conv2d(wide, kernel)
+    return flat.reshape(x.shape)
+
+
+def _beyond(side: int, radius: int, mode: str, device: torch.device) -> Tensor:
+    """(side + 2 * radius,): which value stands at each place of an axis that goes on beyond both ends."""
+    at = torch.arange(-radius, side + radius, device=device)
+    if mode == "replicate":
+        return at.clamp(0, side - 1)
+    at = at % (2 * side)
+    return torch.where(at < side, at, 2 * side - 1 - at)
+
+
+def filtered(x: Tensor, kernel: Tensor) -> Tensor:
+    """(n, C, H, W) correlated with one kernel (k, k), k odd, mirrored at the edge without repeating the outermost pixel."""
+    radius = kernel.shape[0] // 2
+    flat = x.reshape(-1, 1, *x.shape[-2:])
+    for axis in (2, 3):
+        side = flat.shape[axis]
+        at = torch.arange(-radius, side + radius, device=x.device)
+        period = max(2 * (side - 1), 1)
+        at = at % period
+        flat = flat.index_select(axis, torch.where(at < side, at, period - at))
+    return F.conv2d(flat, kernel.to(x)[None, None]).reshape(x.shape)
+
+
+def brightness_of(x: Tensor) -> Tensor:
+    """(n, 1, H, W): the brightness of a colour picture; a grey one as it is."""
+    if x.shape[1] != 3:
+        return x.mean(1, keepdim=True)
+    return (x * torch.tensor(GREY, device=x.device).reshape(1, 3, 1, 1)).sum(1, keepdim=True)
+
+
+def in_colour(shade: Tensor, colour: tuple[float, float, float], channels: int) -> Tensor:
+    """(n, 1, H, W) of a colour in as many channels: of one channel its brightness."""
+    tone = torch.tensor(colour, device=shade.device).reshape(1, 3, 1, 1)
+    return shade * (tone if channels == 3 else brightness_of(tone))
+
+
+def zoomed(x: Tensor, factor: float) -> Tensor:
+    """(n, C, H, W) enlarged about its middle by a factor from 1 on, bilinear, cut to its own size."""
+    height, width = x.shape[-2:]
+    inner = [math.ceil(side / factor) for side in (height, width)]
+    top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+    cut = x[..., top : top + inner[0], left : left + inner[1]]
+    size = [max(round(side * factor), whole) for side, whole in zip(inner, (height, width), strict=True)]
+    large = F.interpolate(cut, size=size, mode="bilinear", align_corners=True)
+    down, right = (size[0] - height) // 2, (size[1] - width) // 2
+    return large[..., down : down + height, right : right + width]
+
+
+def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
+    """Motion blur: (n, C, H, W) averaged along a line in one direction, with the falling half of a Gaussian as weights.
+
+    Args:
+        x: the pictures.
+        radius: the line has 2 * radius + 1 points, a pixel apart.
+        deviation: of the Gaussian.
+        angle: (n,) in radians, 0 to the right, growing downwards.
+    """
+    n, channels, height, width = x.shape
+    steps = torch.arange(2 * radius + 1, device=x.device, dtype=x.dtype)
+    weights = torch.exp(-0.5 * (steps / deviation) ** 2)
+    inside = steps < min(height, width)  # on pictures smaller than the line it ends at their side
+    weights = weights * inside / (weights * inside).sum()
+    down = torch.ceil(steps * torch.sin(angle)[:, None] - 0.5).long()
+    right = torch.ceil(steps * torch.cos(angle)[:, None] - 0.5).long()
+    rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
+    flat, out = x.reshape(n, channels, -1), torch.zeros_like(x)
+    for step in range(int(inside.sum())):
+        if float(weights[step]) < 1e-7:
+            break
+        at_row = (rows + down[:, step, None]).clamp(0, height - 1)
+        at_column = (columns + right[:, step, None]).clamp(0, width - 1)
+        place = (at_row[:, :, None] * width + at_column[:, None, :]).reshape(n, 1, -1).expand(-1, channels, -1)
+        out += weights[step] * flat.gather(2, place).reshape(x.shape)
+    return out

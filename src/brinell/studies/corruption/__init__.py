@@ -1,0 +1,1 @@
+"""`brinell corrupt`: what the published corruptions cost models, and what placing them costs beside that."""

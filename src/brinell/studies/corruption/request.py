@@ -1,0 +1,41 @@
+"""What `brinell corrupt` is asked for."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
+
+
+class CorruptRequest(BaseRequest):
+    """What `brinell corrupt` is asked for."""
+
+    data: str = "digits"
+    """The data, as for brinell audit."""
+    model: tuple[str, ...] = ("digits-cnn",)
+    """A model, as for brinell audit."""
+    kind: tuple[str, ...] = ()
+    """A corruption: one of the fifteen published ones, such as shot-noise or fog, one of the four more (speckle-noise,
+    gaussian-blur, spatter, saturate), or distortion:NAME for one of the calibrated distortions of brinell plugins distortion.
+    Default: all nineteen for images, all distortions that fit for other data."""
+    severity: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """A severity, 1 to 5."""
+    reference: str | None = None
+    """The model by whose errors the mean corruption error is divided, one of --model by its name. Default: none, no such mean."""
+    placed: int = Field(default=0, ge=0)
+    """The samples on which RLAB places each corruption on patches, at most as far from the clean input as the corruption of the
+    whole input is. 0 leaves it out."""
+    steps: int = Field(default=200, ge=1)
+    """The queries of RLAB on each of these samples."""
+    keep: bool = False
+    """Whether the corrupted inputs are kept: FOLDER/set/KIND/SEVERITY.npz, in 8 bits for images, which --data npz: reads."""
+    samples: int | None = Field(default=None, ge=1)
+    """The number of samples. Default: 1000, or all where there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test
+    sets, and stratified of all else."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+    draws: int = Field(default=2000, ge=100, le=100_000)
+    """The resamplings behind the intervals of mean corruption errors."""

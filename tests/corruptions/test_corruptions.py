@@ -1,0 +1,115 @@
+"""The published corruptions: values worked by hand, the contract of distortions, and pictures of every usual form."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from brinell.core.streams import Streams
+from brinell.corruptions import weather
+from brinell.corruptions._shared import dragged, smoothed, zoomed
+from brinell.corruptions.blur import disk
+from brinell.corruptions.kinds import ALL, EXTRA, KINDS
+from brinell.studies.corruption.analysis import FIFTEEN
+
+
+def made(name, x, severity=3, seed=0):
+    rng = Streams.of(seed, torch.arange(len(x))).fold(name)
+    level = torch.full((len(x),), severity)
+    return ALL[name]()(x, level, rng, torch.zeros(len(x), dtype=torch.int64))
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_list_is_the_published_one():
+    assert tuple(KINDS) == FIFTEEN and len(EXTRA) == 4 and len(ALL) == 19
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_keeps_the_contract(name, pictures):
+    before = pictures.clone()
+    whole = made(name, pictures)
+    assert whole.shape == pictures.shape and whole.min() >= 0 and whole.max() <= 1 and torch.equal(pictures, before)
+    assert torch.equal(whole, made(name, pictures)) and not torch.equal(whole, pictures)
+    if ALL[name].versions is None:
+        assert not torch.equal(whole, made(name, pictures, seed=1))
+    # Each picture for itself: its stream, and not its place, decides.
+    level, none = torch.tensor([3]), torch.zeros(1, dtype=torch.int64)
+    for row in (1, 3):
+        alone = ALL[name]()(pictures[row : row + 1], level, Streams.of(0, torch.tensor([row])).fold(name), none)
+        assert torch.allclose(alone, whole[row : row + 1], atol=1e-5)
+    mixed = ALL[name]()(
+        pictures, torch.tensor([1, 3, 5, 3]), Streams.of(0, torch.arange(4)).fold(name), torch.zeros(4, dtype=torch.int64)
+    )
+    assert torch.allclose(mixed[1], whole[1], atol=1e-5) and torch.allclose(mixed[3], whole[3], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 20, 33), (1, 28, 28)], ids=str)
+def test_pictures_of_other_forms(name, shape):
+    for x in (torch.rand(2, *shape, generator=torch.Generator().manual_seed(1)), torch.zeros(2, *shape), torch.ones(2, *shape)):
+        for severity in (1, 5):
+            out = made(name, x, severity)
+            assert out.shape == x.shape and bool(torch.isfinite(out).all())
+
+
+def test_light_by_hand():
+    x = torch.tensor([0.2, 0.4, 0.8]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32).contiguous()
+    # Value 0.8 raised by 0.15 (severity 3 at 32 pixels), the other channels in proportion.
+    assert torch.allclose(made("brightness", x)[0, :, 0, 0], torch.tensor([0.2, 0.4, 0.8]) * 0.95 / 0.8, atol=1e-5)
+    # Saturation 0.75 times 0.3: value 0.8, least 0.8 (1 - 0.225).
+    assert torch.allclose(made("saturate", x, 1)[0, :, 0, 0], torch.tensor([0.62, 0.68, 0.8]), atol=1e-5)
+    # Grey counts as red: 2.5 times 0 plus 0.2.
+    grey = torch.full((1, 3, 32, 32), 0.5)
+    assert torch.allclose(made("saturate", grey, 5)[0, :, 0, 0], torch.tensor([0.5, 0.4, 0.4]), atol=1e-5)
+    half = torch.cat([torch.zeros(1, 3, 16, 32), torch.ones(1, 3, 16, 32)], 2)
+    assert made("contrast", half, 3)[0, 0, 0, 0] == pytest.approx(0.5 - 0.4 * 0.5)
+
+
+def test_noise_has_its_moments():
+    x = torch.full((40, 3, 32, 32), 0.5)
+    assert (made("gaussian-noise", x, 3) - x).std() == pytest.approx(0.08, rel=0.02)
+    assert (made("speckle-noise", x, 3) - x).std() == pytest.approx(0.5 * 0.12, rel=0.02)
+    shot = made("shot-noise", x, 5)
+    assert shot.mean() == pytest.approx(0.5, abs=0.002) and shot.std() == pytest.approx(math.sqrt(0.5 / 50), rel=0.02)
+    impulse = made("impulse-noise", x, 5)
+    assert (impulse != x).float().mean() == pytest.approx(0.07, rel=0.05)
+    assert (impulse == 1).float().mean() == pytest.approx(0.035, rel=0.07)
+
+
+def test_blurs_spread_a_point():
+    spot = torch.zeros(1, 1, 31, 31)
+    spot[0, 0, 15, 15] = 1
+    for kind in (made("gaussian-blur", spot, 5), made("defocus-blur", spot, 5)):
+        assert kind.sum() == pytest.approx(1, abs=1e-4) and torch.allclose(kind, kind.flip(2), atol=1e-6)
+    assert smoothed(spot, 1.0)[0, 0, 15, 16] / smoothed(spot, 1.0)[0, 0, 15, 15] == pytest.approx(math.exp(-0.5), abs=1e-4)
+    assert int((disk(3, 0.1) > 1e-6).sum()) == 29 and disk(10, 0.5).shape == (21, 21) and disk(3, 0.1).sum() == pytest.approx(1)
+    # Dragged to the right by weights that fall like a Gaussian: from a point, a line to its left, and nothing elsewhere.
+    line = dragged(spot, 6, 2.0, torch.zeros(1))[0, 0]
+    assert line[15, 15] > line[15, 14] > line[15, 13] > 0 and line[14].sum() == 0 and line[15, 16] == 0
+    flat = torch.full((1, 1, 31, 31), 0.3)
+    assert torch.allclose(dragged(flat, 6, 2.0, torch.ones(1)), flat, atol=1e-6)
+    assert torch.allclose(zoomed(flat, 1.2), flat, atol=1e-6) and zoomed(spot, 1.5).shape == spot.shape
+
+
+def test_fog_is_a_fractal_from_0_to_1():
+    veil = weather.plasma(Streams.of(0, torch.arange(3)), 32, 2.0)
+    assert veil.shape == (3, 32, 32) and veil.amin((1, 2)).tolist() == [0] * 3 and veil.amax((1, 2)).tolist() == [1] * 3
+    rough, smooth = (weather.plasma(Streams.of(0, torch.arange(20)), 32, decay) for decay in (1.4, 3.0))
+    assert rough.diff(dim=2).abs().mean() > 1.5 * smooth.diff(dim=2).abs().mean()
+
+
+def test_equalised_histogram():
+    levels = torch.tensor([0, 0, 0, 5, 5, 9, 9, 9]).reshape(1, 1, 2, 4)
+    # (sum up to the level - 3) / (8 - 3) * 255
+    assert weather.equalised(levels).flatten().tolist() == [0, 0, 0, 102, 102, 255, 255, 255]
+
+
+def test_parameters_go_by_the_side():
+    small, large = torch.full((1, 3, 32, 32), 0.5), torch.full((1, 3, 224, 224), 0.5)
+    deviations = [float((made("gaussian-noise", x, 1) - x).std()) for x in (small, large)]
+    assert np.allclose(deviations, [0.04, 0.08], rtol=0.05)
