@@ -13,6 +13,7 @@ from brinell.engine.request import BaseRequest, Request
 from brinell.studies.agent.request import TrainAgentRequest
 from brinell.studies.benchmark.plan import parse_levels
 from brinell.studies.benchmark.request import BenchmarkRequest
+from brinell.studies.corruption.request import CorruptRequest
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.explain.request import ExplainRequest
@@ -27,6 +28,7 @@ ENDLESS = 10**18
 REQUESTS = (
     Request,
     BenchmarkRequest,
+    CorruptRequest,
     DetectRequest,
     EpsilonRequest,
     ExplainRequest,

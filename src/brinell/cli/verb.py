@@ -226,8 +226,6 @@ def _option(name: str, field: Any, positional: bool) -> inspect.Parameter:
     if many:
         said += " May be repeated."
     if not field.is_required() and field.default not in (None, (), "") and field.default is not False:
-        value = ", ".join(field.default) if many else f"{field.default:g}" if kind is float else field.default
-    if not field.is_required() and field.default not in (None, (), ""):
         value = ", ".join(map(str, field.default)) if many else f"{field.default:g}" if kind is float else field.default
         said += f" Default: {value}."
     if positional and not many:

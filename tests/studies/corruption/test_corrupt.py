@@ -35,7 +35,7 @@ def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("fog", "snow
             )
     facts = {
         "request": {"reference": reference, "draws": 200, "seed": 0},
-        "data": {"name": "d", "classes": ["a", "b"]},
+        "data": {"name": "d", "classes": ["a", "b"], "n": 4},
         "kinds": list(kinds),
         "severities": list(severities),
         "models": [{"name": name} for name in wrong],

@@ -11,16 +11,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brinell.core import facts
+from brinell.core.form import Count
 from brinell.core.record import Array, column, columns_of
+from brinell.core.settings import MOST_COUNT
 from brinell.store import tables
 from brinell.store.folder import Layout
+
+FORM: dict[str, Any] = {
+    "request": {"draws": Count(1, MOST_COUNT), "seed": Count(), "reference": (str, None)},
+    "data": {"name": str, "classes": [str], "n": Count()},
+    "kinds": [str],
+    "severities": [Count(1, 5)],
+    "models": [facts.MODEL],
+}
+"""What corrupt.json says."""
+
+
+def _misfit(manifest: Mapping[str, Any]) -> str | None:
+    reference = manifest["request"]["reference"]
+    known = [one["name"] for one in manifest["models"]]
+    if reference is not None and reference not in known:
+        return f"the reference {reference!r} is none of its models"
+    return None if known and manifest["severities"] else "it holds no model or no severity"
+
 
 LAYOUT = Layout(
     what="corruption",
     verb="brinell corrupt",
     version=1,
     manifest="corrupt.json",
-    needed=("request", "kinds", "models"),
+    form=FORM,
+    misfit=_misfit,
     resumable=False,
 )
 
