@@ -60,6 +60,7 @@ EXAMPLES = {
     "export": (
         "brinell export RUN --to csv --out figures",
         "brinell export RUN --to mlflow --out mlruns",
+        "brinell export RUN --to huggingface --about dataset=OWNER/NAME",
         "brinell export RUN --to robustbench --eps 8/255 --about venue='arXiv, Nov 2026' --about additional_data=false",
     ),
     "verify": ("brinell verify RUN", "brinell verify RUN --signed-by signers"),

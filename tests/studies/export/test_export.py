@@ -1,6 +1,7 @@
 """A run for other tools: what they are given is what the run says, read back by their own clients where those are installed."""
 
 import csv
+import hashlib
 import json
 import sys
 
@@ -143,8 +144,11 @@ def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
         ({"to": "robustbench", "eps": "0.07"}, "the run has no eps 0.07: it has 0, 0.05, 0.15"),
         ({"to": "robustbench", "about": ("colour=red",)}, "write KEY=VALUE with a KEY of link, name"),
         ({"to": "robustbench", "about": ("additional_data=perhaps",)}, "it is true or false"),
-        ({"to": "csv", "eps": "0.05"}, "eps= and about= belong to to= robustbench"),
-        ({"to": "excel"}, "to is 'excel': input should be 'csv', 'tensorboard', 'mlflow' or 'robustbench'"),
+        ({"to": "csv", "eps": "0.05"}, "eps= belongs to to= robustbench"),
+        (
+            {"to": "excel"},
+            "to is 'excel': input should be 'csv', 'tensorboard', 'mlflow', 'robustbench', 'huggingface' or 'every-eval-ever'",
+        ),
         ({"to": "wandb-folder"}, "starts a service process, wandb-core.*Export to csv or tensorboard"),
     ],
 )
@@ -194,3 +198,46 @@ def test_mlflow_reads_it_back(run, tmp_path, monkeypatch):
     assert {one.path for one in client.list_artifacts(found.info.run_id)} == {"report.html", "tables"}
     brinell.export(run.path, "mlflow", out=tmp_path / "mlruns")
     assert len(client.search_runs([experiment])) == 2, "another run of the same experiment"
+
+
+def test_results_for_the_hub(run, tmp_path):
+    answer = brinell.export(
+        run.path, "huggingface", out=tmp_path, about=("dataset=org/bench", "url=https://example.org", "source=R")
+    )
+    (file,) = (tmp_path / ".eval_results").glob("*.yaml")
+    assert answer.files == (f".eval_results/{file.name}",)
+    entries = file.read_text().split("- dataset:")[1:]
+    assert [line.split(": ")[1] for entry in entries for line in entry.splitlines() if line.startswith("  value")] == [
+        "80.00",
+        "60.00",
+        "40.00",
+    ]
+    assert '    id: "org/bench"' in entries[0] and '    task_id: "robustness_linf-0.05"' in entries[1]
+    assert '    url: "https://example.org"' in entries[0] and "5 samples, 95 % interval" in entries[0]
+    with pytest.raises(RequestError, match="names a benchmark there: give it as about=.*dataset=OWNER/NAME|--about dataset"):
+        brinell.export(run.path, "huggingface", out=tmp_path / "b")
+    with pytest.raises(RequestError, match="with a KEY of dataset, revision"):
+        brinell.export(run.path, "huggingface", out=tmp_path / "b", about=("venue=x",))
+
+
+def test_every_eval_ever(run, tmp_path):
+    answer = brinell.export(run.path, "every-eval-ever", out=tmp_path, about=("developer=lab", "organization=us"))
+    (file,) = tmp_path.glob("data/*/lab/*/*.json")
+    found = json.loads(file.read_text())
+    assert found["schema_version"] == "0.3.0" and found["evaluation_id"].count("/") == 2
+    scores = [one["score_details"]["score"] for one in found["evaluation_results"]]
+    assert scores == [0.8, 0.6, 0.4]
+    interval = found["evaluation_results"][1]["score_details"]["uncertainty"]["confidence_interval"]
+    assert interval["lower"] < 0.6 < interval["upper"]
+    told = found["detailed_evaluation_results"]
+    samples = (tmp_path / told["file_path"]).read_bytes()
+    assert hashlib.sha256(samples).hexdigest() == told["checksum"]
+    rows = [json.loads(line) for line in samples.splitlines()]
+    assert len(rows) == told["total_rows"] == 3 * 5
+    for at, one in enumerate(found["evaluation_results"]):
+        mine = [row["evaluation"]["is_correct"] for row in rows if row["evaluation_result_id"] == one["evaluation_result_id"]]
+        assert sum(mine) / len(mine) == scores[at]
+    # The second sample has margin 0.02: class 0 untouched, class 1 within 0.05.
+    mine = [row["output"]["raw"][0] for row in rows if row["sample_id"] == "1"]
+    assert mine == ["0", "1", "1"]
+    assert any("relationship, id, availability" in note for note in answer.notes)

@@ -18,14 +18,16 @@ class ExportRequest(BaseRequest):
 
     run: str
     """A run folder, made by brinell audit."""
-    to: Literal["csv", "tensorboard", "mlflow", "robustbench"]
+    to: Literal["csv", "tensorboard", "mlflow", "robustbench", "huggingface", "every-eval-ever"]
     """csv: metrics, rows and tables as CSV, and the report. tensorboard: event files. mlflow: a run for each model, at
-    MLFLOW_TRACKING_URI or in --out. robustbench: a model_info file for each model."""
+    MLFLOW_TRACKING_URI or in --out. robustbench: a model_info file for each model. huggingface: a file for .eval_results of
+    its repository on the hub. every-eval-ever: a record with a line for each sample and budget."""
     eps: str | None = None
     """The budget of the RobustBench entry, one of the run's. Default: its largest."""
     about: tuple[str, ...] = ()
-    """What a RobustBench entry says and a run cannot know, as KEY=VALUE: name, authors, venue and link of the paper,
-    architecture, additional_data, reported, footnote."""
+    """What an entry says and a run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper,
+    architecture, additional_data, reported, footnote. huggingface: dataset (which must be given), revision, task, url, source,
+    user. every-eval-ever: organization, relationship, developer, id, availability."""
 
     @field_validator("to", mode="before")
     @classmethod

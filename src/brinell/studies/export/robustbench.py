@@ -13,6 +13,7 @@ from brinell.analysis.results import ModelResult, Rate
 from brinell.core.errors import RequestError
 from brinell.engine.cascade import CASCADES
 from brinell.engine.eps_grid import parse_eps
+from brinell.studies.export.about import told
 
 PAPER = ("link", "name", "authors", "venue", "additional_data", "architecture", "reported")
 """Fields that a run cannot know."""
@@ -40,7 +41,7 @@ def entry(
         raise RequestError(f"RobustBench has Linf and L2, and the run is in {result.distance}: there is no entry to make of it")
     if result.criterion != "misclassified":
         raise RequestError(f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without --targeted")
-    told = _about(about)
+    said = _about(about)
     data = _dataset(str(manifest["data"]["name"]))
     text, robust = _budget(result, eps)
     facts: Mapping[str, Any] = next(one for one in manifest["models"] if one["name"] == result.model)
@@ -62,7 +63,7 @@ def entry(
         "autoattack_acc": figure if standard else None,
         "unreliable": bool(failed),
         "footnote": None,
-    } | told
+    } | said
     if not standard:
         found["external"] = figure
         missing.append("autoattack_acc is left out, since the attacks are not AutoAttack's: audit with --attack standard")
@@ -80,10 +81,7 @@ def entry(
 
 def _about(about: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for pair in about:
-        key, equals, value = pair.partition("=")
-        if not equals or key not in (*PAPER, "footnote"):
-            raise RequestError(f"about is {pair!r}: write KEY=VALUE with a KEY of {', '.join((*PAPER, 'footnote'))}")
+    for key, value in told(about, (*PAPER, "footnote")).items():
         if key == "additional_data" and value not in FLAGS:
             raise RequestError(f"additional_data is {value!r}: it is true or false")
         found[key] = FLAGS[value] if key == "additional_data" else value

@@ -1,13 +1,15 @@
 """Carries out `brinell export`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError
+from brinell.core.record import Records
 from brinell.report import html
 from brinell.store.run import Run
-from brinell.studies.export import robustbench
+from brinell.studies.export import every_eval, huggingface, robustbench
 from brinell.studies.export.answer import ExportAnswer
 from brinell.studies.export.request import ExportRequest
 from brinell.studies.export.targets import Exported, to_csv, to_mlflow, to_tensorboard, written
@@ -25,13 +27,15 @@ def export(request: ExportRequest, out: Path | None, fresh: Path) -> ExportAnswe
         RequestError: no such run, a tool that is not installed or cannot be reached, files that are there already, or settings
             that belong to another tool.
     """
-    if request.to != "robustbench" and (request.eps is not None or request.about):
-        raise RequestError("--eps and --about belong to --to robustbench: leave them out")
+    if request.to != "robustbench" and request.eps is not None:
+        raise RequestError("--eps belongs to --to robustbench: leave it out")
+    if request.to in ("csv", "tensorboard", "mlflow") and request.about:
+        raise RequestError("--about belongs to --to robustbench, huggingface and every-eval-ever: leave it out")
     run = Run.open(request.run)
     records = run.records()
     result = summarise(run.manifest, records, request.run)
-    if request.to == "robustbench":
-        return _entries(request, run, result, out or fresh)
+    if request.to in ("robustbench", "huggingface", "every-eval-ever"):
+        return _entries(request, run, records, result, out or fresh)
     page, tables = html.made(run.path)
     exported = Exported(run=run, records=records, result=result, page=page, tables=tables)
     if request.to == "mlflow":
@@ -44,14 +48,23 @@ def export(request: ExportRequest, out: Path | None, fresh: Path) -> ExportAnswe
     return ExportAnswer(run=request.run, to=request.to, where=where, metrics=count, files=files, notes=notes)
 
 
-def _entries(request: ExportRequest, run: Run, result: AuditResult, folder: Path) -> ExportAnswer:
+def _entries(request: ExportRequest, run: Run, records: Records, result: AuditResult, folder: Path) -> ExportAnswer:
     """An entry for each model."""
-    found = [robustbench.entry(one, run.manifest, request.eps, request.about) for one in result.models]
-    where, files = written(folder, {path: text for path, text, _ in found})
+    found: list[tuple[dict[str, str], Sequence[str]]] = []
+    for one in result.models:
+        if request.to == "every-eval-ever":
+            found.append(every_eval.record(one, run.manifest, records, request.about))
+            continue
+        if request.to == "huggingface":
+            path, text, missing = huggingface.results_file(one, run.manifest, request.about)
+        else:
+            path, text, missing = robustbench.entry(one, run.manifest, request.eps, request.about)
+        found.append(({path: text}, missing))
+    where, files = written(folder, {path: text for made, _ in found for path, text in made.items()})
     several = len(found) > 1
     notes = [
         f"{one.model}: {note}" if several else note
-        for one, (_, _, missing) in zip(result.models, found, strict=True)
+        for one, (_, missing) in zip(result.models, found, strict=True)
         for note in missing
     ]
     return ExportAnswer(run=request.run, to=request.to, where=where, metrics=0, files=files, notes=tuple(notes))

@@ -1,0 +1,178 @@
+"""«Every Eval Ever» records: one JSON file for each model, and beside it a line for each sample and budget.
+
+The form is schema 0.3.0 of the package every-eval-ever (arXiv 2606.14516), for evaluations and for instances. Its inputs are
+texts, so a sample is named by its position in the data; answers are names of classes.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from brinell.analysis.grid import RIGHT, UNJUDGED, grid, worst_case
+from brinell.analysis.results import ModelResult, Rate
+from brinell.analysis.robust_accuracy import class_name, class_names, judging
+from brinell.core.record import CLEAN, Outcome, Records
+from brinell.studies.export.about import told
+
+SCHEMA = "0.3.0"
+KEYS = ("organization", "relationship", "developer", "id", "availability")
+"""Who evaluated and in which relationship to the model, who made it, its id, and whether its weights are open."""
+RELATIONSHIPS = ("first_party", "third_party", "collaborative", "other")
+
+
+def record(
+    result: ModelResult, manifest: Mapping[str, Any], records: Records, about: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The files of one model by their paths, and what is missing from them.
+
+    Args:
+        result: the model's figures.
+        manifest: of its run.
+        records: the rows of the run.
+        about: what the run cannot know, as KEY=VALUE with a KEY of `KEYS`.
+
+    Raises:
+        RequestError: a key that is unknown.
+    """
+    said = told(about, KEYS)
+    name, data = result.model.replace("/", "-"), str(manifest["data"]["name"]).replace("/", "-")
+    model = said.get("id", name)
+    stamp = str(_seconds(str(manifest.get("finished") or manifest["created"])))
+    evaluation = f"{data}/{model}/{stamp}"
+    lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in _samples(result, manifest, records, evaluation, model))
+    folder = f"data/{data}/{said.get('developer', 'unknown')}/{name}"
+    # The form wants a random UUID; one of the evaluation's own gives the same files for the same run.
+    file = str(uuid.UUID(bytes=hashlib.blake2b(evaluation.encode(), digest_size=16).digest(), version=4))
+    relationship = said.get("relationship", "other")
+    found: dict[str, Any] = {
+        "schema_version": SCHEMA,
+        "evaluation_id": evaluation,
+        "evaluation_timestamp": stamp,
+        "retrieved_timestamp": stamp,
+        "source_metadata": {
+            "source_name": "Brinell",
+            "source_type": "evaluation_run",
+            "source_organization_name": said.get("organization", "unknown"),
+            "evaluator_relationship": relationship if relationship in RELATIONSHIPS else "other",
+        },
+        "eval_library": {"name": "brinell", "version": str(manifest["brinell"])},
+        "model_info": _model(result, manifest, said, model),
+        "evaluation_results": [_result(*one, result, manifest) for one in _figures(result)],
+        "detailed_evaluation_results": {
+            "format": "jsonl",
+            "file_path": f"{folder}/{file}_samples.jsonl",
+            "hash_algorithm": "sha256",
+            "checksum": hashlib.sha256(lines.encode()).hexdigest(),
+            "total_rows": lines.count("\n"),
+        },
+    }
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    left = [key for key in KEYS if key not in said]
+    missing = [f"unknown to the run: {', '.join(left)}; give each as --about KEY=VALUE"] if left else []
+    return {f"{folder}/{file}.json": text, f"{folder}/{file}_samples.jsonl": lines}, missing
+
+
+def _seconds(when: str) -> int:
+    return int(datetime.fromisoformat(when).timestamp())
+
+
+def _figures(result: ModelResult) -> list[tuple[str, Rate, str]]:
+    """Name, rate and budget of every figure that is known."""
+    found = [("clean-accuracy", result.clean_accuracy, "0")]
+    pairs = zip(result.eps_text, result.robust_accuracy, strict=True)
+    found += [(f"robust-accuracy {result.distance} {text}", rate, text) for text, rate in pairs if rate.eps > 0]
+    return [one for one in found if one[1].value is not None]
+
+
+def _model(result: ModelResult, manifest: Mapping[str, Any], said: Mapping[str, str], model: str) -> dict[str, Any]:
+    facts = next(one for one in manifest["models"] if one["name"] == result.model)
+    told_of = {key: str(facts[key]) for key in ("digest", "architecture", "parameters", "access") if facts.get(key) is not None}
+    availability = said.get("availability", "unknown")
+    more = {"deployment_type": "self_deployed", "model_availability": availability, **told_of}
+    return {"name": result.model, "id": model, "additional_details": more} | (
+        {"developer": said["developer"]} if "developer" in said else {}
+    )
+
+
+def _result(name: str, rate: Rate, text: str, result: ModelResult, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    attacks = ", ".join(stage.title for stage in result.stages if stage.skipped is None)
+    what = "share of samples that are classified correctly" + (f" under {attacks}" if text != "0" else "")
+    return {
+        "evaluation_result_id": name,
+        "evaluation_name": name,
+        "source_data": {
+            "dataset_name": str(manifest["data"]["name"]),
+            "source_type": "other",
+            "additional_details": {"digest": str(manifest["data"]["digest"]), "samples": str(rate.n)},
+        },
+        "metric_config": {
+            "evaluation_description": what,
+            "metric_id": "accuracy" if text == "0" else "robust_accuracy",
+            "metric_kind": "accuracy",
+            "metric_unit": "proportion",
+            "metric_parameters": {"norm": result.distance, "eps": rate.eps, "criterion": result.criterion},
+            "lower_is_better": False,
+            "score_type": "continuous",
+            "min_score": 0.0,
+            "max_score": 1.0,
+        },
+        "score_details": {
+            "score": rate.value,
+            "details": {"verdict": result.verdict},
+            "uncertainty": {
+                "confidence_interval": {"lower": rate.low, "upper": rate.high, "confidence_level": 0.95, "method": "Wilson"},
+                "num_samples": rate.n,
+            },
+        },
+    }
+
+
+def _samples(
+    result: ModelResult, manifest: Mapping[str, Any], records: Records, evaluation: str, model: str
+) -> Iterator[dict[str, Any]]:
+    """A line for each sample and figure: the answer to the clean input, or to the first adversarial one within eps."""
+    cells, names = grid(records, manifest, result.model), class_names(manifest)
+    worst = worst_case(cells, judging(cells))
+    mine = records.model == result.model
+    first = mine & (records.attack == CLEAN)
+    clean = dict(zip(records.sample_id[first].tolist(), records.clean_pred[first].tolist(), strict=True))
+    fooled = np.flatnonzero(mine & (records.outcome == Outcome.FOOLED))
+    order = fooled[np.argsort(records.eps[fooled], kind="stable")]
+    found: dict[int, list[tuple[float, int]]] = {}
+    for row in order.tolist():
+        found.setdefault(int(records.sample_id[row]), []).append((float(records.eps[row]), int(records.adv_pred[row])))
+    for name, rate, text in _figures(result):
+        column = None if text == "0" else int(np.argmin(np.abs(cells.eps - rate.eps)))
+        states = cells.clean if column is None else worst[:, column]
+        for sample, label, state in zip(cells.ids.tolist(), cells.labels.tolist(), states.tolist(), strict=True):
+            if state == UNJUDGED:
+                continue
+            within = [answer for eps, answer in found.get(sample, []) if column is not None and eps <= rate.eps * (1 + 1e-9)]
+            answer = class_name(names, within[0] if within else clean[sample])
+            right = state == RIGHT
+            yield {
+                "schema_version": SCHEMA,
+                "evaluation_id": evaluation,
+                "model_id": model,
+                "evaluation_name": name,
+                "evaluation_result_id": name,
+                "sample_id": str(sample),
+                "interaction_type": "single_turn",
+                "input": {"raw": f"sample {sample} of {manifest['data']['name']}", "reference": [class_name(names, label)]},
+                "output": {"raw": [answer]},
+                "answer_attribution": [
+                    {
+                        "turn_idx": 0,
+                        "source": "output.raw",
+                        "extracted_value": answer,
+                        "extraction_method": "argmax",
+                        "is_terminal": True,
+                    }
+                ],
+                "evaluation": {"score": float(right), "is_correct": bool(right)},
+            }
