@@ -30,7 +30,7 @@ CHECKING = 0.04
 FEWEST = 64
 """Samples of a check at least, where there are so many for validation."""
 PGD_STEPS = 10
-RATES = {"adamw": 2e-3, "sgd": 0.05}
+RATES = {"adamw": 5e-3, "sgd": 0.02}
 """The largest learning rates where none is asked for."""
 SLOWEST = 0.1
 """The factor of the learning rate below which a collapse is no longer answered by a smaller one."""

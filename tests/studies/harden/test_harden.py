@@ -13,7 +13,7 @@ from _helpers import mlp
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.studies.harden.analysis import summarise
-from brinell.studies.harden.page import in_words
+from brinell.studies.harden.page import carries_over, in_words
 from brinell.studies.harden.run import with_weights
 
 MODEL = """
@@ -104,11 +104,11 @@ def test_json_is_what_the_schema_says(work, root, capsys):
 
 def test_the_page_says_what_was_won_and_who_paid(done):
     page = (done / "report.html").read_text()
-    assert "At 0.15 (linf) the robust accuracy rose from" in page and "to 100.0" in page
+    assert "At 0.15 (Linf) the robust accuracy rose from" in page and "to 100.0" in page
     assert 'href="before/report.html"' in page and (done / "before" / "report.html").is_file()
     assert page.count("<tr>") > 5 and "McNemar" in page and "Who paid" in page
     tables = {file.name for file in (done / "tables").iterdir()}
-    assert tables == {"comparison.csv", "per_class.csv", "curve.csv"}
+    assert tables == {"comparison.csv", "per_class.csv", "curve.csv", "unseen.csv"}
     rows = (done / "tables" / "curve.csv").read_text().splitlines()
     assert len(rows) == 1 + len(summarise(done).curve)
 
@@ -122,13 +122,27 @@ def test_what_was_lost_is_said_of_the_class_that_paid(done):
         paid = [one.model_copy(update={"clean": one.clean.model_copy(update={"value": value})}) for one, value in rated]
         sides[name] = side.model_copy(update={"per_class": paid})
     said = in_words(result.model_copy(update=sides))[-1]
-    assert "The class that paid most is 0: 70.0" in said and "20.0 points less than before (30 samples)" in said
+    assert "The class that paid most is 0: 70.0" in said and "30 samples), 20.0 points less than before." in said
 
 
 def test_the_folders_of_the_audits_are_runs_like_any_other(done):
     assert cli(["gate", str(done / "after"), "--robust", "0.8", "--without-checks", "--allow", "all"]) in (0, 1)
     assert brinell.compare(done / "after", done / "before").robust[-1].difference > 0
     assert cli(["verify", str(done / "after")]) == 0
+
+
+def test_it_says_where_robustness_carries_over(done):
+    """The problem is separable by 0.4 in one value: what moves that value by less is taken as well as ever."""
+    result = summarise(done)
+    by_name = {row.name: row for row in result.unseen}
+    seen, other = by_name["PGD, 20 steps, linf 0.15"], by_name["PGD, 20 steps, l2 0.065"]
+    assert seen.seen and not other.seen and seen.after.value == 1 and seen.n == 60
+    assert other.after.value == 1 and sum(row.seen for row in result.unseen) == 1
+    assert len(by_name) > 3
+    assert all(row.difference == pytest.approx(row.after.value - row.before.value) for row in result.unseen)
+    row = result.unseen[0].model_copy(update={"seen": False, "low": -0.2, "high": -0.1})
+    assert "robustness does not carry over to" in carries_over([row])[0]
+    assert "and none worse" in carries_over([row.model_copy(update={"low": 0.1, "high": 0.2})])[0]
 
 
 @pytest.mark.parametrize("stage", ["training", "after"])

@@ -8,6 +8,7 @@ from pydantic import Field
 from brinell.analysis.compare import compare
 from brinell.analysis.results import CompareResult, ModelResult, Result, Share
 from brinell.analysis.robust_accuracy import share, summarise_model
+from brinell.analysis.stats import mcnemar, paired_difference
 from brinell.studies.harden.records import AFTER, BEFORE, manifest, side
 
 
@@ -34,6 +35,29 @@ class Point(Result):
     """Right after PGD at the full eps, of the averaged weights: by this the weights that are kept were chosen."""
     good: bool
     """Whether the network held against PGD about as well as against the training attack."""
+
+
+class Unseen(Result):
+    """Both models under one change of the inputs, on the same samples."""
+
+    name: str
+    """The change: a distortion, or an attack in a norm."""
+    seen: bool
+    """Whether the training used it: then it is here for comparison."""
+    n: int
+    """Samples."""
+    before: Share
+    """Right before the training."""
+    after: Share
+    """Right after it."""
+    difference: float
+    """After minus before."""
+    low: float
+    """Lower end of its 95 % interval."""
+    high: float
+    """Upper end."""
+    p: float
+    """McNemar's exact test."""
 
 
 class HardenResult(Result):
@@ -71,6 +95,8 @@ class HardenResult(Result):
     """What happened that a reader should know: an overfitting that was noticed, an early end."""
     curve: list[Point] = Field(repr=False)
     """The checks, in order."""
+    unseen: list[Unseen] = Field(repr=False)
+    """Whether robustness carries over: distortions, and attacks in both norms."""
     before: ModelResult
     """The audit before, as `brinell audit --json` prints it."""
     after: ModelResult
@@ -105,9 +131,28 @@ def summarise(folder: Path) -> HardenResult:
         backwards=training["backwards"],
         events=training["events"],
         curve=[_point(row) for row in training["curve"]],
+        unseen=[_unseen(row) for row in training["unseen"]],
         before=summarise_model(before.manifest, before.records, before.run, before.model),
         after=summarise_model(after.manifest, after.records, after.run, after.model),
         comparison=compare(after, before),
+    )
+
+
+def _unseen(row: dict[str, Any]) -> Unseen:
+    both, gained, lost, neither = (int(row[key]) for key in ("both", "only_after", "only_before", "neither"))
+    n = both + gained + lost + neither
+    interval = paired_difference(both, gained, lost, neither)
+    assert interval is not None, "there is at least one sample"
+    sides = (share([True] * k + [False] * (n - k)) for k in (both + lost, both + gained))
+    return Unseen(
+        name=row["name"],
+        seen=row["seen"],
+        n=n,
+        **dict(zip(("before", "after"), sides, strict=True)),
+        difference=(gained - lost) / n,
+        low=interval.low,
+        high=interval.high,
+        p=mcnemar(gained, lost),
     )
 
 

@@ -7,11 +7,11 @@ from markupsafe import Markup
 
 from brinell.analysis.results import PairedRate, Rate, Share
 from brinell.report.figures import Series, curve, key
-from brinell.report.format import percent, points, short
+from brinell.report.format import between, norm, percent, points, short
 from brinell.report.html import fill
 from brinell.report.tables import csv_text
 from brinell.store.files import write_text
-from brinell.studies.harden.analysis import HardenResult, Point, summarise
+from brinell.studies.harden.analysis import HardenResult, Point, Unseen, summarise
 from brinell.studies.harden.records import manifest
 
 SHARES = ("clean", "seen", "pgd", "robust")
@@ -55,7 +55,7 @@ def write(folder: Path) -> Path:
 def in_words(result: HardenResult) -> list[str]:
     """What came of it: what was won at the budget that was trained for, what it cost, and which class paid most."""
     pair = min(result.comparison.robust, key=lambda one: abs(one.eps - result.eps))
-    said = [f"At {short(pair.eps)} ({result.norm}) {_moved('robust accuracy', pair)}"]
+    said = [f"At {short(pair.eps)} ({norm(result.norm)}) {_moved('robust accuracy', pair)}"]
     said.append(f"On untouched inputs {_moved('accuracy', result.comparison.clean)}")
     losses = [
         (before.clean.value - after.clean.value, after)
@@ -63,10 +63,11 @@ def in_words(result: HardenResult) -> list[str]:
         if before.clean.value is not None and after.clean.value is not None
     ]
     loss, worst = max(losses, key=lambda one: one[0], default=(0.0, None))
+    said += carries_over(result.unseen)
     if worst is not None and loss > 0:
         said.append(
-            f"The class that paid most is {worst.name}: {percent(worst.clean.value)} of its untouched inputs are right, "
-            f"{100 * loss:.1f} points less than before ({worst.n} samples)."
+            f"The class that paid most is {worst.name}: {percent(worst.clean.value)} of its untouched inputs are right "
+            f"({between(worst.clean.low, worst.clean.high)}, {worst.n} samples), {100 * loss:.1f} points less than before."
         )
     return said
 
@@ -80,6 +81,19 @@ def _moved(what: str, pair: PairedRate) -> str:
         f"the {what} {word} from {percent(pair.value_b)} to {percent(pair.value_a)}, by {points(pair.difference)} points "
         f"({points(pair.low)} to {points(pair.high)}){chance}."
     )
+
+
+def carries_over(rows: Sequence[Unseen]) -> list[str]:
+    """What of the changes that were not trained on the model takes better, and what worse, beyond chance."""
+    unseen = [row for row in rows if not row.seen]
+    if not unseen:
+        return []
+    better, worse = [row.name for row in unseen if row.low > 0], [row.name for row in unseen if row.high < 0]
+    said = f"Of {len(unseen)} changes that were not trained on, {len(better)} are taken better than before"
+    if not worse:
+        return [f"{said}, and none worse, beyond chance."]
+    named = ", ".join(worse[:4]) + (f" and {len(worse) - 4} more" if len(worse) > 4 else "")
+    return [f"{said}, and {len(worse)} worse, beyond chance: robustness does not carry over to {named}."]
 
 
 def accuracy(result: HardenResult) -> Markup:
@@ -138,6 +152,7 @@ def tables(result: HardenResult) -> dict[str, str]:
     names = [
         f"{what}_{when}{end}" for what in ("clean", "robust") for when in ("before", "after") for end in ("", "_low", "_high")
     ]
+    unseen = [[u.name, u.seen, u.n, u.before.value, u.after.value, u.difference, u.low, u.high, u.p] for u in result.unseen]
     checks = [
         [
             one.step,
@@ -154,5 +169,6 @@ def tables(result: HardenResult) -> dict[str, str]:
     return {
         "comparison.csv": csv_text(head, compared),
         "per_class.csv": csv_text(["class", "n", *names], by_class),
+        "unseen.csv": csv_text(["change", "seen", "n", "before", "after", "difference", "low", "high", "p"], unseen),
         "curve.csv": csv_text(["step", "seconds", "recipe", "eps", "loss", "good", *SHARES, "n"], checks),
     }

@@ -32,10 +32,10 @@ class HardenRequest(BaseRequest):
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """The optimiser."""
     rate: float | None = Field(default=None, gt=0)
-    """The largest learning rate. Default: 0.002 for adamw, 0.05 for sgd."""
+    """The largest learning rate. Default: 0.005 for adamw, 0.02 for sgd; large networks that were trained before want less."""
     weight_decay: float = Field(default=5e-4, ge=0)
     """The weight decay."""
-    batch_size: int = Field(default=128, ge=1)
+    batch_size: int = Field(default=64, ge=1)
     """The samples of a step, and the most inputs shown to the model at once."""
     augment: Literal["none", "shift", "shift-flip"] = "none"
     """What is done to training images: shifted by up to an eighth of their side, or that and half of them mirrored."""

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from brinell.engine.plan import check_classes, choose_device, facts_of, open_dat
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.selection import choose
 from brinell.engine.spelling import spelled
 from brinell.models._weights import fit_file
 from brinell.report import html
@@ -32,6 +33,7 @@ from brinell.runners.loop import Job, carry_out
 from brinell.store.run import LAYOUT as RUN
 from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint
 from brinell.studies.harden.request import HardenRequest
+from brinell.studies.harden.unseen import measure
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker
 from brinell.training.data import Samples
@@ -239,6 +241,9 @@ def make(plan: HardenPlan, out: Path, progress: Progress, *, command: str, resum
         if "weights" not in manifest["training"]:
             manifest["training"] = _trained(plan, out, manifest, progress)
             LAYOUT.save(out, manifest)
+        if "unseen" not in manifest["training"]:
+            manifest["training"]["unseen"] = _unseen(plan, manifest)
+            LAYOUT.save(out, manifest)
         spec = manifest["training"]["spec"]
         hardened = None if spec is not None else _loaded(plan, Path(manifest["training"]["weights"]))
         _audit(plan, out / AFTER, progress, spec=spec or plan.request.model, model=hardened)
@@ -329,6 +334,31 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
         "curve": state.curve,
         "events": state.events,
     }
+
+
+def _unseen(plan: HardenPlan, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Both models on inputs that were changed in ways that were not trained on, over the samples of the audits."""
+    request, device = plan.request, plan.device
+    ids = choose(Request(data=request.data, samples=min(request.samples, len(plan.dataset)), seed=request.seed), plan.dataset).ids
+    x, labels = plan.dataset.load(ids.tolist()).to(device), np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
+    with ExitStack() as sessions:
+        networks = []
+        for model in (copy.deepcopy(plan.model), _loaded(plan, Path(manifest["training"]["weights"]))):
+            sessions.enter_context(model.info.session(device))
+            networks.append(Trained.of(settled(model, plan.train, manifest, device)))
+        before, after = networks
+        found: list[dict[str, Any]] | None = None
+        for rows in np.array_split(np.arange(len(ids)), max(1, len(ids) // max(1, request.batch_size))):
+            y, part = torch.from_numpy(labels[rows]).to(device), x[torch.from_numpy(rows).to(device)]
+            told = measure(
+                before, after, part, y, plan.dataset.domain, plan.recipe, norm=request.norm, eps=plan.eps, seed=request.seed
+            )
+            found = told if found is None else [_added(one, two) for one, two in zip(found, told, strict=True)]
+    return found or []
+
+
+def _added(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+    return {key: value if key in ("name", "seen") else value + two[key] for key, value in one.items()}
 
 
 def _samples(plan: HardenPlan, at: int, own: Samples, device: torch.device) -> Samples:
