@@ -350,9 +350,9 @@ def _unseen(plan: HardenPlan, manifest: dict[str, Any]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] | None = None
         for rows in np.array_split(np.arange(len(ids)), max(1, len(ids) // max(1, request.batch_size))):
             y, part = torch.from_numpy(labels[rows]).to(device), x[torch.from_numpy(rows).to(device)]
-            told = measure(
-                before, after, part, y, plan.dataset.domain, plan.recipe, norm=request.norm, eps=plan.eps, seed=request.seed
-            )
+            at = torch.from_numpy(ids[rows]).to(device)
+            asked: dict[str, Any] = {"norm": request.norm, "eps": plan.eps, "seed": request.seed}
+            told = measure(before, after, part, y, at, plan.dataset.domain, plan.recipe, **asked)
             found = told if found is None else [_added(one, two) for one, two in zip(found, told, strict=True)]
     return found or []
 

@@ -37,7 +37,17 @@ def other_eps(norm: str, eps: float, domain: Domain) -> float:
 
 
 def measure(
-    before: Trained, after: Trained, x: Tensor, y: Tensor, domain: Domain, recipe: Recipe, *, norm: str, eps: float, seed: int
+    before: Trained,
+    after: Trained,
+    x: Tensor,
+    y: Tensor,
+    ids: Tensor,
+    domain: Domain,
+    recipe: Recipe,
+    *,
+    norm: str,
+    eps: float,
+    seed: int,
 ) -> list[dict[str, Any]]:
     """What both networks get right of inputs that were changed in ways that were not trained on, and in those that were.
 
@@ -46,6 +56,7 @@ def measure(
         after: the network as it is.
         x: (n, *shape) clean inputs.
         y: (n,) their classes.
+        ids: (n,) int64 positions in the data, by which streams are told apart.
         domain: where they live.
         recipe: what was trained with.
         norm: the norm of the training.
@@ -60,7 +71,7 @@ def measure(
     for name in plugins.names("distortion"):
         one = plugins.build("distortion", name, {})
         if domain.kind in one.domains and one.access == Access.LABELS:
-            rng = Streams.of(seed, torch.arange(len(x), device=x.device)).fold(name)
+            rng = Streams.of(seed, ids).fold(name)
             shown = distorted(one, x, SEVERITY, rng, domain=domain)
             found.append(_row(f"{name}, severity {SEVERITY}", type(one) in trained, before, after, lambda _, s=shown: s, y))  # type: ignore[misc]
     for distance, radius in ((norm, eps), (OTHER[norm], other_eps(norm, eps, domain))):
