@@ -152,6 +152,49 @@ def test_no_digit_is_lost_to_saturation(wrap):
     assert bool((grad != 0).any(1).all())
 
 
+FLATTENERS = {
+    "tanh": lambda z: 5 * torch.tanh(z),
+    "shifted": lambda z: torch.tanh(z) / 2 - 1.0,
+    "softsign": nn.functional.softsign,
+    "scaled softmax": lambda z: 3 * z.softmax(1),
+}
+
+
+class Flattened(Around):
+    """Answers behind one of these functions."""
+
+    def __init__(self, net, function):
+        super().__init__(net)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.net(x))
+
+
+@pytest.mark.parametrize("function", FLATTENERS.values(), ids=FLATTENERS)
+def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them(function):
+    plain = Scaled(mlp(6, 3), 30.0)
+    found = network(Flattened(plain, function))
+    assert found.info.answers == "squashed" and torch.equal(found.predict(X), plain(X))
+    assert torch.equal(Answered(found.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
+
+
+@pytest.mark.parametrize("function", [lambda z: -torch.tanh(z), lambda z: torch.tanh(z) * z, lambda z: torch.tanh(z).flip(1)])
+def test_what_changes_the_order_is_left_as_it_is(function):
+    assert network(Flattened(mlp(6, 3), function)).info.answers is None
+
+
+def test_answers_that_crowd_at_their_largest_fail_the_check():
+    """Behind numpy, where nothing can be read; a fifth of the leading logits lie where tanh is flat."""
+    x = torch.linspace(-1, 1, 64 * 6).reshape(64, 6)
+    logits = 8 * mlp(6, 3)(x).detach()
+    flat = kind_of_answers(torch.tanh(logits), network(Flattened(mlp(6, 3), lambda z: z)))
+    assert flat.passed is False and "crowd at" in flat.text and flat.figure > 0.15
+    assert (
+        kind_of_answers(logits, network(mlp(6, 3))).passed and kind_of_answers(torch.tanh(logits[:31]), network(mlp(6, 3))).passed
+    )
+
+
 def test_the_kind_belongs_to_the_digest_and_the_rest_stays():
     inner = TorchModel(Softmax(mlp(6, 3)), SIX)
     one = Answered(inner, "probabilities")

@@ -6,7 +6,8 @@ sigmoid of a logit. One number for two classes is the lead of the second over th
 conversions rises with the answer, so none changes which class leads.
 
 Where a torch module ends in a softmax or a sigmoid, what went into it is read in place of what came out: float32 rounds
-probabilities above 1 - 6e-8 to 1, and with them the gradient away.
+probabilities above 1 - 6e-8 to 1, and with them the gradient away. The same holds where it ends in a hyperbolic tangent or
+another function that flattens large logits, scaled or not: which class leads is what it was, and the gradient is there again.
 """
 
 import hashlib
@@ -33,7 +34,15 @@ SUM = 1e-3
 """By how much the sum of probabilities may be off: some models answer in half precision."""
 LOW, HIGH = 0.1, 0.9
 """Scores are sigmoids if they lie between 0 and 1 and reach beyond both of these."""
-SQUASHING = {"softmax": "probabilities", "sigmoid": "sigmoids"}
+SQUASHED = "squashed"
+"""Logits behind a function that flattens large ones, or scaled probabilities: only what went into the function says how much."""
+SQUASHING = {
+    "softmax": "probabilities",
+    "sigmoid": "sigmoids",
+    **dict.fromkeys(("tanh", "softsign", "atan", "arctan", "erf"), SQUASHED),
+}
+SCALING = {"mul", "div", "true_divide", "add", "sub"}
+"""Functions that leave the order of answers as it was, where the other operand is a number, and a positive one for a factor."""
 NEUTRAL = {"squeeze", "unsqueeze", "flatten", "view", "reshape", "float", "to", "contiguous", "clone"}
 """Functions that do to an answer what they would do to what went into the softmax."""
 
@@ -117,6 +126,8 @@ class BeforeSquashing(TorchFunctionMode):
             return answer
         if name in SQUASHING and (name == "sigmoid" or _over_classes(given, args, kwargs)):
             self._seen[id(answer)] = (answer, given, SQUASHING[name])
+        elif name in SCALING and id(given) in self._seen and _keeps_the_order(name, args):
+            self._seen[id(answer)] = (answer, self._seen[id(given)][1], SQUASHED)
         elif name in NEUTRAL and id(given) in self._seen:
             _, before, kind = self._seen[id(given)]
             self._seen[id(answer)] = (answer, func(before, *args[1:], **kwargs), kind)
@@ -128,8 +139,14 @@ class BeforeSquashing(TorchFunctionMode):
         return None if found is None or found[1].shape != answer.shape else found[1:]
 
 
+def _keeps_the_order(name: str, args: Any) -> bool:
+    factor = args[1] if len(args) == 2 else None
+    return isinstance(factor, int | float) and (factor > 0 or name in ("add", "sub"))
+
+
 def _over_classes(given: Tensor, args: Any, kwargs: Any) -> bool:
-    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    """Whether a softmax runs over the classes; functions of single values need no axis."""
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
     return given.ndim == 2 and dim in (1, -1)
 
 
@@ -156,7 +173,7 @@ class Answered:
         Raises:
             ModelError: an answer that is none of its kind.
         """
-        if self.kind not in CONVERSIONS:
+        if self.kind not in CONVERSIONS and self.kind != SQUASHED:
             return self.model.predict(x)
         with BeforeSquashing() as seen:
             answer = self.model.predict(x)
@@ -164,6 +181,11 @@ class Answered:
         if found is not None and self.kind != "logit":
             logits = found[0].float()
             return of_lead(logits) if self.kind == "probability" else logits
+        if self.kind == SQUASHED:
+            raise ModelError(
+                f"model {self.name} ended in a function that flattens its logits, and now it does not: say answers=logits, to take "
+                "its answers as they are"
+            )
         outside = self.kind != "logit" and not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
         if outside and bool(torch.isfinite(answer).all()):
             raise ModelError(
@@ -212,6 +234,6 @@ def recognised(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = la
     kind: str = recognise(answers)
     if kinds == {"sigmoids"}:
         kind = "probability" if answers.shape[1] == 1 else "sigmoids"
-    elif kinds == {"probabilities"}:
-        kind = "probabilities"
-    return Answered(model, kind) if kind in CONVERSIONS else model
+    elif kinds == {"probabilities"} or (kinds == {SQUASHED} and answers.shape[1] > 1):
+        (kind,) = kinds
+    return Answered(model, kind) if kind in CONVERSIONS or kind == SQUASHED else model
