@@ -183,8 +183,8 @@ class Answered:
             return of_lead(logits) if self.kind == "probability" else logits
         if self.kind == SQUASHED:
             raise ModelError(
-                f"model {self.name} ended in a function that flattens its logits, and now it does not: say answers=logits, to take "
-                "its answers as they are"
+                f"model {self.name} ended in a function that flattens its logits, and now it does not: answers=logits takes its "
+                "answers as they are"
             )
         outside = self.kind != "logit" and not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
         if outside and bool(torch.isfinite(answer).all()):
