@@ -76,8 +76,10 @@ class Isolated:
         return Isolated(self._name, self._options)
 
     def __del__(self) -> None:
-        with suppress(Exception):
+        try:
             self._end()
+        except Exception:
+            pass
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and name in self._settings:
