@@ -194,9 +194,9 @@ def test_children_that_fail_otherwise(attack: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_the_child_has_no_token_no_file_and_may_write_none(attack: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BRINELL_TOKEN", "secret")
-    held = (tmp_path / "records").open("w")
-    os.set_inheritable(held.fileno(), True)
-    assert [one.text for one in run_one(attack, "look").remarks] == ["nothing"]
+    with (tmp_path / "records").open("w") as held:
+        os.set_inheritable(held.fileno(), True)
+        assert [one.text for one in run_one(attack, "look").remarks] == ["nothing"]
 
 
 def test_what_cannot_be_built_is_one_line(attack: str, capsys: pytest.CaptureFixture[str]) -> None:

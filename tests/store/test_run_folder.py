@@ -68,11 +68,14 @@ def run(tmp_path):
         "state": "running",
         "request": {},
         "data": {"spec": "d", "name": "d", "digest": "0", "n": 3, "total": 3, "domain": domain, "classes": ["a", "b"]},
-        "models": [{"name": "m"}],
+        "models": [
+            {"name": "m", "spec": "m", "digest": "0", "architecture": None, "parameters": None, "classes": 2, "access": "scores"}
+            | {"cells": {"clean": "clean"}}
+        ],
         "distance": "linf",
         "eps": [0.1],
         "eps_text": ["0.1"],
-        "stages": [{"name": "fgsm", "cells": {"m": "cell"}}],
+        "stages": [{"name": "fgsm", "settings": {}, "cells": {"m": "cell"}}],
     }
     run = Run(tmp_path / "run", manifest)
     run.save_manifest()

@@ -33,11 +33,11 @@ DATA: dict[Any, Any] = {
 MODEL: dict[Any, Any] = {
     "name": str,
     "spec?": str,
-    "digest?": str,
-    "architecture?": (str, None),
-    "parameters?": (Count(), None),
-    "classes?": Count(1, LONGEST),
-    "access?": Word("labels", "scores", "gradients"),
+    "digest": str,
+    "architecture": (str, None),
+    "parameters": (Count(), None),
+    "classes": Count(1, LONGEST),
+    "access": Word("labels", "scores", "gradients"),
     "notes?": [str],
 }
 HEAD: dict[Any, Any] = {

@@ -28,7 +28,7 @@ _TRAINING = {
 FORM: dict[str, Any] = {
     **facts.HEAD,
     "cell": str,
-    "model": facts.MODEL | {"architecture": (str, None), "parameters": (Count(), None)},
+    "model": facts.MODEL,
     "data": facts.DATA,
     "train": facts.DATA,
     "trained_on": Count(),
