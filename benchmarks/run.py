@@ -64,6 +64,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("imagenet", "--networks squeezenet1_0 --patches 32 --photographs 2 --queries 20"),
         ("corruptions --cifar {shared}/cifar10/cifar10_test.npz", "--images 5"),
         ("transfer --repetitions 3", "--samples 8 --repetitions 1"),
+        ("explain", "--network mcunet_144 --images 2 --methods rlab?questions=32 grad-cam centre"),
         ("ecg --study network", ""),
         ("ecg --study free", "--samples 6"),
         ("ecg --study curves", "--samples 6"),

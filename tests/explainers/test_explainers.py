@@ -126,6 +126,26 @@ def test_grad_cam_by_hand():
     assert ledger.forwards.tolist() == ledger.backwards.tolist() == [1, 1]
 
 
+class Pooled(Tiny):
+    """The same, and a convolution behind the pooling, which sees one place alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Conv2d(2, 2, 1, bias=False)
+        self.last.weight.data = torch.tensor([[3.0, -1.0], [-3.0, 1.0]]).reshape(2, 2, 1, 1)
+
+    def forward(self, x):
+        return self.last(self.conv(x).mean((2, 3), keepdim=True))[:, :, 0, 0]
+
+
+def test_grad_cam_does_not_look_behind_the_pooling():
+    x = inputs(2)
+    maps, ledger = asked(build("grad-cam"), Pooled(), IMAGE, x, torch.tensor([0, 1]))
+    assert torch.allclose(maps[0], x[0, 0] / 64, atol=1e-6)
+    assert ledger.forwards.tolist() == [2, 1], "the first sample is asked about once more, to see which layer fits"
+    assert torch.equal(maps, asked(build("grad-cam", layer="conv"), Pooled(), IMAGE, x, torch.tensor([0, 1]))[0])
+
+
 def test_grad_cam_names_the_layers_where_one_is_missing():
     with pytest.raises(RequestError, match="no layer 'cnov'; its last ones are conv"):
         build("grad-cam", layer="cnov").opened(Tiny(), IMAGE)
@@ -164,7 +184,7 @@ class Transformer(nn.Module):
 
 def test_grad_cam_of_a_transformer_puts_its_tokens_back():
     net = Transformer()
-    assert grad_cam.usual_layer(net) == "blocks.1.norm1"
+    assert grad_cam.usual_layers(net) == ("blocks.1.norm1",)
     maps, _ = asked(build("grad-cam"), net, IMAGE, inputs(2))
     assert maps.shape == (2, 8, 8)
     tokens = torch.arange(17.0).reshape(1, 17, 1)

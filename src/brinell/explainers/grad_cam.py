@@ -1,7 +1,8 @@
 """Grad-CAM: the activations of a layer, weighted by how much the class's logit depends on each channel.
 
 Selvaraju, Cogswell, Das, Vedantam, Parikh & Batra 2017, Grad-CAM, section 3. For transformers the tokens of the layer are put
-back on their grid, and tokens before them (class, registers) are left out. Without a layer named, it is the last convolution, and
+back on their grid, and tokens before them (class, registers) are left out. Without a layer named, it is the last convolution
+whose answer has more than one place (one behind the pooling has none to show), which takes a query more of the first sample; and
 in a network with attention the first normalisation of the last block with attention: behind that block only the class token
 matters, and gradients to all others are zero. No deviations.
 """
@@ -50,13 +51,15 @@ class GradCAM:
             RequestError: there is no layer of this name, or none that fits.
         """
         layers = dict(module.named_modules())
-        name = self.layer or usual_layer(module)
-        if name is None:
+        names = (self.layer,) if self.layer else usual_layers(module)
+        if not names:
             raise RequestError("the network has no convolution and no attention that Grad-CAM could look at: leave grad-cam out")
-        if name not in layers or not name:
+        if self.layer and self.layer not in layers:
             known = [one for one in layers if one][-8:]
-            raise RequestError(f"the network has no layer {name!r}; its last ones are {', '.join(known)}: name one of its layers")
-        return _Opened(layers[name], name, self.look)
+            raise RequestError(
+                f"the network has no layer {self.layer!r}; its last ones are {', '.join(known)}: name one of its layers"
+            )
+        return _Opened(tuple((name, layers[name]) for name in names), self.look)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """Refuses: without the network there is no layer to look at.
@@ -69,8 +72,8 @@ class GradCAM:
 
 @dataclass(frozen=True)
 class _Opened:
-    layer: nn.Module
-    name: str
+    layers: tuple[tuple[str, nn.Module], ...]
+    """By name, those to choose from; the last that fits is taken."""
     look: float
 
     access: ClassVar[Access] = Access.GRADIENTS
@@ -79,18 +82,39 @@ class _Opened:
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places), 0 or more. One forward and one backward."""
         places = places_of(domain)
-        with _watched(self.layer) as seen:
+        name, layer = self._chosen(oracle, batch)
+        with _watched(layer) as seen:
             oracle.gradient(batch.ids, batch.x, class_logit)
         if not seen.activations or len(seen.gradients) != len(seen.activations):
-            raise RequestError(f"the class does not depend on layer {self.name} in a way that gradients show: name another one")
+            raise RequestError(f"the class does not depend on layer {name} in a way that gradients show: name another one")
         maps = [
             (grid * weight.mean(tuple(range(2, weight.ndim)), keepdim=True)).sum(1).relu()
             for grid, weight in (
-                (on_grid(a, places, self.name), on_grid(g, places, self.name))
+                (on_grid(a, places, name), on_grid(g, places, name))
                 for a, g in zip(seen.activations, seen.gradients, strict=True)
             )
         ]
         return looked(resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look)
+
+    def _chosen(self, oracle: Oracle, batch: Batch) -> tuple[str, nn.Module]:
+        """The last layer that is called and whose answer has more than one place."""
+        if len(self.layers) == 1:
+            return self.layers[0]
+        fitting: list[tuple[str, nn.Module]] = []
+        hooks = [
+            layer.register_forward_hook(
+                lambda _, given, answer, one=(name, layer): fitting.append(one) if math.prod(answer.shape[2:]) > 1 else None
+            )
+            for name, layer in self.layers
+        ]
+        try:
+            oracle.scores(batch.ids[:1], batch.x[:1])
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not fitting:
+            raise RequestError("no convolution of the network answers more than one place: name a layer, or leave grad-cam out")
+        return fitting[-1]
 
 
 class _Seen:
@@ -145,8 +169,8 @@ def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
     )
 
 
-def usual_layer(module: nn.Module) -> str | None:
-    """The layer to look at where none is named; None where none fits."""
+def usual_layers(module: nn.Module) -> tuple[str, ...]:
+    """The layers to choose from where none is named, in the order of the network; none where none fits."""
     names = dict(module.named_modules())
     attention = [name for name, part in names.items() if "attention" in type(part).__name__.lower()]
     if attention:
@@ -155,6 +179,5 @@ def usual_layer(module: nn.Module) -> str | None:
             parent = parent.rpartition(".")[0]
             for child, part in names[parent].named_children():
                 if isinstance(part, nn.LayerNorm):
-                    return f"{parent}.{child}" if parent else child
-    convolutions = [name for name, part in names.items() if isinstance(part, CONVOLUTIONS)]
-    return convolutions[-1] if convolutions else None
+                    return (f"{parent}.{child}" if parent else child,)
+    return tuple(name for name, part in names.items() if isinstance(part, CONVOLUTIONS))

@@ -106,7 +106,7 @@ def test_every_figure_can_be_computed_from_the_rows(made):
             assert (figure is None) == bool(np.isnan(column).all())
             if figure is not None:
                 assert figure.value == pytest.approx(np.nanmean(column)) and figure.low <= figure.value <= figure.high
-    assert held.map(FEW[0], 0).shape == (SIDE, SIDE)
+    assert held.maps([0])[FEW[0], 0].shape == (SIDE, SIDE)
 
 
 def test_the_page_shows_every_method_and_says_what_may_be_said(made):
@@ -208,7 +208,7 @@ def test_ground_truth_of_pictures_in_every_form(spec, folder, tmp_path):
     held, (_, _, masks) = Explanation.open(result.folder), pictures()
     assert result.n == 4
     for sample, at in enumerate([0, 2, 1, 3]):  # by folder
-        assert np.array_equal(held.truth(sample) == 1, masks[at] == 1)
+        assert np.array_equal(held.truths([sample])[sample] == 1, masks[at] == 1)
 
 
 def test_ground_truth_of_signals(tmp_path):
@@ -222,7 +222,7 @@ def test_ground_truth_of_signals(tmp_path):
     result = brinell.explain(net, data, truth=f"spans:{tmp_path / 'spans.csv'}", out=tmp_path / "run", **settings)
     held = Explanation.open(result.folder)
     assert result.n == 2 and [(one.count, one.reason) for one in result.left_out] == [(2, "without ground truth")]
-    assert np.flatnonzero(held.truth(0)).tolist() == [20, 21, 22, 23, 24, 40]
+    assert np.flatnonzero(held.truths([0])[0]).tolist() == [20, 21, 22, 23, 24, 40]
     assert "<svg" in page.render(held)
 
 
@@ -268,7 +268,8 @@ def test_adversarial_examples_of_a_run(files, tmp_path):
     names = [one.name for one in result.methods if "," not in one.name]
     assert result.folder == str(run / "explain") and names[-2:] == ["placed", "sensitivity"] and result.n >= 3
     held = Explanation.open(result.folder)
-    placed = held.map("placed", int(held.rows.sample_id[0]))
+    sample = int(held.rows.sample_id[0])
+    placed = held.maps([sample])["placed", sample]
     assert set(np.unique(placed)) == {0.0, 1.0}
     assert (held.rows.prediction != held.rows.label).all(), "what is explained is the adversarial example"
     assert 'href="explain/explain.html#sample-' in (run / "report.html").read_text()

@@ -231,7 +231,8 @@ def _pairs(rows: Rows, names: list[str], measure: str) -> list[Pair]:
 
 def _agreement(held: Explanation, names: list[str]) -> list[Agreement]:
     samples = sorted(set(held.rows.sample_id.tolist()))
-    maps = {name: [held.map(name, sample) for sample in samples] for name in names}
+    stored = held.maps(samples)
+    maps = {name: [stored[name, sample] for sample in samples] for name in names}
     groups, found = _groups(held.rows, names[0]), []
     for at, name in enumerate(names):
         for other in names[at + 1 :]:

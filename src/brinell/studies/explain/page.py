@@ -10,7 +10,7 @@ from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
 from brinell.report.html import fill
 from brinell.store.files import write_text
-from brinell.studies.explain.analysis import LOWER, ExplainResult, Measure, in_words, summarise
+from brinell.studies.explain.analysis import LOWER, ExplainResult, Measure, in_words, root, summarise
 from brinell.studies.explain.pictures import overlay, plain
 from brinell.studies.explain.records import MEASURES, Explanation
 
@@ -61,6 +61,9 @@ def render(held: Explanation) -> str:
         facts=held.manifest,
         request=held.manifest["request"],
         sentences=in_words(result),
+        methods=[one for one in result.methods if root(one.name) == one.name],
+        controls=[one for one in result.methods if root(one.name) != one.name],
+        plain_names=[one.name for one in result.methods if root(one.name) == one.name],
         measures=[(name, NAMES[name], name in LOWER) for name in measures],
         samples=pictures(held, result),
         truth=held.manifest["request"]["truth"] is not None,
@@ -82,15 +85,16 @@ def pictures(held: Explanation, result: ExplainResult) -> list[dict[str, Any]]:
     order = first[np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))][:SHOWN]
     domain, sampling = facts["data"]["domain"], facts["data"].get("sampling")
     names = [str(name) for name in facts["data"]["classes"]]
-    inputs = held.inputs([int(rows.sample_id[row]) for row in order])
+    shown = [int(rows.sample_id[row]) for row in order]
+    inputs, truths, stored = held.inputs(shown), held.truths(shown), held.maps(shown)
     found = []
     for row in order:
         sample = int(rows.sample_id[row])
-        truth, x = held.truth(sample), inputs[sample]
+        truth, x = truths.get(sample), inputs[sample]
         label, told, explained = (class_name(names, int(column[row])) for column in (rows.label, rows.prediction, rows.explained))
         maps = []
         for method in methods:
-            values = held.map(method, sample)
+            values = stored[method, sample]
             at = int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
             count = outlined(held, at, truth, values.size)
             title = f"{method}: what speaks for {explained} in sample {sample}"

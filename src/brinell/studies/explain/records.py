@@ -7,7 +7,7 @@ inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the gr
 explain.html           the page; made from the files above
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,17 +121,19 @@ class Explanation:
         table = tables.read_table(path / "rows.parquet", schema=tables.schema_of(columns_of(Rows)))
         return cls(path=path, manifest=manifest, rows=tables.from_table(Rows, table))
 
-    def map(self, method: str, sample: int) -> Array:
-        """(*places) float32: the map of a method for a sample."""
-        name = f"{method}/{sample}"
-        return read_arrays(self.path / "maps.safetensors", name.__eq__)[name]
+    def maps(self, samples: Sequence[int]) -> dict[tuple[str, int], Array]:
+        """(*places) float32 by method and sample: all maps of these samples, read in one go."""
+        wanted = {str(sample) for sample in samples}
+        found = read_arrays(self.path / "maps.safetensors", lambda name: name.rpartition("/")[2] in wanted)
+        return {(name.rpartition("/")[0], int(name.rpartition("/")[2])): one for name, one in found.items()}
 
-    def inputs(self, samples: list[int]) -> dict[int, Array]:
+    def inputs(self, samples: Sequence[int]) -> dict[int, Array]:
         """(*shape) float32: the inputs of these samples."""
         names = {str(sample) for sample in samples}
         return {int(name): array for name, array in read_arrays(self.path / "inputs.safetensors", names.__contains__).items()}
 
-    def truth(self, sample: int) -> Array | None:
-        """(*places) uint8: 1 on the object, 0 off it, 255 ignored; None where there is none."""
-        name = f"{sample}/truth"
-        return read_arrays(self.path / "inputs.safetensors", name.__eq__).get(name)
+    def truths(self, samples: Sequence[int]) -> dict[int, Array]:
+        """(*places) uint8: 1 on the object, 0 off it, 255 ignored; nothing of samples without ground truth."""
+        names = {f"{sample}/truth" for sample in samples}
+        found = read_arrays(self.path / "inputs.safetensors", names.__contains__)
+        return {int(name.partition("/")[0]): one for name, one in found.items()}
