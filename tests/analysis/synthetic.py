@@ -51,6 +51,7 @@ def manifest(
                 "parameters": 12345,
                 "classes": len(classes),
                 "access": "gradients",
+                "cells": {},
             }
             for name in models
         ],
@@ -72,7 +73,7 @@ def manifest(
         "warnings": [],
         "checks": {name: [{"code": code, "passed": True, "text": "fine"} for code in CODES] for name in models},
         "versions": {"python": "3.11", "torch": "2.14", "numpy": "2.4"},
-        "hardware": {"device": "cpu", "cpu": "a processor", "threads": 2},
+        "hardware": {"device": "cpu", "cpu": "a processor", "threads": 2, "cores": 2},
         "seconds": dict.fromkeys(models, 12.5),
     }
     return value | changes

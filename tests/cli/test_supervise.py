@@ -20,7 +20,8 @@ from brinell.cli.supervise import supervised
 def waits():
     try:
         print(os.getpid(), flush=True)
-        time.sleep(60)
+        for _ in range(1200):  # a signal just before one long sleep would wait for its end
+            time.sleep(0.05)
     except KeyboardInterrupt:
         time.sleep(0.3)
         print("tidied", flush=True)

@@ -33,7 +33,7 @@ EXAMPLES = {
     "train-generator": ("brinell train-generator --data TRAIN.npz --out generator.safetensors",),
     "unrestricted": ("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
     "harden": (
-        "brinell harden",
+        "brinell harden --data digits",
         "brinell harden --data TEST.npz --train TRAIN.npz --model model.py:factory --eps 8/255 --recipe trades+awp",
     ),
     "report": ("brinell report RUN",),

@@ -8,6 +8,7 @@ anything has no answer, whatever its exit code. Where the system cannot fork, th
 
 import ctypes
 import os
+import select
 import signal
 import sys
 import time
@@ -64,7 +65,7 @@ def supervised(work: Callable[[], int], otherwise: int) -> int:
     for one in listened:
         signal.signal(one, forward)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, listened)
-    _, status = os.waitpid(child, 0)
+    status = _awaited(child, reader)
     for one, handler in before.items():
         signal.signal(one, handler)
     os.set_blocking(reader, False)  # a process that the child left behind may hold the other end open
@@ -76,6 +77,22 @@ def supervised(work: Callable[[], int], otherwise: int) -> int:
     if told.startswith(secret):
         return int(told[len(secret) :])
     return _no_answer(os.waitstatus_to_exitcode(status), forwarded, otherwise)
+
+
+def _awaited(child: int, reader: int) -> int:
+    """The status with which the child ended.
+
+    It is looked for now and then: a signal that comes just before a wait without end would be forwarded only after it.
+    """
+    answered = False
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        if answered:
+            time.sleep(0.01)  # what is registered to run at the end runs now
+        else:
+            answered = bool(select.select([reader], [], [], 0.2)[0])
 
 
 def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:

@@ -26,8 +26,8 @@ class Code(StrEnum):
     """Answers change with the number of calls, or at the end differ from those at the beginning: the model keeps something of
     what it is asked, or another took its place."""
     ANSWERS = "kind-of-answers"
-    """Answers are rounded, or crowd at their largest, so that changes do not show in them. Probabilities, sigmoids, single
-    numbers and logits that a last function flattens are turned into logits, and the line says so."""
+    """Answers are rounded, so that small changes do not show in them. Probabilities, sigmoids, single numbers and logits
+    that a last function flattens are turned into logits, and the line says so."""
     ONE_HOT = "one-hot-answers"
     """Every answer has the same margin, as after an argmax in the forward pass: scores guide no attack (the same)."""
     INSIDE = "gradients-inside"
