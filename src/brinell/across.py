@@ -57,10 +57,7 @@ def study(
     Returns:
         What `brinell study --json` prints; `result.folder` holds study.html and the tables.
     """
-    dataset = None if data is None else open_dataset(data)
-    named: dict[str, Any] = {} if data is None else {"data": spec_of(data, dataset)}
-    models = () if model is None else models_of(model, dataset, named.get("data", "digits"))
-    named |= {} if model is None else {"model": specs_of(model, models)}
+    dataset, models, named = _opened(model, data)
     runs_of = tuple(str(runs.folder_of(one)) for one in (run if isinstance(run, list | tuple) else (run,)))
     plan = plan_study(checked(StudyRequest, settings | named | {"run": runs_of}), dataset=dataset, models=models)
     folder = Path(out or default_out(plan.data, "study"))
@@ -108,10 +105,7 @@ def transfer(
     Returns:
         What `brinell transfer --json` prints; `result.folder` holds transfer.html, the rows and the examples.
     """
-    dataset = None if data is None else open_dataset(data)
-    named: dict[str, Any] = {} if data is None else {"data": spec_of(data, dataset)}
-    models = () if model is None else models_of(model, dataset, named.get("data", "digits"))
-    named |= {} if model is None else {"model": specs_of(model, models)}
+    dataset, models, named = _opened(model, data)
     sources = tuple(str(runs.folder_of(one)) for one in (source if isinstance(source, list | tuple) else (source,)))
     request = checked(TransferRequest, settings | named | {"source": sources})
     plan = plan_transfer(request, dataset=dataset, models=models)
@@ -148,10 +142,7 @@ def corrupt(
     Returns:
         What `brinell corrupt --json` prints; `result.folder` holds corrupt.html and the rows.
     """
-    dataset = None if data is None else open_dataset(data)
-    named: dict[str, Any] = {} if data is None else {"data": spec_of(data, dataset)}
-    models = () if model is None else models_of(model, dataset, named.get("data", "digits"))
-    named |= {} if model is None else {"model": specs_of(model, models)}
+    dataset, models, named = _opened(model, data)
     plan = plan_corrupt(checked(CorruptRequest, settings | named), dataset=dataset, models=models)
     folder = Path(out or default_out(plan.request.data, "corrupt"))
     with telling(progress) as told:
@@ -163,6 +154,14 @@ def make_corrupt(plan: CorruptPlan, folder: Path, progress: Progress, *, command
     made = corrupt_run.make(plan, folder, progress, command=command)
     corrupt_page.write(folder)
     return summarise_corruption(made)
+
+
+def _opened(model: Models, data: Data | Any) -> tuple[Dataset | None, tuple[Model, ...], dict[str, Any]]:
+    """Data and models that were given, opened, and the settings that name them; what was not given stays with the request."""
+    dataset = None if data is None else open_dataset(data)
+    named: dict[str, Any] = {} if data is None else {"data": spec_of(data, dataset)}
+    models = () if model is None else models_of(model, dataset, named.get("data", "digits"))
+    return dataset, tuple(models), named | ({} if model is None else {"model": specs_of(model, models)})
 
 
 __all__ = [

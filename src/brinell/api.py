@@ -24,7 +24,7 @@ from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_
 from brinell.report import html
 from brinell.runners import local
 from brinell.store.run import Run
-from brinell.store.signature import vouchers
+from brinell.store.signature import signers
 from brinell.studies.benchmark import run as benchmark_run
 from brinell.studies.benchmark.cards import figures
 from brinell.studies.benchmark.plan import BenchmarkPlan
@@ -404,20 +404,20 @@ def verify(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    folder, vouched = Run.open(run), vouchers(run, signed_by)
+    folder, signed = Run.open(run), signers(run, signed_by)
     values, named = folder.manifest["request"], inputs.named_again(model, data)
     replaced = {key for key, one in (("model", model), ("data", data)) if one is not None}
     given = (attack,) if isinstance(attack, str) else attack
     found = untrusted(values, folder.path, folder.manifest.get(MARK), trust=trust, given=given, replaced=replaced)
     if found:
-        return verify_unrun(folder, refusal(folder.path, found), vouched)
+        return verify_unrun(folder, refusal(folder.path, found), signed)
     request = make_request({**values, **named})
     inputs.check_in_memory(run, request, model, data)
     dataset = None if data is None or "data" in named else open_dataset(data)
     said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
     models = () if model is None else models_of(model, dataset, request.data, **said)
     inputs.check_models(run, models, [one["name"] for one in folder.manifest["models"]])
-    return verify_run(folder, plan_audit(request, dataset=dataset, models=models), Silent(), count=rerun, vouched=vouched)
+    return verify_run(folder, plan_audit(request, dataset=dataset, models=models), Silent(), count=rerun, signed=signed)
 
 
 compare, gate, report = worded(runs.compare), worded(runs.gate), worded(runs.report)

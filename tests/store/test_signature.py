@@ -1,4 +1,4 @@
-"""Who vouches for a run: real keys, made here; a forged, foreign or missing signature is refused in one line."""
+"""Who signed a run: real keys, made here; a forged, foreign or missing signature is refused in one line."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ from _helpers import Recorder, audited
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
-from brinell.store.signature import SIGNATURE, sign, signed_by, vouchers
+from brinell.store.signature import SIGNATURE, sign, signed_by, signers
 from brinell.studies.verification.unrun import verify_unrun
 
 pytest.importorskip("cryptography")
@@ -67,7 +67,7 @@ def test_a_signature_holds_and_says_whose_it_is(run: Path, keys: Path, capsys: p
     assert found == ("ann@example.org", told["key"])
     assert signed_by(run, keys / "ann.pub").who == told["key"]
     said = f"the manifest, and with it records and arrays, is signed by ann@example.org ({told['key']})"
-    result = verify_unrun(Run.open(run), "nobody vouches", vouchers(run, keys / "signers"))
+    result = verify_unrun(Run.open(run), "nobody has trusted it", signers(run, keys / "signers"))
     assert said in result.proved and not result.problems, "a signature is no foreign file"
     (run / SIGNATURE).unlink()
     assert cli(["verify", str(run), "--signed-by", str(keys / "signers")]) == 2

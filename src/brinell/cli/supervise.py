@@ -82,7 +82,7 @@ def supervised(work: Callable[[], int], otherwise: int) -> int:
 def _awaited(child: int, reader: int) -> int:
     """The status with which the child ended.
 
-    It is looked for now and then: a signal that comes just before a wait without end would be forwarded only after it.
+    It is asked for five times a second: during one long wait, a signal that came just before it would not be forwarded.
     """
     answered = False
     while True:

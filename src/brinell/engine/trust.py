@@ -208,7 +208,7 @@ def untrusted(
     given: Collection[str] = (),
     replaced: Collection[str] = (),
 ) -> Named:
-    """What a folder's request names and nobody vouches for.
+    """What a folder's request names and nobody has trusted.
 
     Args:
         values: the settings of the request as the folder has them.
@@ -246,7 +246,7 @@ def _keep_token(folder: Path, text: str) -> None:
 
 
 def check(values: Mapping[str, Any], folder: Path, said: object, *, trust: Path | str | None = None) -> None:
-    """Refuse to go on with what a folder names and nobody vouches for; arguments as of `untrusted`.
+    """Refuse to go on with what a folder names and nobody has trusted; arguments as of `untrusted`.
 
     Raises:
         RequestError: there is such a thing.
@@ -281,7 +281,7 @@ def check_file(file: Path, values: Mapping[str, Any], options: Iterable[str], tr
         trust: the folder that the person trusts.
 
     Raises:
-        RequestError: it names what nobody vouches for.
+        RequestError: it names what nobody has trusted.
     """
     file = file.resolve()
     manifests = [file.parent / name for name in REQUESTS.values() if (file.parent / name).exists()]

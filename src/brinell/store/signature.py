@@ -1,4 +1,4 @@
-"""Who vouches for a run: the manifest signed with an SSH key, as `ssh-keygen -Y sign` signs a file.
+"""Who signed a run: the manifest signed with an SSH key, as `ssh-keygen -Y sign` signs a file.
 
 The manifest holds the hashes of records and arrays, so whoever signs it signs them. Tables and page are not among them:
 `brinell verify` makes them again. The signature lies beside it as `manifest.json.sig`, in the format of OpenSSH (PROTOCOL.sshsig
@@ -105,7 +105,7 @@ def signed_by(path: Path, keys: Path) -> Signed:
     return Signed(allowed[public], _fingerprint(public))
 
 
-def vouchers(path: Path | str, keys: Path | str | None) -> list[str]:
+def signers(path: Path | str, keys: Path | str | None) -> list[str]:
     """Who signed a run, in a sentence; nothing where nobody asks. Errors as of `signed_by`."""
     if keys is None:
         return []

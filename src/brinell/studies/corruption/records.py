@@ -13,9 +13,9 @@ from typing import Any
 
 from brinell.core import facts
 from brinell.core.form import Count
-from brinell.core.record import Array, column, columns_of
+from brinell.core.record import Array, column
 from brinell.core.settings import MOST_COUNT
-from brinell.store import tables
+from brinell.store import one_table
 from brinell.store.folder import Layout
 
 FORM: dict[str, Any] = {
@@ -80,9 +80,7 @@ class Corruption:
         Raises:
             StoppedError: it cannot be written.
         """
-        tables.write_table(path / "rows.parquet", tables.to_table(answers))
-        manifest = {LAYOUT.version_key: LAYOUT.version} | dict(about)
-        LAYOUT.save(path, manifest)
+        manifest = one_table.write(LAYOUT, path, about, answers)
         return cls(path=path, manifest=manifest, answers=answers)
 
     @classmethod
@@ -93,6 +91,5 @@ class Corruption:
             RequestError: none there, or a damaged file.
         """
         path = Path(path)
-        manifest = LAYOUT.open(path)
-        table = tables.read_table(path / "rows.parquet", schema=tables.schema_of(columns_of(Answers)))
-        return cls(path=path, manifest=manifest, answers=tables.from_table(Answers, table))
+        manifest, answers = one_table.read(LAYOUT, path, Answers)
+        return cls(path=path, manifest=manifest, answers=answers)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core.form import Count, Number
-from brinell.core.record import Array, column, columns_of
-from brinell.store import tables
+from brinell.core.record import Array, column
+from brinell.store import one_table
 from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
 
@@ -93,10 +93,8 @@ class Detection:
         Raises:
             StoppedError: it cannot be written.
         """
-        tables.write_table(path / "scores.parquet", tables.to_table(scores))
         write_arrays(path / "evading.safetensors", arrays)
-        manifest = {LAYOUT.version_key: LAYOUT.version} | dict(about)
-        LAYOUT.save(path, manifest)
+        manifest = one_table.write(LAYOUT, path, about, scores, file="scores.parquet")
         return cls(path=path, manifest=manifest, scores=scores)
 
     @classmethod
@@ -107,6 +105,5 @@ class Detection:
             RequestError: none there, or a damaged file.
         """
         path = Path(path)
-        manifest = LAYOUT.open(path)
-        table = tables.read_table(path / "scores.parquet", schema=tables.schema_of(columns_of(Scores)))
-        return cls(path=path, manifest=manifest, scores=tables.from_table(Scores, table))
+        manifest, scores = one_table.read(LAYOUT, path, Scores, file="scores.parquet")
+        return cls(path=path, manifest=manifest, scores=scores)

@@ -81,7 +81,7 @@ def detect(
 
     Raises:
         RequestError: a run that is not finished, training data of another domain or the run's own, a detector that these data
-            give nothing to go by, a run from elsewhere that names what nobody vouches for, a model without gradients where the
+            give nothing to go by, a run from elsewhere that names what nobody has trusted, a model without gradients where the
             attack is asked for, a folder that holds a detection.
     """
     LAYOUT.begin(folder)

@@ -14,8 +14,8 @@ from typing import Any
 
 from brinell.core import facts
 from brinell.core.form import Count
-from brinell.core.record import Array, column, columns_of
-from brinell.store import tables
+from brinell.core.record import Array, column
+from brinell.store import one_table
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 
@@ -102,11 +102,9 @@ class Explanation:
         Raises:
             StoppedError: it cannot be written.
         """
-        tables.write_table(path / "rows.parquet", tables.to_table(rows))
         write_arrays(path / "maps.safetensors", maps)
         write_arrays(path / "inputs.safetensors", inputs)
-        manifest = {LAYOUT.version_key: LAYOUT.version} | dict(about)
-        LAYOUT.save(path, manifest)
+        manifest = one_table.write(LAYOUT, path, about, rows)
         return cls(path=path, manifest=manifest, rows=rows)
 
     @classmethod
@@ -117,9 +115,8 @@ class Explanation:
             RequestError: none there, or a damaged file.
         """
         path = Path(path)
-        manifest = LAYOUT.open(path)
-        table = tables.read_table(path / "rows.parquet", schema=tables.schema_of(columns_of(Rows)))
-        return cls(path=path, manifest=manifest, rows=tables.from_table(Rows, table))
+        manifest, rows = one_table.read(LAYOUT, path, Rows)
+        return cls(path=path, manifest=manifest, rows=rows)
 
     def maps(self, samples: Sequence[int]) -> dict[tuple[str, int], Array]:
         """(*places) float32 by method and sample: all maps of these samples, read in one go."""

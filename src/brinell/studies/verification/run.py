@@ -24,7 +24,7 @@ TRUST = (
 
 
 def verify_run(
-    run: Run, plan: Plan, progress: Progress | None = None, *, count: int | None = None, vouched: Sequence[str] = ()
+    run: Run, plan: Plan, progress: Progress | None = None, *, count: int | None = None, signed: Sequence[str] = ()
 ) -> VerifyResult:
     """Recompute what a run claims: from its request, the data, the records and the stored inputs, with the model, and by attacks.
 
@@ -33,7 +33,7 @@ def verify_run(
         plan: its plan, made again from its request, with the data and the models that it names.
         progress: told what goes on; nobody where it is left out.
         count: robust samples of each model that are attacked again; None for 8 or 2 %, whichever is more.
-        vouched: whose signature the run carries, in a sentence.
+        signed: whose signature the run carries, in a sentence.
     """
     notes, progress = Notes(), progress or Silent()
     claims = Claims(run, plan, notes)
@@ -62,7 +62,7 @@ def verify_run(
         boundary=claims.boundary + sum(one.boundary for _, one in reruns),
         rows=rows,
         rerun=sum(one.samples for _, one in reruns),
-        proved=[*vouched, *_proved(claims, rows, reruns, whys, unmade)] if passed else [],
+        proved=[*signed, *_proved(claims, rows, reruns, whys, unmade)] if passed else [],
         trusted=_trusted(reruns, whys, unmade),
         problems=notes.problems,
     )

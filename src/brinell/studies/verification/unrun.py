@@ -8,19 +8,19 @@ from brinell.studies.verification.alone import alone
 from brinell.studies.verification.result import Notes, VerifyResult
 
 
-def verify_unrun(run: Run, refused: str, vouched: Sequence[str] = ()) -> VerifyResult:
+def verify_unrun(run: Run, refused: str, signed: Sequence[str] = ()) -> VerifyResult:
     """Hold a run's folder against itself. It has not passed, whatever comes out.
 
     Args:
         run: the run.
         refused: why nothing that it names was used.
-        vouched: whose signature it carries, in a sentence.
+        signed: whose signature it carries, in a sentence.
     """
     notes = Notes()
     with fitting(run.path):
         rows = alone(run, notes)
     proved = [
-        *vouched,
+        *signed,
         "no file is missing, changed or foreign by the manifest's own word",
         f"{rows:,} rows agree with the request's file, with each other and with which inputs are stored",
         "the tables and the page are what the records make, unless another version wrote them",
