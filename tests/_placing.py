@@ -108,3 +108,18 @@ def act(env, add=(), remove=(), family=0):
         for choices, width in zip((add, remove, (family,)), env.choices, strict=True)
     ]
     return tuple(torch.tensor([row] * n) for row in rows)
+
+
+GRAY = torch.full((1, 1, 16), 0.5)
+ALL = Rules(p_init=1.0, steps=20)
+"""All eight patches may change at first."""
+SLOW = Rules(p_init=1.0, steps=100_000)
+"""And for long."""
+
+
+def begun(*args, **settings):
+    """A world whose episodes have seen their clean inputs."""
+    made = world(*args, **settings)
+    made.env.reset(torch.ones(len(made.env.alive), dtype=torch.bool))
+    made.env.step(act(made.env))
+    return made

@@ -5,19 +5,17 @@ import io
 import json
 import os
 import shutil
-from pathlib import Path
 
 import jsonschema
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
-from safetensors.numpy import load_file
 
 import brinell
-from _helpers import COUNT, Recorder, in_a_process_of_its_own
+from _helpers import Recorder
 from _mutations import each
+from _sets import PIXELS, arrays_of, asked_in, logits, rows_of, same_set, words
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -26,135 +24,9 @@ from brinell.core.model import Access
 from brinell.core.version import VERSION
 from brinell.datasets._memory import ArrayDataset
 from brinell.rlab.agent import named
-from brinell.studies.benchmark.part import NUDGES, Part
+from brinell.studies.benchmark.part import NUDGES
 from brinell.studies.benchmark.records import LAYOUT
 from brinell.testing.others import check_dataset
-
-PIXELS = Domain(kind="image", shape=(1, 5, 5), levels=256)
-FILTERS = """
-import torch
-
-from _placing import Lift
-
-
-class Random(Lift):
-    def __call__(self, x, severity, rng, draw):
-        return torch.rand_like(x)
-
-
-class Flat(Lift):
-    def __call__(self, x, severity, rng, draw):
-        return x.flatten(1)
-
-
-class Nan(Lift):
-    def __call__(self, x, severity, rng, draw):
-        return x * float("nan")
-
-
-class Out(Lift):
-    def __call__(self, x, severity, rng, draw):
-        return x + 1
-"""
-MODEL = (
-    COUNT
-    + '''
-
-class Sum(nn.Module):
-    """Class 1 where the mean is above a half; a third class is never near."""
-
-    def __init__(self):
-        super().__init__()
-        self.at = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, x):
-        count()
-        z = 20 * (x.flatten(1).mean(1) - self.at)
-        return torch.stack([-z, z, 0 * z - 30], 1)
-
-
-def model():
-    return Sum()
-'''
-)
-
-
-def logits(x):
-    z = 20 * (x.flatten(1).mean(1) - 0.5)
-    return torch.stack([-z, z, 0 * z - 30], 1)
-
-
-@pytest.fixture(scope="module")
-def work(tmp_path_factory):
-    """Twelve pictures, one of them above the threshold and so wrong from the start; a model, and distortions."""
-    folder = tmp_path_factory.mktemp("work")
-    rng = np.random.default_rng(0)
-    x = (rng.uniform(0.2, 0.55, (12, 5, 5)) * 255).astype(np.uint8)
-    x[3] = 200
-    np.savez(folder / "data.npz", x=x[:, None], y=np.zeros(12, dtype=np.int64), classes=["dark", "bright", "dark"])
-    (folder / "model.py").write_text(MODEL)
-    (folder / "distortions.py").write_text(FILTERS)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _here(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TEST_CALLS", "0")
-    monkeypatch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
-
-
-def words(work, out, *more, levels="1,2,40"):
-    data, model = f"npz:{work / 'data.npz'}", f"torch:{work / 'model.py'}:model"
-    settings = [
-        "--distortions",
-        f"{work / 'distortions.py'}:Lift",
-        "--patch",
-        "1",
-        "--steps",
-        "60",
-        "--refine",
-        "5",
-        "--levels",
-        levels,
-    ]
-    return ["benchmark", "--data", data, "--model", model, *settings, "--out", str(out), *more]
-
-
-@pytest.fixture(scope="module")
-def made(work):
-    """A whole set in three parts."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
-        assert cli(words(work, work / "made")) == 0
-    return work / "made"
-
-
-def rows_of(folder, where="data"):
-    return [row for path in sorted((folder / where).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
-
-
-def arrays_of(folder):
-    return {name: array for path in sorted((folder / "arrays").glob("*")) for name, array in load_file(path).items()}
-
-
-def asked_in(folder):
-    """The forwards by which the kind of the model's answers was recognised, before any sample was played."""
-    return json.loads((folder / "benchmark.json").read_text())["probes"]["recorder"]["forwards"]
-
-
-def same_set(one, other):
-    """The same rows, pictures and arrays, file by file, and the same card and checksums but for what a clock decides."""
-    for where in ("data", "samples"):
-        names = [path.name for path in sorted((one / where).iterdir())]
-        assert names == [path.name for path in sorted((other / where).iterdir())]
-        for name in names:
-            assert pq.read_table(one / where / name).equals(pq.read_table(other / where / name))
-    a, b = arrays_of(one), arrays_of(other)
-    assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-    assert (one / "README.md").read_text() == (other / "README.md").read_text()
-    assert not [path for path in other.rglob("*.tmp")]
-
 
 # What is stored
 
@@ -406,72 +278,6 @@ def test_a_cap_that_no_example_fits(work, tmp_path, capsys):
     assert rows_of(tmp_path / "set") == [] and len(rows_of(tmp_path / "set", "samples")) == 12
 
 
-# Stopped and resumed
-
-
-def test_another_batch_size(work, made, tmp_path):
-    assert cli(words(work, tmp_path / "set", "--batch-size", "3")) == 0
-    same_set(made, tmp_path / "set")
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("at", [2, 70])
-def test_sigkill(work, made, tmp_path, at):
-    out = tmp_path / "set"
-    assert in_a_process_of_its_own(words(work, out), TEST_KILL_AT=str(at), TEST_CALLS="0") == -9
-    done = {path: path.stat().st_mtime_ns for path in (out / "samples").glob("*")} if (out / "samples").exists() else {}
-    assert bool(done) == (at == 70) and not (out / "README.md").exists()
-    assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
-    same_set(made, out)
-    assert all(path.stat().st_mtime_ns == time for path, time in done.items()), "a part was made twice"
-
-
-class Killed(BaseException):
-    """What no except clause of the program catches."""
-
-
-def test_killed_before_every_file(work, tmp_path, monkeypatch):
-    """The folder changes at no other moment than when a file is put in its place."""
-    monkeypatch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 1)
-    replace, small = Path.replace, ["--samples", "2", "--refine", "0"]
-    assert cli(words(work, tmp_path / "whole", *small, levels="1")) == 0
-    files = [
-        "benchmark.toml",
-        "benchmark.json",
-        "benchmark.json",  # with the kind of the model's answers
-        *["arrays", "data", "samples"] * 2,
-        "benchmark.json",
-        "README.md",
-        "croissant.json",
-    ]
-    for k in range(1, len(files) + 2, 2):
-        calls, out = [], tmp_path / str(k)
-
-        def stop(path, model, calls=calls, k=k):
-            calls.append(model)
-            if len(calls) == k:
-                raise Killed
-            return replace(path, model)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "replace", stop)
-            with pytest.raises(Killed):
-                cli(words(work, out, *small, levels="1"))
-        put = [path.relative_to(out).as_posix().split("/")[0] for path in calls]
-        assert put == [*files, "SHA256SUMS"][:k]
-        assert cli(words(work, out, *small, "--resume", levels="1")) == 0
-        same_set(tmp_path / "whole", out)
-
-
-def test_interrupted(work, made, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "set"
-    monkeypatch.setenv("TEST_INTERRUPT_AT", "100")
-    assert cli(words(work, out)) == 130
-    assert f"go on with brinell benchmark --resume --out {out}" in capsys.readouterr().err
-    assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
-    same_set(made, out)
-
-
 # The command line
 
 
@@ -577,50 +383,3 @@ def test_a_manifest_of_another_form(made, tmp_path, count):
 
     read()
     assert each(count, file, read) > 20
-
-
-def test_what_is_done_of_a_part_is_kept(work, tmp_path, monkeypatch):
-    """Blocks of four in parts of five: each that was done is read after a stop, and the set is the one that is made in one go."""
-    monkeypatch.setattr("brinell.studies.benchmark.run.BLOCK_SECONDS", 0.0)
-    assert cli(words(work, tmp_path / "whole")) == 0
-    calls: list[slice] = []
-
-    class Stopped(Part):
-        def __init__(self, plan, at, progress):
-            if len(calls) == stop:
-                raise KeyboardInterrupt
-            calls.append(at)
-            super().__init__(plan, at, progress)
-
-    monkeypatch.setattr("brinell.studies.benchmark.run.Part", Stopped)
-    out, stop = tmp_path / "set", 0
-    for stop in (1, 2, 3, 4, None):
-        code = cli(words(work, out)) if stop == 1 else cli(["benchmark", "--resume", "--out", str(out)])
-        assert code == (0 if stop is None else 130), stop
-        if stop is not None:
-            kept = sorted(file.name for file in (out / ".blocks").glob("*")) if (out / ".blocks").exists() else []
-            assert kept == ([f"{calls[-1].start:08d}-{calls[-1].stop:08d}.safetensors"] if stop % 2 else [])
-    assert [(at.start, at.stop) for at in calls] == [(0, 4), (4, 5), (5, 9), (9, 10), (10, 12)], "nothing is made twice"
-    assert not (out / ".blocks").exists()
-    assert rows_of(out, "data") == rows_of(tmp_path / "whole", "data")
-    assert rows_of(out, "samples") == rows_of(tmp_path / "whole", "samples")
-    one, other = arrays_of(out), arrays_of(tmp_path / "whole")
-    assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
-    assert cli(words(work, out, "--resume")) == 0, "a set that is whole is left as it is"
-
-
-def test_a_damaged_block_is_one_line(work, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("brinell.studies.benchmark.run.BLOCK_SECONDS", 0.0)
-    blocks = iter([Part])
-    monkeypatch.setattr("brinell.studies.benchmark.run.Part", lambda *given: next(blocks, interrupt)(*given))
-    assert cli(words(work, tmp_path / "set")) == 130
-    (file,) = (tmp_path / "set/.blocks").glob("*")
-    file.write_bytes(file.read_bytes().replace(b"0", b"1", 1))
-    capsys.readouterr()
-    assert cli(["benchmark", "--resume", "--out", str(tmp_path / "set")]) == 2
-    said = capsys.readouterr().err
-    assert f"{file.name} is damaged or missing" in said and "delete it" in said
-
-
-def interrupt(*given):
-    raise KeyboardInterrupt

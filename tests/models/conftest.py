@@ -1,0 +1,8 @@
+"""What all tests of models need."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_token(monkeypatch):
+    monkeypatch.delenv("BRINELL_TOKEN", raising=False)

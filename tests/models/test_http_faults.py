@@ -1,0 +1,224 @@
+"""Servers that fail, mislead or make no sense, and what is said of them."""
+
+import json
+import socket
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from _inference_server import InferenceServer
+from _served import IMAGE, linear, opened, some, total
+from brinell import plugins
+from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
+from brinell.models._protocol import AnswerError, answer
+
+
+@pytest.mark.parametrize("fault", ["503", "429", "500", "closed", "html", "delay0.4"])
+def test_a_fault_is_asked_again_and_counted_apart(fault):
+    """Requests 5, 8, 11 go wrong; the probes are those before."""
+    server = InferenceServer(linear, faults=lambda number: fault if number in (5, 8, 11) else "")
+    x = some(40)
+    with server.running() as url:
+        model = opened(url, rows=4, timeout=0.15 if fault.startswith("delay") else 5.0)
+        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
+    told = model.traffic()
+    assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (40, 10, 3) and server.done[fault] == 3
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_no_attempt():
+    """As many as may be kept are asked again at once, with no attempt to spare and a wait that would be noticed."""
+    server, x = InferenceServer(linear), some(4)
+    with server.running() as url:
+        model = opened(url, retries=0, backoff=600.0, concurrency=3)
+        before = server.requests
+        server.faults = lambda number: "closed" if number <= before + 3 else ""
+        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
+    told = model.traffic()
+    assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (4, 1, 3) and server.done["closed"] == 3
+
+
+def free_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def test_a_server_that_is_down():
+    with pytest.raises(UnreachableError, match="does not answer .*attempts.*see to the server, then try again") as refused:
+        opened(f"http://127.0.0.1:{free_port()}/v2/models/net", retries=2)
+    assert refused.value.exit_code == 3 and "\n" not in str(refused.value)
+
+
+def test_a_server_that_is_slow():
+    with (
+        InferenceServer(linear, faults=lambda number: "delay0.3").running() as url,
+        pytest.raises(UnreachableError, match=r"2 attempts, no answer within 0.05 s"),
+    ):
+        opened(url, retries=1, timeout=0.05)
+
+
+@pytest.mark.parametrize("fault", ["html", "500"])
+def test_a_server_that_stops_making_sense_is_no_failed_sample(fault):
+    server = InferenceServer(linear, faults=lambda number: fault if number > 2 else "")
+    with server.running() as url:
+        model = opened(url)
+        with pytest.raises(UnreachableError, match="no longer works: it answers .*see to the server"):
+            model.predict(some(3))
+
+
+def test_an_input_that_the_server_refuses():
+    def picky(x):
+        if (x[:, 0] > 0.99).any():
+            raise ValueError("value too large")
+        return linear(x)
+
+    with InferenceServer(picky).running() as url:
+        model = opened(url)
+        x = torch.full((3, 2), 0.5)
+        x[1, 0] = 1
+        with pytest.raises(SampleError, match="HTTP 400, value too large"):
+            model.predict(x)
+        assert len(model.predict(x[::2])) == 2, "the others go on"
+
+
+def test_a_refusal_calls_off_what_waits_behind_it():
+    """Forty requests, two at once; the second is refused while the third is under way and the others have not begun."""
+
+    def picky(x):
+        if (x[:, 0] == 1).any():
+            raise ValueError("value too large")
+        return linear(x)
+
+    server = InferenceServer(picky)
+    with server.running() as url:
+        model = opened(url, rows=1, concurrency=2)
+        server.faults = lambda number: "delay0.02"
+        x = torch.full((40, 2), 0.5)
+        x[1, 0] = 1
+        before = server.requests
+        with model.session():
+            with pytest.raises(SampleError):
+                model.predict(x)
+            assert server.requests - before < 10
+            assert model.traffic()["requests"] < 10 and len(model.predict(x[2:])) == 38
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (lambda x: linear(x) * np.float32("nan"), "NaN or infinity"),
+        (lambda x: linear(x)[:, :1], "not one number per class"),
+        (lambda x: linear(x)[:1], "to 4 inputs"),
+        (lambda x: linear(x)[:, :, None], "not one number per class"),
+    ],
+)
+def test_answers_that_no_classifier_gives(function, line):
+    with InferenceServer(function).running() as url, pytest.raises(ModelError, match=line) as refused:
+        opened(url)
+    assert "\n" not in str(refused.value)
+
+
+def test_more_classes_than_said():
+    with InferenceServer(linear).running() as url, pytest.raises(ModelError, match="answers 3 classes, and classes=2 was given"):
+        opened(url, classes=2)
+
+
+def test_other_classes_than_at_the_beginning():
+    server = InferenceServer(linear)
+    with server.running() as url:
+        model = opened(url)
+        server.function = lambda x: linear(x).repeat(2, 1)
+        with pytest.raises(UnreachableError, match=r"shape \(3, 6\), not \(3, 3\)"):
+            model.predict(some(3))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "options", "line"),
+    [
+        ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]}, {}, r"shape \(3,\), and the data are vectors"),
+        ({"inputs": [{"name": n, "datatype": "FP32", "shape": [-1, 2]} for n in "ab"]}, {}, r"2 inputs \(a, b\)"),
+        ({"inputs": [{"name": "a", "datatype": "FP32", "shape": [-1, 2]}]}, {"input": "b"}, "has input a"),
+        ({"inputs": [{"name": "x", "datatype": "BYTES", "shape": [-1, 2]}]}, {}, "datatype BYTES"),
+        ({"inputs": []}, {}, "input=NAME"),
+        ({"inputs": 7}, {}, "in another way than the protocol"),
+        ({"inputs": [{"name": "x"}]}, {}, "in another way than the protocol"),
+    ],
+)
+def test_metadata_that_do_not_fit(metadata, options, line):
+    with (
+        InferenceServer(linear, metadata={"name": "net"} | metadata).running() as url,
+        pytest.raises(RequestError, match=line) as refused,
+    ):
+        opened(url, **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_channels_that_could_be_first_or_last():
+    with InferenceServer(total, (24,)).running() as url, pytest.raises(RequestError, match="layout=first or layout=last"):
+        opened(url, IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("http://127.0.0.1:1/v1/models/net", "write http://HOST:PORT/v2/models/NAME"),
+        ("http://127.0.0.1:1/v2/models/", "write http://HOST:PORT/v2/models/NAME"),
+        ("ftp://127.0.0.1/v2/models/net", "write http://HOST:PORT/v2/models/NAME"),
+        ("http://me:pw@127.0.0.1:1/v2/models/net", "password"),
+        ("", "write http://HOST:PORT/v2/models/NAME"),
+    ],
+)
+def test_addresses(path, line):
+    with pytest.raises(RequestError, match=line) as refused:
+        opened(path)
+    assert "pw" not in str(refused.value)
+
+
+def test_a_model_that_is_not_there():
+    with InferenceServer(linear).running() as url, pytest.raises(RequestError, match="HTTP 404, no such model.*check the URL"):
+        opened(url + "x")
+
+
+@pytest.mark.parametrize("options", [{"rows": 0}, {"timeout": 0}, {"retries": -1}, {"datatype": "INT3"}, {"low": 0.0}])
+def test_options_out_of_range(options):
+    with pytest.raises(RequestError):
+        plugins.build("model", "http", options)
+
+
+@given(st.binary(max_size=200), st.none() | st.text(max_size=4) | st.integers(0, 300).map(str))
+def test_no_answer_breaks_the_reader(body, length):
+    """Whatever a server sends is read or refused in one line."""
+    headers = {} if length is None else {"Inference-Header-Content-Length": length}
+    try:
+        answer(body, headers)
+    except AnswerError as error:
+        assert "\n" not in str(error)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["binary_data_size", "x"]), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "name": json_values,
+            "datatype": st.sampled_from(["FP32", "INT64", "BYTES"]) | json_values,
+            "shape": st.lists(st.integers(-2, 4), max_size=3) | json_values,
+            "data": json_values,
+            "parameters": json_values,
+        },
+    )
+)
+def test_no_output_breaks_the_reader(output):
+    try:
+        answer(json.dumps({"outputs": [output]}).encode(), {})
+    except AnswerError as error:
+        assert "\n" not in str(error)
