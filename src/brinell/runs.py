@@ -1,6 +1,6 @@
 """Calls on finished runs, which need no model: compare, gate, report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,43 @@ from brinell.core.errors import RequestError
 from brinell.engine.eps_grid import parse_eps
 from brinell.inputs import eps_text
 from brinell.report import html
-from brinell.store.folder import fitting
+from brinell.store.folder import Layout, fitting
 from brinell.store.run import Run
+from brinell.studies.benchmark import records as benchmark_records
+from brinell.studies.corruption import page as corruption_page
+from brinell.studies.corruption import records as corruption_records
+from brinell.studies.detection import page as detection_page
+from brinell.studies.detection import records as detection_records
+from brinell.studies.epsilon import page as epsilon_page
+from brinell.studies.epsilon import records as epsilon_records
+from brinell.studies.explain import page as explain_page
+from brinell.studies.explain import records as explain_records
+from brinell.studies.harden import page as harden_page
+from brinell.studies.harden import records as harden_records
+from brinell.studies.per_class import records as study_records
+from brinell.studies.review import page as review_page
+from brinell.studies.review import records as review_records
+from brinell.studies.transfer import page as transfer_page
+from brinell.studies.transfer import records as transfer_records
 from brinell.studies.unrestricted import page as unrestricted_page
-from brinell.studies.unrestricted.records import LAYOUT as UNRESTRICTED
+from brinell.studies.unrestricted import records as unrestricted_records
 
+PAGES: tuple[tuple[Layout, Callable[[Path], Path]], ...] = (
+    (corruption_records.LAYOUT, corruption_page.write),
+    (detection_records.LAYOUT, detection_page.write),
+    (epsilon_records.LAYOUT, epsilon_page.write),
+    (explain_records.LAYOUT, explain_page.write),
+    (harden_records.LAYOUT, harden_page.write),
+    (review_records.LAYOUT, review_page.write),
+    (transfer_records.LAYOUT, transfer_page.write),
+    (unrestricted_records.LAYOUT, unrestricted_page.write),
+)
+"""What writes the page of a folder that is no audit's, from what the folder holds."""
+WITHOUT: tuple[tuple[Layout, str], ...] = (
+    (benchmark_records.LAYOUT, "which has a card and no page: README.md in the folder is it"),
+    (study_records.LAYOUT, "whose page is made of runs in other folders: name them to brinell study --run again"),
+)
+"""Folders without a page of their own, and what to do."""
 Folder = Any
 """A run folder as a path or text, or the result of a call that made one."""
 
@@ -121,7 +153,8 @@ def report(run: Folder) -> Path:
     """Write the page and the tables of a run again, from its records alone, as `brinell report` does.
 
     Args:
-        run: the folder of an audit or of an unrestricted attack, or the result.
+        run: the folder of an audit, a hardening, a detection, a transfer, explanations, corruptions, distances, a review or an
+            unrestricted attack, or the result.
 
     Returns:
         The path of the page.
@@ -131,7 +164,13 @@ def report(run: Folder) -> Path:
     """
     folder = folder_of(run)
     with fitting(folder):
-        return unrestricted_page.write(folder) if UNRESTRICTED.has(folder) else html.write(folder)
+        for layout, write in PAGES:
+            if layout.has(folder):
+                return write(folder)
+        for layout, why in WITHOUT:
+            if layout.has(folder):
+                raise RequestError(f"{folder} holds a {layout.what}, {why}")
+        return html.write(folder)
 
 
 def folder_of(run: Folder) -> Path:

@@ -1,10 +1,10 @@
-"""`brinell report`: the page of a run, written again from its records."""
+"""`brinell report`: the page of a run or a study, written again from its records."""
 
 from brinell.cli.options import Json, RunFolder, answer, show
 
 
 def report(run: RunFolder, json: Json = False) -> int:
-    """Write report.html and tables/ of a run again, from its records alone."""
+    """Write the page and the tables of a run, or of what another command made, again, from the records alone."""
     from brinell import runs
     from brinell.cli.schemas import ReportAnswer
 

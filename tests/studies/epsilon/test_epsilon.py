@@ -9,6 +9,7 @@ import torch
 import brinell
 from _helpers import Recorder, audited, plan_of, threshold
 from _mutations import each
+from brinell import runs
 from brinell.analysis.compare import Side, compare
 from brinell.api import epsilon, plan_audit
 from brinell.core.domain import Domain
@@ -175,6 +176,7 @@ def test_pictures_end_to_end(tmp_path, capsys):
     assert answer["n"] == 120 and answer["norms"][0]["overall"]["reason"] in ("label", "interpolation", "perception")
     assert answer == summarise(folder).model_dump(mode="json", by_alias=True)
     page = (folder / "report.html").read_text()
+    assert runs.report(folder).read_text() == page, "brinell report writes it again"
     assert "http:" not in page and "https:" not in page and page.count("<script") == 1
     assert "says" in page and "Counter-examples" in page
     facts, arrays = load_folder(folder)

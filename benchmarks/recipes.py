@@ -1,0 +1,239 @@
+"""What each recipe of hardening is worth at equal cost: the comparison that both papers on RLAB (2403.18985) leave open.
+
+    BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/recipes.py --subjects digits mnist cifar10 ecg video --seeds 0 1 2
+
+Every recipe begins with the same plainly trained network and gets the same number of forward and backward passes a training
+sample. The recipe `rlab` works in rounds: RLAB attacks the network as it has become on some training samples (its queries count
+as forwards), and the network learns them, half of each batch, beside clean ones. All end with the same test samples: untouched,
+after `standard` in Linf, after RLAB within an L2 budget and its queries, and distorted all over at severity 3.
+
+Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds, with 95 % intervals by a
+bootstrap over the samples, each of which takes its seeds along; distortions with the least and the most of the seeds.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import brinell
+from brinell.analysis.grid import RIGHT, grid, worst_case
+from brinell.analysis.means import mean
+from brinell.engine.plan import open_data
+from brinell.engine.progress import Silent
+from brinell.store.run import Run
+from brinell.studies.harden.run import with_weights
+from brinell.training.recipe import Recipe
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
+MODELS = ROOT / "examples" / "models"
+CHEAP = ("plain", "rlab", "distortions", "fgsm-rs", "n-fgsm")
+RECIPES = (*CHEAP, "pgd(steps=5)", "trades(steps=5)", "alp(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")
+ECG = "kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A trained network, its data, and the budgets."""
+
+    data: str
+    train: str
+    model: str
+    eps: str
+    """In Linf, which is trained for."""
+    l2: str
+    """The budget of RLAB."""
+    rlab: str
+    queries: int
+    """Of RLAB, for each sample."""
+    passes: float
+    """Forwards and backwards for each training sample."""
+    attacked: int
+    """Training samples that RLAB attacks in each round."""
+    rate: float
+    """The learning rate."""
+    samples: int = 200
+
+
+def subjects(scratch: Path) -> dict[str, Subject]:
+    """What is compared; networks that are not in the shared data are expected in `scratch`."""
+    return {
+        "digits": Subject(
+            data="digits", train="digits?split=train", model="digits-cnn", eps="0.2", l2="1", rlab="rlab?patch=1", queries=250,
+            passes=400, attacked=400, rate=2e-3,
+        ),
+        "mnist": Subject(
+            data=f"npz:{SHARED}/mnist/mnist_test.npz", train=f"npz:{SHARED}/mnist/mnist_train.npz",
+            model=f"torch:{MODELS}/mnist.py:cnn4?weights={scratch}/cnn4.safetensors", eps="0.3", l2="2",
+            rlab="rlab?patch=2&distortions=signed-patch(factor=4)", queries=250, passes=24, attacked=500, rate=2e-3,
+        ),
+        "cifar10": Subject(
+            data=f"npz:{SHARED}/cifar10/cifar10_test.npz", train=f"npz:{SHARED}/cifar10/cifar10_train_a.npz",
+            model=f"torch:{MODELS}/cifar10.py:captum_cnn?weights={SHARED}/cifar10_weights/captum_cnn_plain.safetensors",
+            eps="4/255", l2="0.5", rlab="rlab?patch=2", queries=250, passes=100, attacked=500, rate=2e-3,
+        ),
+        "ecg": Subject(
+            data=f"npz:{SHARED}/ecg_mitbih/mitbih_beats_test_ds2.npz?{ECG}",
+            train=f"npz:{SHARED}/ecg_mitbih/mitbih_beats_train_ds1.npz?{ECG}",
+            model=f"torch:{MODELS}/ecg.py:beatnet?weights={scratch}/ecg.safetensors", eps="0.05", l2="0.5",
+            rlab="rlab?distortions=gaussian-noise+baseline-wander+muscle-noise", queries=250, passes=16, attacked=500, rate=2e-3,
+        ),
+        "video": Subject(
+            data=f"npz:{scratch}/gestures/test.npz", train=f"npz:{scratch}/gestures/train.npz",
+            model=f"torch:{MODELS}/video.py:r2plus1d?weights={scratch}/gestures/weights.safetensors", eps="2/255", l2="10",
+            rlab="rlab?distortions=gaussian-noise&patch=4x16x16", queries=250, passes=60, attacked=100, rate=1e-3, samples=48,
+        ),
+    }  # fmt: skip
+
+
+def prepare(name: str, scratch: Path) -> None:
+    """Train the first network of a subject, where it is neither built in, in the shared data, nor there already."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    one = subjects(scratch)[name]
+    if name == "mnist" and not (scratch / "cnn4.safetensors").exists():
+        with tempfile.TemporaryDirectory() as out:
+            first = hardened(replace(one, samples=100), f"torch:{MODELS}/mnist.py:cnn4", "plain", 6, 0, Path(out) / "one")
+            shutil.copy(first.weights, scratch / "cnn4.safetensors")
+    elif name == "ecg" and not (scratch / "ecg.safetensors").exists():
+        _run("train_ecg.py", one.train, one.data, "--without", "201", "--out", str(scratch / "ecg.safetensors"))
+    elif name == "video" and not (scratch / "gestures").exists():
+        _run("train_video.py", f"{SHARED}/video/asl_gesture_clips.npz", "--out", str(scratch / "gestures"), "--threads", "1")
+
+
+def _run(script: str, *arguments: str) -> None:
+    subprocess.run([sys.executable, ROOT / "examples" / script, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def hardened(subject: Subject, model: str, recipe: str, passes: float, seed: int, out: Path) -> Any:
+    """The model after so many passes for each training sample. Its own audits are by one step: `judged` asks afterwards."""
+    return brinell.harden(
+        model, subject.data, train=subject.train, recipe=recipe, eps=subject.eps, budgets=f"0, {subject.eps}", attack="fgsm",
+        epochs=passes / sum(Recipe.of(recipe).cost()), samples=subject.samples, rate=subject.rate, seed=seed, device="cpu",
+        out=out, progress=Silent(),
+    )  # fmt: skip
+
+
+def in_rounds(subject: Subject, seed: int, rounds: int, out: Path) -> tuple[Any, float, list[str]]:
+    """The last hardening, the passes of all for each training sample, and what they tell."""
+    n, model, spent, told = len(open_data(subject.train)), subject.model, 0.0, []
+    for number in range(rounds):
+        place = dict(pair.split("=", 1) for pair in subject.rlab.partition("?")[2].split("&"))
+        made = brinell.benchmark(
+            model, subject.train, eps=subject.l2, steps=subject.queries, refine=0, samples=subject.attacked, select="random",
+            seed=rounds * seed + number, device="cpu", levels="1", out=out / f"set-{number}", progress=Silent(), **place,
+        )  # fmt: skip
+        asked = made.queries / n
+        recipe = f"plain+benchmark-set(path={made.folder})"
+        result = hardened(subject, model, recipe, subject.passes / rounds - asked, seed, out / f"round-{number}")
+        spent += asked + (result.forwards + result.backwards) / n
+        told += result.events
+        model = with_weights(subject.model, Path(result.weights)) or model
+    return result, spent, told
+
+
+def judged(subject: Subject, model: str, attack: str, out: Path) -> dict[str, list[int]]:
+    """By measure, for each test sample 1 where the model is right."""
+    same: dict[str, Any] = {"samples": subject.samples, "device": "cpu", "progress": Silent()}
+    linf = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=attack, out=out / "linf", **same)
+    same |= {"norm": "l2", "eps": f"0, {subject.l2}", "queries": subject.queries}
+    l2 = brinell.audit(model, subject.data, attack=subject.rlab, out=out / "l2", **same)
+    return {"clean": rows(linf.run, 0), "linf": rows(linf.run, -1), "rlab": rows(l2.run, -1)}
+
+
+def rows(folder: str, budget: int) -> list[int]:
+    """For each sample of a run 1 where the model is right at this budget, by position."""
+    run = Run.open(folder)
+    cells = grid(run.records(), run.manifest, run.manifest["models"][0]["name"])
+    return [int(state == RIGHT) for state in worst_case(cells, range(len(cells.stages)))[:, budget]]
+
+
+def measure(name: str, subject: Subject, recipe: str, seed: int, attack: str, rounds: int, out: Path) -> dict[str, Any]:
+    """One recipe with one seed, and what it is worth."""
+    model, passes, seconds, distorted = subject.model, 0.0, 0.0, None
+    events: list[str] = []
+    if recipe != "before":
+        if recipe == "rlab":
+            result, passes, events = in_rounds(subject, seed, rounds, out)
+        else:
+            result = hardened(subject, model, recipe, subject.passes, seed, out / "one")
+            passes, events = (result.forwards + result.backwards) / len(open_data(subject.train)), result.events
+        seconds, model = result.seconds, with_weights(subject.model, Path(result.weights)) or model
+        distorted = float(np.mean([one.after.value for one in result.unseen if "severity" in one.name]))
+    return {
+        "subject": name, "recipe": recipe, "seed": seed, "eps": subject.eps, "l2": subject.l2, "queries": subject.queries,
+        "attack": attack, "passes": round(passes, 1), "seconds": round(seconds, 1), "events": events, "distorted": distorted,
+    } | judged(subject, model, attack, out / "judged")  # fmt: skip
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """The tables of all lines, one for each subject."""
+    out = []
+    for name in dict.fromkeys(line["subject"] for line in lines):
+        mine = [line for line in lines if line["subject"] == name]
+        first = mine[0]
+        out += [
+            f"\n{name}, {len(first['clean'])} test samples, Linf {first['eps']}, RLAB within L2 {first['l2']} and "
+            f"{first['queries']} queries\n",
+            f"| recipe | clean | {first['attack']} | RLAB | distorted | passes | seeds |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        for recipe in dict.fromkeys(line["recipe"] for line in mine):
+            these = [line for line in mine if line["recipe"] == recipe]
+            cells = [_interval([line[key] for line in these]) for key in ("clean", "linf", "rlab")]
+            shown = [100 * line["distorted"] for line in these if line["distorted"] is not None]
+            cells.append(f"{np.mean(shown):.1f} ({min(shown):.1f}-{max(shown):.1f})" if shown else "")
+            cells += [f"{np.mean([line['passes'] for line in these]):.0f}", str(len(these))]
+            changed = any("overfitting" in event for line in these for event in line["events"])
+            out.append(f"| {recipe}{' (overfitted: went on more safely)' * changed} | {' | '.join(cells)} |")
+    return "\n".join(out)
+
+
+def _interval(seeds: list[list[int]]) -> str:
+    values = np.array(seeds, dtype=np.float64)
+    found = mean(values.ravel(), np.tile(np.arange(values.shape[1]), len(values)))
+    assert found is not None, "every line has samples"
+    return f"{100 * found.value:.1f} ({100 * found.interval.low:.1f}-{100 * found.interval.high:.1f})"
+
+
+def main() -> None:
+    """Measure or print what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    names = tuple(subjects(Path()))
+    parser.add_argument("--subjects", nargs="+", choices=names, default=names)
+    parser.add_argument("--recipes", nargs="+", default=["before", *RECIPES])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--samples", type=int, help="test samples; as many as the subject says by default")
+    parser.add_argument("--attack", default="standard")
+    parser.add_argument("--rounds", type=int, default=4, help="of the recipe rlab")
+    parser.add_argument("--scratch", type=Path, default=ROOT / "runs" / "recipes", help="where the first networks are kept")
+    parser.add_argument("--table", type=Path, help="print the tables of these lines, and measure nothing")
+    given = parser.parse_args()
+    if given.table:
+        print(table([json.loads(line) for line in given.table.read_text().splitlines()]))
+        return
+    torch.set_num_threads(1)
+    for name in given.subjects:
+        subject = subjects(given.scratch.resolve())[name]
+        prepare(name, given.scratch.resolve())
+        subject = replace(subject, samples=given.samples or subject.samples)
+        for seed in given.seeds:
+            for recipe in given.recipes:
+                if recipe == "before" and seed != given.seeds[0]:
+                    continue  # the same network whatever the seed
+                with tempfile.TemporaryDirectory() as out:
+                    line = measure(name, subject, recipe, seed, given.attack, given.rounds, Path(out))
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
