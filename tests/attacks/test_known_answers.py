@@ -114,6 +114,19 @@ def test_random_starts_differ_by_seed_sample_and_restart(attack, norm):
         torch.testing.assert_close(sizes, torch.full((8,), 0.1))
 
 
+@pytest.mark.parametrize("targets", [0, 1])
+def test_apgd_s_later_restarts_go_side_by_side(targets):
+    """One run, and one more for all the others; each row is the run that it would be by itself."""
+    runs, loss = targets or 1, "margin" if targets else "ce"
+    model, alone = Recorder(sloped, THREE), Recorder(sloped, THREE)
+    fight(APGD(loss=loss, steps=2, restarts=4, targets=targets), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    first = int(targets > 0)  # the clean input, by whose answer targets are ranked
+    assert [len(call) for call in model.calls[first:]] == [runs] * 3 + [3 * runs] * 3
+    fight(APGD(loss=loss, steps=2, restarts=2, targets=targets), alone, [[0.5, 0.5, 0.5]], [0], 0.1)
+    for at in range(first, first + 6):
+        torch.testing.assert_close(model.calls[at][:runs], alone.calls[at][:runs])
+
+
 @pytest.mark.parametrize("attack", [PGD(steps=4, step_size=0.25, random_start=False), APGD(steps=1, random_start=False), FGSM()])
 def test_the_last_iterate_is_judged(attack):
     """The boundary lies so near to the rim of the ball that only the last point crosses it."""
