@@ -12,6 +12,7 @@ every moment, and that the queries that it counts never fall. `kill.py` looks at
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -36,6 +37,8 @@ KEYS = {
     "samples": (("sample_id",),),
 }
 """By folder, the columns of which no two rows may agree; the first that a file has count."""
+WITHIN = (".", "before", "after")
+"""Where rows and arrays may lie in a folder."""
 SMALL = ["--samples", "60"]
 
 
@@ -64,6 +67,7 @@ def commands(work: Path) -> list[Command]:
         Command("rlab", ["audit", *SMALL, "--norm", "l2", "--eps", "1, 2", "--attack", "rlab?steps=120", "--batch-size", "8"]),
         Command("benchmark", ["benchmark", *SMALL, *placed, "--steps", "400", "--levels", "1,2"]),
         Command("unrestricted", ["unrestricted", "--generator", str(generator), "--per-class", "30", "--steps", "40"]),
+        Command("harden", ["harden", *SMALL, "--epochs", "4", "--attack", "pgd?steps=20", "--batch-size", "16"]),
         Command("train-agent", ["train-agent", "--samples", "60", "--steps", "400", "--probes", "4", "--fits", "50"], file=True),
     ]
 
@@ -123,7 +127,9 @@ def kill(command: Command, work: Path, kills: int, rng: random.Random) -> None:
 
 def begun(out: Path) -> bool:
     """Whether there is something to go on with."""
-    return out.is_file() or any((out / name).exists() for name in ("manifest.json", "benchmark.json", "unrestricted.json"))
+    return out.is_file() or any(
+        (out / name).exists() for name in ("manifest.json", "benchmark.json", "harden.json", "unrestricted.json")
+    )
 
 
 def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, bytes]:
@@ -148,14 +154,20 @@ def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, by
 
 
 def read(out: Path) -> dict[str, list[dict[str, object]]]:
-    """The rows of each folder."""
+    """The rows of each folder, those of the audits of a hardening too."""
     found: dict[str, list[dict[str, object]]] = {}
-    for name in KEYS:
-        files = sorted(out.glob(f"{name}/*.parquet"))
+    for within, name in itertools.product(WITHIN, KEYS):
+        files = sorted((out / within).glob(f"{name}/*.parquet"))
         parts = {path.stem.removeprefix("part-") for path in files if path.stem.startswith("part-")}
         kept = [path for path in files if not (path.stem.startswith("shard-") and path.stem.split("-")[1] in parts)]
-        found[name] = [row for path in kept for row in pq.read_table(path, partitioning=None).to_pylist()]
+        found[f"{within}/{name}"] = [row for path in kept for row in pq.read_table(path, partitioning=None).to_pylist()]
     return found
+
+
+def arrays(out: Path) -> dict[str, np.ndarray]:
+    """The stored inputs, and the weights of a hardening."""
+    files = [*out.glob("*.safetensors"), *(path for within in WITHIN for path in (out / within).glob("arrays/*"))]
+    return {f"{path.relative_to(out)} {name}": array for path in sorted(files) for name, array in load_file(path).items()}
 
 
 def keys_of(named: tuple[str, list[dict[str, object]]]) -> list[tuple[object, ...]]:
@@ -163,7 +175,7 @@ def keys_of(named: tuple[str, list[dict[str, object]]]) -> list[tuple[object, ..
     name, rows = named
     if not rows:
         return []
-    columns = next(columns for columns in KEYS[name] if set(columns) <= rows[0].keys())
+    columns = next(columns for columns in KEYS[name.rpartition("/")[2]] if set(columns) <= rows[0].keys())
     return [tuple(row[column] for column in columns) for row in rows]
 
 
@@ -176,9 +188,7 @@ def compare(command: Command, whole: Path, out: Path) -> None:
     for name, rows in one.items():
         if sorted(map(plain, rows)) != sorted(map(plain, other[name])):
             command.differs.append(f"{name} ({len(rows)} rows and {len(other[name])})")
-    a, b = (
-        {name: array for path in sorted(one.glob("arrays/*")) for name, array in load_file(path).items()} for one in (whole, out)
-    )
+    a, b = arrays(whole), arrays(out)
     if a.keys() != b.keys() or any(not np.array_equal(a[name], b[name]) for name in a):
         command.differs.append("arrays")
 
