@@ -40,7 +40,7 @@ BUDGETS = (100, 250, 500, 1000)
 ATTACKS = (
     f"rlab?distortions={EVERYTHING}&clean_up=false",
     f"rlab?distortions={EVERYTHING}&clean_up=false&policy=greedy",
-    f"rlab?distortions={EVERYTHING}&clean_up=false&policy=random",
+    f"rlab?distortions={EVERYTHING}&clean_up=false&policy=random-search",
     "rlab?clean_up=false",
     "rlab?distortions=signed-patch&clean_up=false&policy=greedy",
     "square?steps=999",

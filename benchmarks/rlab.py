@@ -40,6 +40,7 @@ from rlab_search import TreeSearch
 from rlab_truth import fill, free, map_, probes
 from torch import Tensor
 
+from brinell.core import intervals
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import named
 
@@ -162,7 +163,7 @@ def load(options: argparse.Namespace) -> None:
 
 AGENTS = {
     "greedy": "",
-    "random": "",
+    "random-search": "",
     "prior, greedy": "none-margin",
     "DQN, margin": "dqn-margin",
     "A2C, margin": "a2c-margin",
@@ -208,12 +209,10 @@ def agents(options: argparse.Namespace) -> None:
         )
 
 
-def ratio(above: Tensor, below: Tensor, centre: Callable[..., np.ndarray], draws: int = 4000) -> str:
-    """Of the means or medians over the same images, with its percentile bootstrap interval."""
-    chosen = np.random.default_rng(0).integers(len(above), size=(draws, len(above)))
-    one, other = above.numpy(), below.numpy()
-    low, high = np.quantile(centre(one[chosen], axis=1) / centre(other[chosen], axis=1), (0.025, 0.975))
-    return f"{centre(one) / centre(other):.2f} ({low:.2f}-{high:.2f})"
+def ratio(above: Tensor, below: Tensor, centre: Callable[..., np.ndarray]) -> str:
+    """Of the means or medians over the same images, with its interval."""
+    value, (low, high) = intervals.ratio(above.numpy(), below.numpy(), centre)
+    return f"{value:.2f} ({low:.2f}-{high:.2f})"
 
 
 # --- distortions ---------------------------------------------------------------------------------------------------------
@@ -257,7 +256,7 @@ def equal(options: argparse.Namespace) -> None:
         bench, spec = bench_of(name, options.samples), f"rlab?{settings}&clean_up=false"
         ways: dict[str, Callable[[int], Outcome]] = {
             policy: lambda seed, policy=policy: fight(bench, f"{spec}&policy={policy}", eps, 1000, seed)  # noqa: B023
-            for policy in ("default", "greedy", "random")
+            for policy in ("prior", "greedy", "random-search")
         }
         ways["Square's search"] = lambda seed: restricted(bench, spec, eps, 1000, seed)  # noqa: B023
         ways["Sparse-RS's search"] = lambda seed: restricted(bench, spec, eps, 1000, seed, Sparse)  # noqa: B023
@@ -279,7 +278,7 @@ def spend(options: argparse.Namespace) -> None:
     budgets = (250, 500, 1000)
     for name, eps, settings in VALUES:
         bench, spec = bench_of(name, options.samples), f"rlab?{settings}&clean_up=false"
-        policies = {policy: policy for policy in ("default", "greedy", "random")}
+        policies = {policy: policy for policy in ("prior", "greedy", "random-search")}
         if name == "lenet5_clean":
             own = trained(options, "mnist-ppo", "ppo", attack=f"rlab?{settings}", network=name, eps=eps)
             policies = {"agent of its own": own} | policies

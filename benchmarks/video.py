@@ -69,7 +69,7 @@ def equal(options: argparse.Namespace, bench: Bench) -> None:
     spec = f"rlab?distortions={options.distortions}&patch={options.patch}&draws={options.draws}&clean_up=false&slots=32"
     ways: dict[str, Callable[[int], Outcome]] = {
         "RLAB, default policy": lambda seed: fight(bench, f"{spec}&policy=default", eps, budget, seed),
-        "RLAB's random placement (policy=random)": lambda seed: fight(bench, f"{spec}&policy=random", eps, budget, seed),
+        "random search (policy=random-search)": lambda seed: fight(bench, f"{spec}&policy=random-search", eps, budget, seed),
         "Square, restricted to the same values": lambda seed: restricted(bench, spec, eps, budget, seed),
     }
     for policy in options.policies:

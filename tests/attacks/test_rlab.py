@@ -6,6 +6,7 @@ import torch
 
 from _helpers import Recorder, audited, fight, plan_of, threshold, workspace
 from brinell import plugins
+from brinell.analysis.robust_accuracy import summarise
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
@@ -106,7 +107,11 @@ REFUSED = [
     ("distortions=dead-pixel(wert=0.5)", "distortion dead-pixel has no option .wert.; it has: value"),
     ("severities=6", r"severities are \(6,\)"),
     ("severities=1+x", "option severities of attack rlab is 'x'"),
-    ("policy=nowhere.safetensors", "there is no policy 'nowhere.safetensors': name greedy, random, default or a file"),
+    (
+        "policy=nowhere.safetensors",
+        "there is no policy 'nowhere.safetensors': name default, prior, greedy, random-placement, random-search or a file",
+    ),
+    ("policy=random", "policy random has two names now: random-placement, and random-search where variants are random too"),
     ("policy={file}", "is no policy: name a file that `brinell train-agent` wrote"),
     (
         "policy={folder}/mixed.safetensors",
@@ -276,3 +281,31 @@ def test_sets_and_lessons_are_made_from_scores(folder):
         train_agent(request, folder / "no.safetensors", print)
     with pytest.raises(RequestError, match="a benchmark set is made from scores alone: leave out"):
         make_plan(BenchmarkRequest(data=words[1], model=words[3], distortions="gradient-sign"))
+
+
+@pytest.mark.parametrize(("kind", "shape", "name"), [("image", (1, 4, 4), "prior"), ("signal", (1, 16), "greedy")])
+def test_a_run_says_which_policy_placed_and_why(tmp_path, kind, shape, name):
+    """In the answer for programs, and so on the page: for each model, by the kind of its data."""
+    target = Recorder(lambda x: threshold(0.7)(x.flatten(1).mean(1)[:, None]), Domain(kind=kind, shape=shape))
+    x = np.full((4, *shape), 0.65, dtype=np.float32)
+    run = audited(tmp_path / "run", target, x, np.zeros(4, dtype=np.int64), attack=("rlab?steps=20",), norm="l2", eps="0.5")
+    [found] = summarise(run.manifest, run.records(), str(run.path)).models
+    told = {one.code: one.text for one in found.remarks}
+    assert told["policy"].startswith(f"placed by the policy {name}: ") and "docs/rlab.md" in told["policy"]
+
+
+@pytest.mark.parametrize(("value", "told"), [(1.3, True), (0.9, False)])
+def test_a_policy_that_was_worse_than_greedy_is_used_with_a_warning(tmp_path, value, told):
+    validation = {
+        "inputs": 40,
+        "budget": 301,
+        "queries": {"policy": 65.0, "greedy": 50.0},
+        "ratios": {"greedy": [value, 0.8, 1.9]},
+    }
+    path = tmp_path / "agent.safetensors"
+    Agent(prior=Prior(1), about={"validation": validation}).save(path)
+    run = audited(tmp_path / "run", model(), X, Y, attack=(f"rlab?policy={path}&steps=3&patch=1",), norm="l2", eps="1")
+    [found] = run.manifest["remarks"].values()
+    [remarks] = found.values()
+    assert remarks["policy"] == f"placed by the policy {path}: it was asked for"
+    assert ("1.30 [0.80, 1.90] of greedy's queries on the 40 inputs" in remarks.get("worse-policy", "")) == told

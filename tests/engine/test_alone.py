@@ -1,5 +1,6 @@
 """Attacks compared on every sample: `alone=true`, and success within so many queries."""
 
+import numpy as np
 import pytest
 import torch
 from tests._helpers import Recorder, audited, cells_of, threshold
@@ -44,6 +45,18 @@ def test_success_within_queries_counts_every_sample(tmp_path):
         queries = records.queries_to_success[mine].compressed()
         for budget, rate in zip(curve.queries, curve.success, strict=True):
             assert (rate.k, rate.n) == (int((queries <= budget).sum()), 8)
+        robust = records.forwards[mine & np.isin(records.outcome.astype(str), ["survived", "survived_above"])]
+        assert curve.queries[-1] <= max(robust.max(initial=0), queries.max(initial=0)), "nothing is said beyond what was spent"
+
+
+def test_success_within_queries_ends_at_the_budget(tmp_path):
+    """Nobody can be fooled: the curve ends with the queries that were spent, and not at 5,000."""
+    x, model = torch.full((4, 1, 4, 4), 0.1), Recorder(threshold(0.9), DOMAIN)
+    run = audited(tmp_path / "run", model, x, torch.zeros(4, dtype=torch.long), eps="0.1", norm="l2", attack=("square?steps=70",))
+    [found] = summarise(run.manifest, run.records(), "run").models
+    [curve] = found.success_by_queries
+    assert curve.queries == [50, int(run.records().forwards.max())] and 70 <= curve.queries[1] <= 71
+    assert [rate.k for rate in curve.success] == [0, 0]
 
 
 def test_a_stage_that_saw_the_hard_samples_only_has_no_curve(tmp_path):

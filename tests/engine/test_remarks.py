@@ -26,7 +26,11 @@ def _run(out, lead, **settings):
 def test_much_distance_and_no_success_is_remarked(tmp_path):
     run = _run(tmp_path / "run", lead=3.0)
     [model] = summarise(run.manifest, run.records(), str(run.path)).models
-    assert [(remark.attack, remark.code) for remark in model.remarks] == [(ATTACK, "distance-without-success")]
+    assert [(remark.attack, remark.code) for remark in model.remarks] == [
+        (ATTACK, "policy"),
+        (ATTACK, "distance-without-success"),
+    ]
+    assert all(remark.text in html.write(run.path).read_text() for remark in model.remarks)
     assert model.remarks[0].text in html.write(run.path).read_text()
     run.manifest["remarks"][model.model]["model"] = {"json": "what a model on another machine says of itself"}
     run.save_manifest()
@@ -37,8 +41,8 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
     assert summarise(again.manifest, again.records(), "").models[0].remarks == model.remarks
 
 
-def test_an_attack_that_succeeds_remarks_nothing(tmp_path):
+def test_an_attack_that_succeeds_tells_its_policy_and_nothing_else(tmp_path):
     run = _run(tmp_path / "run", lead=0.05)
     [model] = summarise(run.manifest, run.records(), str(run.path)).models
     assert model.robust_accuracy[0].k == 0
-    assert model.remarks == []
+    assert [remark.code for remark in model.remarks] == ["policy"]

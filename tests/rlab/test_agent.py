@@ -8,12 +8,13 @@ from safetensors.torch import load_file, save_file
 
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
-from brinell.rlab.agent import FORMAT, Agent, fingerprint, load, named
+from brinell.rlab.agent import BY_CHANCE, FORMAT, Agent, chosen, fingerprint, load, named
 from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
 from brinell.rlab.interface import Observation
 from brinell.rlab.network import PatchNetwork
 from brinell.rlab.policies import Greedy, Learned, Random
 from brinell.rlab.prior import Prior
+from brinell.rlab.rules import Rules
 
 
 def learned(seed=0, families=3):
@@ -57,8 +58,27 @@ def test_a_prior_alone_is_a_policy(tmp_path):
 
 def test_names():
     assert isinstance(named("greedy").policy((1, 1, 1)), Greedy)
-    assert isinstance(named("random").policy((1, 1, 1)), Random)
-    assert fingerprint("greedy") != fingerprint("random")
+    assert isinstance(named("prior").policy((1, 1, 1)), Greedy) and named("prior").prior.covariance_for(3) is not None
+    for name in ("random-placement", "random-search"):
+        assert isinstance(named(name).policy((1, 1, 1)), Random)
+    assert len({fingerprint(name) for name in ("greedy", "prior", "random-placement", "random-search")}) == 4
+
+
+def test_random_placement_leaves_the_variants_to_the_linear_model_and_random_search_does_not():
+    rules = Rules(removals=0.5, temperature=0.3)
+    assert named("random-placement").rules(rules) == named("greedy").rules(rules) == rules
+    assert named("random-search").rules(rules).temperature == BY_CHANCE and named("random-search").rules(rules).removals == 0
+
+
+def test_the_name_that_was_two_things_is_refused():
+    with pytest.raises(RequestError, match="policy random has two names now: random-placement, and random-search"):
+        named("random")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("image", "prior"), ("signal", "greedy"), ("video", "greedy"), ("vector", "greedy")])
+def test_the_default_is_decided_by_the_kind_of_data(kind, name):
+    assert chosen("default", kind).name == name and "docs/rlab.md" in chosen("default", kind).why
+    assert chosen("random-search", kind) == ("random-search", "it was asked for")
 
 
 def test_the_file_decides_the_fingerprint_and_not_its_name(tmp_path):
@@ -89,7 +109,10 @@ def head_of(**other):
 def test_what_is_no_policy_is_refused(tmp_path):
     good = tmp_path / "good.safetensors"
     learned().save(good)
-    with pytest.raises(RequestError, match=r"there is no policy '.*nowhere': name greedy, random, default or a file"):
+    with pytest.raises(
+        RequestError,
+        match=r"there is no policy '.*nowhere': name default, prior, greedy, random-placement, random-search or a file",
+    ):
         load(tmp_path / "nowhere")
     torch.save({"a": torch.zeros(1)}, tmp_path / "pickle.pt")
     (tmp_path / "text").write_text("hello")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brinell.core.losses import margin
-from brinell.rlab.rewards import FLOOR, QUERY, REWARDS, Before, dilution
+from brinell.rlab.rewards import FLOOR, QUERY, QUOTIENT, REWARDS, Before, dilution
 
 
 def logits_of(p, classes=2):
@@ -64,18 +64,38 @@ def test_margin_steps_of_a_won_episode_add_up_to_one():
 
 
 def test_dilution_reward_by_hand():
+    """What is gained for each length, as a share of the most that can be gained, less that most."""
     y = torch.tensor([0])
     before, after = logits_of(0.5), logits_of(0.4)
     rise = (dilution(after, y) - dilution(before, y)).item()
-    assert rise > 0
-    assert paid("dilution", before, after, moved=0.5, was=0.1, radius=2.0) == pytest.approx(rise / (0.4 / 2.0), rel=1e-4)
-    assert paid("dilution", before, after, moved=0.1, was=0.1) == pytest.approx(min(1.0, rise / FLOOR)), "no length: the floor"
-    assert paid("dilution", before, after, moved=0.4, was=0.1, radius=math.inf) == pytest.approx(rise / 0.3, rel=1e-4)
+    assert 0 < rise < 0.2
+    for gain, settings in (
+        (rise / (0.4 / 2.0), {"moved": 0.5, "was": 0.1, "radius": 2.0}),
+        (min(1.0, rise / FLOOR), {"moved": 0.1, "was": 0.1}),
+        (rise / 0.3, {"moved": 0.4, "was": 0.1, "radius": math.inf}),
+    ):
+        assert paid("dilution", before, after, **settings) == pytest.approx(QUOTIENT * (gain - 1), rel=1e-4, abs=1e-7)
 
 
 def test_projected_by_hand():
     before, after = logits_of(0.5, classes=4), logits_of(0.25, classes=4)
-    assert paid("projected", before, after) == pytest.approx(math.log(2) / math.log(4), rel=1e-4)
+    assert paid("projected", before, after) == pytest.approx(math.log(2) / math.log(4) - QUERY, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_an_undone_step_gains_nothing(name):
+    """The true class falls behind its probability before, but so does the class that came second: the step is undone."""
+    before = torch.tensor([[0.5, 0.4, 0.1]]).log()
+    after = torch.tensor([[0.45, 0.2, 0.35]]).log()
+    price = QUOTIENT if name == "dilution" else QUERY
+    assert paid(name, before, after) == pytest.approx(-price)
+
+
+def test_putting_off_a_success_never_pays():
+    """Many small gains in dilution, of the same quotient, are worth no more than one large one."""
+    p = [0.5, 0.45, 0.4, 0.35, 0.3]
+    small = sum(paid("dilution", logits_of(a), logits_of(b), moved=0.1) for a, b in zip(p, p[1:], strict=False))
+    assert small <= paid("dilution", logits_of(p[0]), logits_of(p[-1]), moved=0.1) <= 0
 
 
 @given(

@@ -76,8 +76,16 @@ def test_one_that_changes_nothing_is_told():
     assert attack().try_on(torch.zeros(4, 1, 4, 4), IMAGE), "darkening does nothing to what is dark"
 
 
-def test_what_is_shipped_is_tried_too():
+def test_what_is_shipped_is_tried_too_at_every_severity(monkeypatch):
+    seen, noise = set(), GaussianNoise.__call__
+
+    def watched(self, x, severity, rng, draw):
+        seen.update(severity.tolist())
+        return noise(self, x, severity, rng, draw)
+
+    monkeypatch.setattr(GaussianNoise, "__call__", watched)
     assert RLAB(distortions=(GaussianNoise(),)).try_on(REAL, IMAGE) == []
+    assert seen == {1, 2, 3, 4, 5}
 
 
 def test_extremes_reach_the_bounds():

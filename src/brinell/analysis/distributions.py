@@ -12,6 +12,8 @@ from brinell.core.record import Outcome, Records
 
 QUERIES = (50, 100, 250, 500, 1000, 2500, 5000)
 """Budgets of queries at which success is told."""
+NEARLY = 1.05
+"""By how much a run must exceed the last of these for its own budget to be told, too."""
 NORMS = ("linf", "l2", "l1", "l0")
 """Distances that the records hold a column of."""
 
@@ -91,6 +93,9 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
 def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[int, int, int]]:
     """For budgets of queries: (queries, samples broken within them, samples tried) at the largest eps.
 
+    The budgets end at what the run spent on a sample: the most on one that is robust or, where all were broken, the most until
+    a success. Nothing is known of what more queries would have done.
+
     Empty for a stage that used gradients, or that was not tried on every sample that was right from the start: the hard ones that
     others left say nothing about all.
     """
@@ -99,7 +104,12 @@ def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[
     tried = len(sample.values) + sample.robust
     if records.backwards[mine].any() or tried == 0 or tried < int((cells.clean == RIGHT).sum()):
         return []
-    return [(queries, int((sample.values <= queries).sum()), tried) for queries in QUERIES]
+    robust = mine & np.isin(records.outcome.astype(str), [Outcome.SURVIVED.value, Outcome.SURVIVED_ABOVE.value])
+    spent = int(records.forwards[robust].max(initial=0)) or int(sample.values.max(initial=0))
+    budgets = [queries for queries in QUERIES if queries <= spent]
+    if not budgets or spent > NEARLY * budgets[-1]:
+        budgets.append(spent)
+    return [(queries, int((sample.values <= queries).sum()), tried) for queries in budgets]
 
 
 def histogram(values: Array, *, bins: int = 20, top: float | None = None) -> Histogram | None:

@@ -6,24 +6,25 @@ deviations from the papers, is `rlab.env`; `rlab.cleanup` follows an episode tha
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
-from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Family, Oracle, Remark, Streams, Threat
+from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.rlab.agent import DEFAULT, fingerprint, named
+from brinell.rlab.agent import Agent, chosen, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import run_episodes
 from brinell.rlab.monitors import monitors
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.rules import Rules
+from brinell.rlab.validation import warning
 from brinell.rlab.variants import SEVERITIES, Variant, extremes, pair_options, variants, vet
 
 __all__ = ["RLAB"]
@@ -36,8 +37,8 @@ class RLAB(EveryKind):
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
     """What may be placed on a patch: names joined by +, `file.py:Class` for one of your own."""
     policy: str = "default"
-    """Which policy places them: default (shipped), greedy, random, or a file that `brinell
-    train-agent` wrote."""
+    """Which policy places them: default (prior for images, greedy for other data), prior (shipped),
+    greedy, random-placement, random-search, or a file that `brinell train-agent` wrote."""
     patch: int | str = 0
     """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
     16 or 8**3 patches in all."""
@@ -89,8 +90,15 @@ class RLAB(EveryKind):
         self._rules()
 
     def _rules(self) -> Rules:
-        rules = Rules(steps=self.steps, refine=self.refine, removals=self.removals)
-        return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.policy == "random" else rules
+        return Rules(steps=self.steps, refine=self.refine, removals=self.removals)
+
+    def agent(self, kind: Kind) -> Agent:
+        """Who places on such data.
+
+        Raises:
+            RequestError: there is no such policy.
+        """
+        return named(chosen(self.policy, kind).name)
 
     def grid(self, domain: Domain) -> PatchGrid:
         """The patches over such inputs.
@@ -118,8 +126,8 @@ class RLAB(EveryKind):
         low, high = domain.bounds()
         x, slope = domain.clamp(low + (high - low) * one.uniform(*domain.shape)), one.fold("slope").normal(*domain.shape)
         vet(placed, x, one.fold("filters"), domain=domain, gradient=slope)
-        network, options = named(self.policy).network, pair_options(placed)
-        if network is not None and self.policy != DEFAULT and network.families not in (1, options):
+        network, options = self.agent(domain.kind).network, pair_options(placed)
+        if network is not None and network.families not in (1, options):
             raise RequestError(
                 f"policy {self.policy} chooses among {network.families - 1} pairs of distortion and severity, and there are "
                 f"{max(1, options - 1)}: name the distortions and severities that it was trained with"
@@ -171,7 +179,7 @@ class RLAB(EveryKind):
         - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where
           the sample had no episode.
         """
-        remarks: list[Remark] = []
+        remarks = self._told(threat.domain.kind)
 
         def watch(outcomes: Outcomes) -> None:
             remarks.extend(monitors(outcomes, threat.eps))
@@ -188,6 +196,12 @@ class RLAB(EveryKind):
         arrays = {"patches": results.closest, "length": results.length, "map": results.map}
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
 
+    def _told(self, kind: Kind) -> list[Remark]:
+        """Which policy places and why, and what its own validation said against it."""
+        name, why = chosen(self.policy, kind)
+        worse = warning(named(name).about)
+        return [Remark("policy", f"placed by the policy {name}: {why}")] + ([Remark("worse-policy", worse)] if worse else [])
+
     def run_episodes(
         self,
         oracle: Oracle,
@@ -197,7 +211,8 @@ class RLAB(EveryKind):
         ended: Callable[[Outcomes], None] = lambda outcomes: None,
     ) -> Outcomes:
         """The episodes themselves: what became of each sample."""
-        agent, grid, rules = named(self.policy), self.grid(threat.domain), self._rules()
+        agent, grid = self.agent(threat.domain.kind), self.grid(threat.domain)
+        rules = agent.rules(self._rules())
         return run_episodes(
             oracle,
             batch,
@@ -227,5 +242,3 @@ def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
 
 ALONG = {1: 64, 2: 16, 3: 8}
 """About how many patches an axis is cut into, by the number of axes."""
-BY_CHANCE = 1e6
-"""A temperature at which what the linear model predicts plays no part."""

@@ -1,8 +1,11 @@
 """Intervals of proportions. Rates are fractions in [0, 1]; an empty group has no rate and no interval."""
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 CONFIDENCE = 0.95
 """Confidence of every interval unless a caller says otherwise."""
@@ -61,3 +64,23 @@ def wilson(k: int, n: int, confidence: float = CONFIDENCE) -> Interval | None:
     low = 0.0 if k == 0 else min(max(centre - half, 0.0), p)
     high = 1.0 if k == n else max(min(centre + half, 1.0), p)
     return Interval(low, high)
+
+
+DRAWS = 4000
+"""Bootstrap samples."""
+
+
+def ratio(
+    above: np.ndarray[Any, Any], below: np.ndarray[Any, Any], centre: Callable[..., Any] = np.mean
+) -> tuple[float, Interval]:
+    """The means (or what `centre` says) of pairs of values, one over the other, with the percentile bootstrap interval.
+
+    Args:
+        above: (n,) values, n at least 1, of which the ratio is.
+        below: (n,) those of the same samples that it is to.
+        centre: `np.mean` or `np.median`, which takes an `axis`.
+    """
+    drawn = np.random.default_rng(0).integers(len(above), size=(DRAWS, len(above)))
+    ratios = centre(above[drawn], axis=1) / centre(below[drawn], axis=1)
+    low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(centre(above) / centre(below)), Interval(float(low), float(high))

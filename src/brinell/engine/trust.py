@@ -63,7 +63,7 @@ PLAIN = frozenset(
     )
 )
 """Settings whose text names no file, whatever it says."""
-WORDS = frozenset(("", "default", "greedy", "random"))
+WORDS = frozenset(("", "default", "prior", "greedy", "random-placement", "random-search"))
 """What may stand where a file could stand and is none."""
 NUMBER = re.compile(r"\d[\d.x]*")
 SUFFIX = re.compile(r"\.[A-Za-z]\w*$")

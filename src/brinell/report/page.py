@@ -180,7 +180,9 @@ def success_figures(result: AuditResult) -> list[tuple[str, Markup]]:
             for i, one in enumerate(m.success_by_queries)
         ]
         if lines:
-            ticks = [(math.log10(q), words.count(q)) for q in (1, *m.success_by_queries[0].queries)]
+            ticks = [
+                (math.log10(q), words.count(q)) for q in sorted({1, *(q for one in m.success_by_queries for q in one.queries)})
+            ]
             title = f"{m.model}: share broken within so many queries, with 95 % intervals"
             found.append((m.model, figures.curve(lines, ticks, title=title, axis="queries of one sample")))
     return found

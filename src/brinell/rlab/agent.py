@@ -2,16 +2,18 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from brinell.core import stored
+from brinell.core.domain import Kind
 from brinell.core.errors import RequestError, one_line
 from brinell.core.form import Count, Number, wrong
 from brinell.rlab.env import PATCH_FEATURES
@@ -19,10 +21,17 @@ from brinell.rlab.interface import Policy
 from brinell.rlab.network import PatchNetwork
 from brinell.rlab.policies import Greedy, Learned, Random
 from brinell.rlab.prior import Prior
+from brinell.rlab.rules import Rules
 
 DEFAULT = "default"
-"""Name of the policy that is shipped, which serves any distortions."""
-FORMAT = 1
+"""Name of the policy that is taken where none is named: `BEST` of the kind of data."""
+PRIOR = "prior"
+"""Name of the shipped prior, with greedy choices: it serves any distortions."""
+NAMES = (DEFAULT, PRIOR, "greedy", "random-placement", "random-search")
+"""Policies that are no files."""
+BY_CHANCE = 1e6
+"""A temperature at which what the linear model predicts plays no part."""
+FORMAT = 2
 """Version of the file's layout."""
 FORM: dict[str, Any] = {
     "format": Count(),
@@ -43,16 +52,21 @@ class Agent:
     network: PatchNetwork | None = None
     about: dict[str, Any] | None = None
     """How it was made: whatever JSON can hold."""
-    random: bool = False
-    """Whether it acts at random: the control."""
+    chance: Literal["", "placement", "search"] = ""
+    """What is left to chance, as a control: the patches; or the patches and what is put on them,
+    without removals."""
 
     def policy(self, choices: tuple[int, ...]) -> Policy:
         """The policy that chooses so many options of each branch."""
-        if self.random:
+        if self.chance:
             return Random(choices=choices)
         if self.network is None:
             return Greedy(choices=choices)
         return Learned(network=self.network, choices=choices, temperature=self.network.scale)
+
+    def rules(self, rules: Rules) -> Rules:
+        """The rules by which it acts, from those of the episode."""
+        return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.chance == "search" else rules
 
     def save(self, path: Path) -> None:
         """Write the file."""
@@ -72,8 +86,12 @@ def load(path: Path) -> Agent:
         RequestError: no such file, not one of ours, damaged, or of another version.
     """
     if not path.is_file():
+        if str(path) == "random":
+            raise RequestError(
+                "policy random has two names now: random-placement, and random-search where variants are random too"
+            )
         raise RequestError(
-            f"there is no policy {str(path)!r}: name greedy, random, default or a file that `brinell train-agent` wrote"
+            f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file that `brinell train-agent` wrote"
         )
     try:
         told, arrays, _ = stored.read(path)
@@ -108,20 +126,44 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def named(name: str) -> Agent:
-    """The agent that a setting names: default (shipped), greedy, random, or a file."""
+    """The agent of this name: one of `NAMES` but for the default, which a kind of data decides (`chosen`), or a file."""
     if name == "greedy":
         return Agent(prior=Prior())
-    if name == "random":
-        return Agent(prior=Prior(), random=True)
-    if name == DEFAULT:
-        return load(Path(str(files("brinell.rlab").joinpath("default.safetensors"))))
+    if name == "random-placement":
+        return Agent(prior=Prior(), chance="placement")
+    if name == "random-search":
+        return Agent(prior=Prior(), chance="search")
+    if name == PRIOR:
+        return load(Path(str(files("brinell.rlab").joinpath("prior.safetensors"))))
     return load(Path(name))
 
 
+class Choice(NamedTuple):
+    """Which policy is taken, and why."""
+
+    name: str
+    why: str
+
+
+UNSHOWN = "nothing that was learned elsewhere needs fewer queries on such data (docs/rlab.md)"
+BEST: Mapping[Kind, Choice] = {
+    "image": Choice(PRIOR, "on images it needs fewer queries than greedy, also on networks that it never saw (docs/rlab.md)"),
+    "signal": Choice("greedy", UNSHOWN),
+    "video": Choice("greedy", UNSHOWN),
+    "vector": Choice("greedy", UNSHOWN),
+}
+"""The default for each kind of data: the best that was measured."""
+
+
+def chosen(name: str, kind: Kind) -> Choice:
+    """The policy that a setting names for such data."""
+    return BEST[kind] if name == DEFAULT else Choice(name, "it was asked for")
+
+
 def fingerprint(name: str) -> str:
-    """A hash of all that the agent is."""
-    agent = named(name)
-    digest = hashlib.blake2b(name.encode() if agent.random else b"", digest_size=8)
+    """A hash of all that the agent is; of the default, of the shipped prior, which is all that may change in it."""
+    agent = named(PRIOR if name == DEFAULT else name)
+    digest = hashlib.blake2b(agent.chance.encode(), digest_size=8)
     for module in (agent.prior, agent.network):
         for value in () if module is None else module.state_dict().values():
             digest.update(value.numpy().tobytes())

@@ -20,8 +20,9 @@ class PatchNetwork(nn.Module):
     Args:
         families: options of the distortion branch; 1 where there is no choice.
         width: units of each layer.
-        scale: of the greedy policy's ranking, to which the learned part is added: 1 for logits, a
-            typical advantage for DQN.
+        scale: what an output of 1 is worth: 1 for logits, a typical advantage for DQN. Both the
+            greedy policy's ranking and what is learned beside it are measured in it, so that one
+            learning rate and one temperature suit every reward.
         seed: of the first weights. Those of the heads are zero: so that it begins as
             `policies.Greedy`.
     """
@@ -48,9 +49,9 @@ class PatchNetwork(nn.Module):
         scale, offset = self.shift(pooled)[:, None].chunk(2, 2)
         learned = self.patch(seen * (1 + scale) + offset)
         known = torch.stack([patch[..., ENERGY], patch[..., REMOVAL] * SHARP], 2)
-        add, remove = (learned + self.scale * known).unbind(2)
+        add, remove = (self.scale * (learned + known)).unbind(2)
         family = self.family(pooled)
-        family = torch.cat([family[:, :1] + self.scale * FREELY, family[:, 1:]], 1)
+        family = self.scale * torch.cat([family[:, :1] + FREELY, family[:, 1:]], 1)
         return Heads(self.value(pooled)[:, 0], (add, remove, family))
 
 

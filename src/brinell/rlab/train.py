@@ -28,6 +28,7 @@ from brinell.rlab.prior import Prior
 from brinell.rlab.probing import Probes, fit, likelihood, probe
 from brinell.rlab.rules import Rules
 from brinell.rlab.training import Trainer, learn
+from brinell.rlab.validation import held_out, validate
 from brinell.rlab.variants import Variant, pair_options
 
 Algorithm = Literal["dqn", "ppo", "a2c", "none"]
@@ -37,8 +38,6 @@ ADDED = ("seconds", "steps", "updates", "episodes", "queries")
 """What a resumed training counts from where it stopped."""
 FEWEST = 8
 """Correctly classified inputs that there must be."""
-HELD_OUT = 0.2
-"""Share of the probed inputs on which the prior is tested and not fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +126,13 @@ def train(
             "patch": list(grid.patch),
             "distortions": sorted({type(variant.distortion).__name__ for variant in variants}),
             "inputs": len(batch),
-            "training_queries": {"probes": before["probes"] + probing, "steps": before["steps"] + asked - probing},
+            "training_queries": {
+                "probes": before["probes"] + probing,
+                "steps": before["steps"] + asked - probing,
+                "validation": before["validation"],
+            },
             "curve": curve,
+            "validation": None if training else told.get("validation"),
         }
         return Agent(prior=prior, network=network, about=about)
 
@@ -139,7 +143,7 @@ def train(
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
     told = begun.about or {} if begun else {}
-    before = {"probes": 0, "steps": 0} | told.get("training_queries", {})
+    before = {"probes": 0, "steps": 0, "validation": 0} | told.get("training_queries", {})
     curve: list[dict[str, Any]] = list(told.get("curve", ()))
     done = curve[-1] if curve else {}
     rng = Streams.of(config.seed, batch.ids)
@@ -149,12 +153,15 @@ def train(
             tell(report)
     probing = int(ledger.forwards.sum())
     left = None if config.steps is None else config.steps - done.get("steps", 0)
-    if config.algorithm != "none" and (left is None or left > 0):
+    training = config.algorithm != "none" and (left is None or left > 0)
+    if training:
         keep(agent())
         if done:  # other episodes than those that were played
             rng = rng.fold(f"after {len(curve)} reports")
+        learning = torch.arange(len(batch) - held_out(len(batch)), device=batch.x.device)
+        some = batch.select(learning), threat.select(learning)
         environment = PatchEnv(
-            ledger.oracle(), batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, cycle=True
+            ledger.oracle(), *some, grid, variants, rng.select(learning), rules=rules, prior=prior, slots=slots, cycle=True
         )
         scale = ADVANTAGE if config.algorithm == "dqn" else 1.0
         network = network or PatchNetwork(pair_options(variants), scale=scale, seed=config.seed)
@@ -165,7 +172,32 @@ def train(
             curve.append(point)
             tell(Report(config.algorithm, point))
             keep(agent())
-    return agent()
+    elif told.get("validation"):
+        return agent()
+    return _validated(
+        agent(), ledger, threat, grid, variants, Streams.of(config.seed, batch.ids).fold("validation"), rules, slots
+    )
+
+
+def _validated(
+    agent: Agent,
+    ledger: Ledger,
+    threat: Threat,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    rng: Streams,
+    rules: Rules,
+    slots: int,
+) -> Agent:
+    """The agent with what it is worth on the inputs held out, and the queries that this took."""
+    batch, asked = ledger.batch, int(ledger.forwards.sum())
+    rest = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
+    some = batch.select(rest), threat.select(rest)
+    found = validate(agent, ledger.oracle(), *some, grid, variants, rng.select(rest), rules=rules, slots=slots)
+    about = agent.about or {}
+    queries = about["training_queries"]
+    spent = queries["validation"] + int(ledger.forwards.sum()) - asked
+    return replace(agent, about=about | {"validation": found, "training_queries": queries | {"validation": spent}})
 
 
 def _fit(
@@ -178,7 +210,7 @@ def _fit(
         parts.append(probe(oracle, some, threat, grid, variants, rng.select(part), probes=config.probes))
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    kept = len(batch) - int(HELD_OUT * len(batch))
+    kept = len(batch) - held_out(len(batch))
     learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(kept), slice(kept, None)))
     with torch.no_grad():
         before = float(likelihood(prior, test).mean())

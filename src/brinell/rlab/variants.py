@@ -138,9 +138,7 @@ def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) 
 
 
 def vet(chosen: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> list[str]:
-    """Try each distortion on these inputs before anything is spent on it: one of a user's own at each of its severities.
-
-    Those that are shipped were tried by their tests, and are tried at their strongest.
+    """Try each distortion on these inputs, at each severity that may be used, before anything is spent on it.
 
     Args:
         chosen: what may be placed.
@@ -156,17 +154,23 @@ def vet(chosen: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, g
         ContractError: a distortion broke its contract, or gave two answers to one question.
         RequestError: a distortion needs a gradient and none is given.
     """
-    tried: dict[tuple[int, int], Variant] = {}
-    for variant in sorted(chosen, key=lambda one: (one.severity, -one.draw)):
-        tried[id(variant.distortion), variant.severity if _own(variant.distortion) else 0] = variant
-    idle: dict[str, list[str]] = {}
-    for distortion, severity, draw in tried.values():
-        one, two = (distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient) for _ in range(2))
+    idle: list[str] = []
+    for distortion in {id(variant.distortion): variant.distortion for variant in chosen}.values():
+        draws = {variant.severity: variant.draw for variant in reversed(chosen) if variant.distortion is distortion}
+        at, each = sorted(draws), torch.arange(len(x), device=x.device).repeat(len(draws))
+        severity = torch.tensor(at, device=x.device).repeat_interleave(len(x))
+        draw = torch.tensor([draws[number] for number in at], device=x.device).repeat_interleave(len(x))
+        looks = None if gradient is None else gradient[each]
+        one, two = (
+            distorted(distortion, x[each], severity, rng.select(each), domain=domain, draw=draw, gradient=looks) for _ in range(2)
+        )
         if not torch.equal(one, two):
             raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
-        if _own(distortion) and torch.equal(one, x):
-            idle.setdefault(type(distortion).__name__, []).append(str(severity))
-    return [f"distortion {name} changes none of {len(x)} inputs at severity {', '.join(at)}" for name, at in idle.items()]
+        still = [number for number, part in zip(at, torch.split(one, len(x)), strict=True) if torch.equal(part, x)]
+        if _own(distortion) and still:
+            told = ", ".join(map(str, still))
+            idle.append(f"distortion {type(distortion).__name__} changes none of {len(x)} inputs at severity {told}")
+    return idle
 
 
 def _own(distortion: Distortion | GradientDistortion) -> bool:

@@ -140,7 +140,7 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
 
 def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
-    words = ["train-agent", "--out", str(out), "--samples", "80", "--attack", "rlab?patch=4", "--resume"]
+    words = ["train-agent", "--out", str(out), "--samples", "80", "--attack", "rlab?patch=4", "--episode-steps", "20", "--resume"]
     assert run([*words, "--steps", "60"]) == 0  # there is nothing yet
     first = load(out)
     assert out.stat().st_mode & 0o044 == 0o044 & ~_umask()
@@ -198,8 +198,13 @@ def test_the_file_needs_its_ending(tmp_path, capsys):
 
 def test_train_agent_prints_json(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
-    arguments = ["--samples", "80", "--algorithm", "none", "--attack", "rlab?patch=2&draws=2", "--json"]
+    arguments = ["--samples", "80", "--algorithm", "none", "--attack", "rlab?patch=2&draws=2", "--episode-steps", "20", "--json"]
     assert run(["train-agent", "--out", str(out), *arguments]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy"] == str(out)
     assert answer["training_queries"]["first_looks"] == 80 + 16
+    told = answer["validation"]
+    assert told["inputs"] == answer["inputs"] // 5 and set(told["queries"]) == {"policy", "greedy", "default"}
+    assert told["verdict"].startswith("on 1") and "queries than default: " in told["verdict"]
+    assert (told["warning"] is None) == (told["ratios"]["greedy"][0] <= 1)
+    assert answer["training_queries"]["validation"] > 3 * told["inputs"]

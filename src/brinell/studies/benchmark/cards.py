@@ -114,6 +114,7 @@ def card(folder: BenchmarkSet) -> str:
         papers=PAPERS,
         manifest=manifest,
         request=manifest["request"],
+        policy=manifest.get("policy", {"name": manifest["request"]["policy"], "why": "it was asked for"}),
         data=data,
         model=manifest["model"],
         cap="without a cap on the distance" if manifest["eps"] is None else f"at an L2 distance of at most {manifest['eps']:g}",

@@ -21,7 +21,6 @@ from brinell.engine.cells import cell
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import TRIED, check_classes, choose_device, facts_of, gaps, open_data, opener_of
 from brinell.engine.selection import Selection, choose
-from brinell.rlab.agent import named
 from brinell.rlab.variants import Variant
 from brinell.studies.benchmark.records import LAYOUT, Form
 from brinell.studies.benchmark.request import BenchmarkRequest
@@ -127,7 +126,6 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
     settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "stride", "steps", "refine")}
     attack: RLAB = plugins.build("attack", "rlab", settings)
     device = choose_device(request.device)
-    agent = named(request.policy)
     dataset = open_data(request.data) if dataset is None else dataset
     criterion = _criterion(request, dataset.classes)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
@@ -165,7 +163,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
         criterion=criterion,
         levels=levels,
         eps=eps,
-        training_queries=_training(agent.about) if agent.network is not None or agent.about else 0,
+        training_queries=_training(about) if (about := attack.agent(domain.kind).about) else 0,
         device=device,
         unreadable=lost,
     )
@@ -220,9 +218,9 @@ def _class(name: str | None, classes: tuple[str, ...]) -> int | None:
         raise RequestError(f"there is no class {name!r}{plugins.nearest(name, classes)}: name one, or give its number") from None
 
 
-def _training(about: dict[str, Any] | None) -> int | None:
+def _training(about: dict[str, Any]) -> int | None:
     """Forwards that a policy was trained with, as its file says; None where it does not."""
-    spent = (about or {}).get("training_queries")
+    spent = about.get("training_queries")
     if isinstance(spent, dict):
         return sum(int(value) for value in spent.values())
     return None if spent is None else int(spent)

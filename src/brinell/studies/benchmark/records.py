@@ -42,6 +42,7 @@ FORM: dict[str, Any] = {
     "data": facts.DATA,
     "model": facts.MODEL,
     "grid": {"patch": [Count(1)], "stride": [Count(1)], "lattice": [Count(1)]},
+    "policy?": {"name": str, "why": str},
     "training_queries": (Count(), None),
     "counts?": {str: Count()},
     "seconds?": Number(0),

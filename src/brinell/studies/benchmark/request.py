@@ -17,7 +17,8 @@ class BenchmarkRequest(BaseRequest):
     distortions: str = "gaussian-noise"
     """What may be placed: names joined by +, or file.py:Class for one of your own."""
     policy: str = "default"
-    """Who places it: default, greedy, random, or a file of brinell train-agent."""
+    """Who places it: default (prior for images, greedy for other data), prior, greedy, random-placement, random-search, or a file
+    of brinell train-agent."""
     patch: int | str = 0
     """The side of a patch in values, or one for each axis (4x16x16). 0 lets the size of the input decide: 8 to 64 patches along
     an axis."""

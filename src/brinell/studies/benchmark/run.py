@@ -8,6 +8,7 @@ from typing import Any
 from brinell.engine.answers import settled
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
+from brinell.rlab.agent import chosen
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out, each_part
 from brinell.studies.benchmark import cards
@@ -121,5 +122,6 @@ def _about(plan: BenchmarkPlan) -> dict[str, Any]:
         "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.how),
         "model": {"spec": plan.request.model, **plan.facts},
         "grid": {"patch": list(plan.grid.patch), "stride": list(plan.grid.steps), "lattice": list(plan.grid.lattice)},
+        "policy": chosen(plan.request.policy, plan.dataset.domain.kind)._asdict(),
         "training_queries": plan.training_queries,
     }

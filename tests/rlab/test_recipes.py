@@ -1,0 +1,67 @@
+"""Every algorithm with every reward, on an attack whose shortest way is known: one query after the clean input."""
+
+from typing import get_args
+
+import pytest
+import torch
+
+from _helpers import batch_of, threat_of
+from _placing import Lift, linear
+from brinell.core.domain import Domain
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.rlab.agent import Agent, named
+from brinell.rlab.dqn import DQN, DQNSettings
+from brinell.rlab.env import PatchEnv
+from brinell.rlab.network import PatchNetwork
+from brinell.rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c
+from brinell.rlab.prior import Prior
+from brinell.rlab.rewards import RewardName
+from brinell.rlab.rules import Rules
+from brinell.rlab.train import ADVANTAGE
+from brinell.rlab.training import learn
+from brinell.rlab.variants import variants
+
+DOMAIN, GRID, SLOTS = Domain(kind="signal", shape=(1, 32)), PatchGrid((1, 32), (2,)), 24
+PLACED = variants([Lift()], DOMAIN, (5,), 1)
+LEARNERS = {
+    "dqn": (DQN, DQNSettings(epsilon_start=0.2, temperature=ADVANTAGE, warm_up=240, updates=4, batch_size=32,
+                             gamma=0.9, learning_rate=3e-3, target_every=50, epsilon_steps=2000), ADVANTAGE),
+    "ppo": (PolicyGradient, PolicyGradientSettings(length=8, epochs=4, batch_size=64, gamma=0.9, learning_rate=3e-3), 1.0),
+    "a2c": (PolicyGradient, a2c(gamma=0.9, gae_lambda=0.9, length=4, learning_rate=3e-3), 1.0),
+}  # fmt: skip
+
+
+def world(reward, *, minimal, cycle):
+    """A model that the two patches at the ends of 16 decide: raising either of them is enough, and nothing else does anything."""
+    weight = torch.zeros(32)
+    weight[[0, 1, 30, 31]] = 1.0
+    x = 0.5 + 0.02 * torch.randn(SLOTS, 1, 32, generator=torch.Generator().manual_seed(0))
+    model, batch = linear(weight, -2.6, DOMAIN), batch_of(x, torch.zeros(SLOTS, dtype=torch.int64))
+    threat, rules = threat_of(torch.inf, "l2", DOMAIN, n=SLOTS), Rules(steps=16, p_init=1 / 16, reward=reward)
+    ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=minimal)
+    rng = Streams.of(int(cycle), batch.ids)
+    return PatchEnv(ledger.oracle(), batch, threat, GRID, PLACED, rng, rules=rules, slots=SLOTS, cycle=cycle)
+
+
+def queries(agent):
+    """The mean number of queries after the clean input."""
+    env = world("margin", minimal=False, cycle=False)
+    policy, observation = agent.policy(env.choices), env.reset(torch.ones(SLOTS, dtype=torch.bool))
+    while env.alive.any():
+        observation = env.step(policy.act(observation, env.streams)).observation
+    return float(torch.where(env.outcomes.success, env.outcomes.steps, 16).double().mean())
+
+
+@pytest.mark.parametrize("algorithm", LEARNERS)
+@pytest.mark.parametrize("reward", get_args(RewardName))
+def test_the_shortest_way_is_learned(algorithm, reward):
+    kind, settings, scale = LEARNERS[algorithm]
+    network = PatchNetwork(1, width=16, scale=scale)
+    before = queries(Agent(prior=Prior(1), network=network))
+    assert before == pytest.approx(queries(named("greedy")), abs=2) and before > 4, "two of 16 patches, at random"
+    for _ in learn(kind(settings, network, world(reward, minimal=True, cycle=True), 0), steps=1600):
+        pass
+    assert queries(Agent(prior=Prior(1), network=network)) < 1.7

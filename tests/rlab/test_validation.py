@@ -1,0 +1,85 @@
+"""What an agent is worth: mean queries that can be computed by hand, and the words for them."""
+
+import numpy as np
+import pytest
+import torch
+
+from _helpers import Recorder, batch_of, threat_of
+from brinell.core.domain import Domain
+from brinell.core.intervals import ratio
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.patches import PatchGrid
+from brinell.core.streams import Streams
+from brinell.distortions.signed_patch import SignedPatch
+from brinell.rlab.agent import Agent
+from brinell.rlab.prior import Prior
+from brinell.rlab.rules import Rules
+from brinell.rlab.validation import held_out, validate, verdict, warning
+from brinell.rlab.variants import variants
+
+DOMAIN = Domain(kind="signal", shape=(1, 16))
+
+
+class Knows(Prior):
+    """Energy on patch `at` alone."""
+
+    def __init__(self, at):
+        super().__init__(1)
+        self.at = at
+
+    def energies(self, content):
+        energies = torch.full(content.shape[:2], 1e-6)
+        energies[:, self.at] = 1.0
+        return energies
+
+
+def validated(agent, n=12):
+    """A model that patch 5 of 16 decides alone; each step changes one patch."""
+
+    def logits(x):
+        z = 8 * (x.flatten(1)[:, 5] - 0.5) - 0.5
+        return torch.stack([-z, z], 1)
+
+    batch = batch_of(torch.full((n, 1, 16), 0.5), torch.zeros(n, dtype=torch.int64))
+    model, threat = Recorder(logits, DOMAIN), threat_of(1.0, "l2", DOMAIN, n=n)
+    ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=True)
+    placed = variants([SignedPatch()], DOMAIN, (5,), 1)
+    rules = Rules(steps=20, p_init=1 / 16, offers=2)
+    grid, rng = PatchGrid((1, 16), (1,)), Streams.of(0, batch.ids)
+    return validate(agent, ledger.oracle(), batch, threat, grid, placed, rng, rules=rules, slots=8), model
+
+
+def test_an_agent_that_knows_the_patch_is_told_apart_from_greedy():
+    """It asks about the clean input, and then about the patch in one sign or the other: two or three queries."""
+    found, model = validated(Agent(prior=Knows(5)))
+    assert found["inputs"] == 12 and found["budget"] == 21 and set(found["queries"]) == {"policy", "greedy"}
+    assert 2 <= found["queries"]["policy"] <= 3 < found["queries"]["greedy"] <= 21
+    value, low, high = found["ratios"]["greedy"]
+    assert value == pytest.approx(found["queries"]["policy"] / found["queries"]["greedy"]) and low <= value <= high < 1
+    spent = 12 * (found["queries"]["policy"] + found["queries"]["greedy"])
+    assert model.seen == pytest.approx(spent), "every query is counted"
+    about = {"validation": found}
+    assert verdict(about).startswith("on 12 inputs that it did not learn from it needs fewer queries than greedy: ")
+    assert warning(about) == ""
+
+
+def test_an_agent_that_is_wrong_about_the_patch_is_warned_of():
+    found, _ = validated(Agent(prior=Knows(11)))
+    assert found["queries"]["policy"] > found["queries"]["greedy"]
+    assert "needs more queries than greedy" in verdict({"validation": found})
+    assert warning({"validation": found}).endswith("use policy=greedy, or train it on more inputs or for longer")
+
+
+def test_without_inputs_nothing_is_said():
+    found, model = validated(Agent(prior=Prior(1)), n=1)
+    assert found is not None and model.seen
+    assert verdict({}) == warning({}) == verdict(None) == ""
+    assert [held_out(n) for n in (4, 8, 100, 1000)] == [0, 1, 20, 200]
+
+
+def test_a_ratio_of_means_by_hand():
+    value, interval = ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+    assert value == 0.5 and interval == pytest.approx((0.5, 0.5)), "the same in every draw, since pairs stay together"
+    value, (low, high) = ratio(np.array([1.0, 1.0, 1.0, 9.0]), np.ones(4), np.median)
+    assert (value, low, high) == (1.0, 1.0, 9.0)
