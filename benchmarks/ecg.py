@@ -38,11 +38,11 @@ EVERYTHING = "+".join(SIGNALS)
 CAP = 1.0
 BUDGETS = (100, 250, 500, 1000)
 ATTACKS = (
-    f"rlab?distortions={EVERYTHING}&clean_up=false",
-    f"rlab?distortions={EVERYTHING}&clean_up=false&policy=greedy",
-    f"rlab?distortions={EVERYTHING}&clean_up=false&policy=random-search",
-    "rlab?clean_up=false",
-    "rlab?distortions=signed-patch&clean_up=false&policy=greedy",
+    f"rlab?distortions={EVERYTHING}&clean_up=false&refine=0",
+    f"rlab?distortions={EVERYTHING}&clean_up=false&refine=0&policy=greedy",
+    f"rlab?distortions={EVERYTHING}&clean_up=false&refine=0&policy=random-search",
+    "rlab?clean_up=false&refine=0",
+    "rlab?distortions=signed-patch&clean_up=false&refine=0&policy=greedy",
     "square?steps=999",
 )
 

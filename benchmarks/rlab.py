@@ -150,7 +150,7 @@ def _overhead(options: argparse.Namespace, bench: Bench) -> None:
 
 
 def _loaded(removals: float) -> str:
-    return f"rlab?patch=2&removals={removals}&clean_up=false&slots=64&policy=greedy"
+    return f"rlab?patch=2&removals={removals}&clean_up=false&slots=64&policy=greedy&refine=0"
 
 
 def load(options: argparse.Namespace) -> None:

@@ -66,8 +66,9 @@ def bench_of(name: str, samples: int) -> Bench:
 
 
 def fight(bench: Bench, spec: str, eps: float, queries: int, seed: int) -> Outcome:
-    """One RLAB in L2, greedy unless the settings name another policy."""
+    """One RLAB in L2, greedy and up to the first success unless the settings say otherwise."""
     spec = spec if "policy=" in spec else f"{spec}&policy=greedy"
+    spec = spec if "refine=" in spec else f"{spec}&refine=0"
     began = time.process_time()
     ledger, _ = bench.fight(spec, "l2", eps, queries - 1, seed)
     return outcome(ledger, bench.x, time.process_time() - began)

@@ -18,7 +18,7 @@ from brinell.rlab.margins import aimed, margin_of
 from brinell.rlab.variants import variants
 
 STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 5000
-SPEC = f"rlab?distortions={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false"
+SPEC = f"rlab?distortions={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false&refine=0"
 
 
 def reach(options: argparse.Namespace) -> None:

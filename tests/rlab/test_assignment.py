@@ -261,8 +261,8 @@ def test_one_sample_fits_whatever_the_memory():
 def test_nothing_is_made_before_it_is_asked_for_nor_twice():
     plus = Counted(calls=[])
     a = state((1, 4), (2,), kind="signal", n=3, distortions=[plus])
-    tried = [[2], [2], [4], [4]]
-    assert plus.calls == tried, "each severity twice on the first sample: the distortion is tried before anything is spent"
+    tried = [[2, 4], [2, 4]]
+    assert plus.calls == tried, "all severities, twice, on the first sample: the distortion is tried before anything is spent"
     for _ in range(2):
         a.candidates(ints(1, 1, 2), ints(0, 1, 0), ints(0, 1, 1))
     assert plus.calls[len(tried) :] == [[2, 4], [2, 4]], "one call for each sample, with all severities"

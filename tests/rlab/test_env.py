@@ -8,6 +8,7 @@ import torch
 
 from _helpers import Recorder, audited, batch_of, threat_of
 from _placing import ALL, GRAY, GRID, SIGNAL, SLOW, Minus, Plus, act, begun, linear, world
+from brinell.attacks.rlab import RLAB
 from brinell.core.criterion import Probability
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -384,3 +385,22 @@ def test_a_grid_that_overlaps_keeps_budget_and_bounds():
         assert observation.features["patch"].isfinite().all() and observation.features["whole"].isfinite().all()
     size = max(float((call - GRAY).norm()) for call in made.model.calls)
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
+
+
+def test_refinement_ends_at_a_plateau():
+    """The patch that decides needs its whole strength: nothing closer can be found, and ten queries without a find end it."""
+    made = begun(linear(weights(0, 0, 4, 0, 0, 0, 0, 0), -4.96), GRAY, rules=dataclasses.replace(ALL, refine=60, plateau=10))
+    env = made.env
+    env.step(act(env, add=[2]))
+    assert env.outcomes.success.all() and env.alive.all(), "found, and looking for a closer one"
+    asked = 0
+    while env.alive.any() and asked < 60:
+        env.step(act(env, add=[5]))
+        asked += 1
+    assert asked == 10
+
+
+@pytest.mark.parametrize(("settings", "queries"), [({}, 250), ({"steps": 40}, 10), ({"refine": 7}, 7), ({"refine": 0}, 0)])
+def test_a_quarter_of_the_steps_refines_where_nothing_is_said(settings, queries):
+    rlab = RLAB(**settings)
+    assert rlab._rules().refine == queries and RLAB(clean_up=False, **settings).cost(10)[0] == 1 + rlab.steps + queries

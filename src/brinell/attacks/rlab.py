@@ -51,8 +51,9 @@ class RLAB(EveryKind):
     """Versions of each random distortion to choose from."""
     steps: int = 1000
     """Queries until a sample is given up, after the one for the clean input."""
-    refine: int = 0
-    """Queries after the first success that look for one at a smaller distance."""
+    refine: int | None = None
+    """Queries after the first success that look for one at a smaller distance, fewer where 100 in turn
+    find none; none: a quarter of `steps`."""
     clean_up: bool = True
     """Whether patches that are not needed are cleared after that."""
     removals: float = 0.5
@@ -90,7 +91,8 @@ class RLAB(EveryKind):
         self._rules()
 
     def _rules(self) -> Rules:
-        return Rules(steps=self.steps, refine=self.refine, removals=self.removals)
+        refine = self.steps // SHARE if self.refine is None else self.refine
+        return Rules(steps=self.steps, refine=refine, removals=self.removals)
 
     def agent(self, kind: Kind) -> Agent:
         """Who places on such data.
@@ -157,7 +159,7 @@ class RLAB(EveryKind):
         """The clean input, the steps, the refinement, what clean-up may spend; a gradient where distortions need it."""
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
         looks = int(self.access == Access.GRADIENTS)
-        return 1 + self.steps + self.refine + clean + looks, looks
+        return 1 + self.steps + self._rules().refine + clean + looks, looks
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
         """What may be placed on a patch of such inputs.
@@ -242,3 +244,5 @@ def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
 
 ALONG = {1: 64, 2: 16, 3: 8}
 """About how many patches an axis is cut into, by the number of axes."""
+SHARE = 4
+"""The part of the steps, at most, that a success is followed by to come closer."""

@@ -7,6 +7,7 @@ strength from distortion to distortion.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Streams
@@ -25,4 +26,5 @@ class GaussianNoise(Scaled):
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
         """`x` with noise of this standard deviation (n,)."""
-        return (x + per_sample(deviation, x) * rng.normal(*x.shape[1:])).clamp(0, 1)
+        keys, of = torch.unique(rng.keys, return_inverse=True)  # the severities of a draw share their noise
+        return (x + per_sample(deviation, x) * Streams(keys).normal(*x.shape[1:])[of]).clamp(0, 1)

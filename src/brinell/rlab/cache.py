@@ -140,11 +140,12 @@ class DistortionCache:
         absent = slots < 0
         if not bool(absent.any()):
             return slots
-        missing = torch.unique(torch.stack([rows[absent], variants[absent]], 1), dim=0)
+        count = len(self.variants)
+        missing = torch.unique(rows[absent] * count + variants[absent])
         if not self._make_room(len(missing)):
             return None
         wanted: dict[tuple[int, int], list[int]] = {}
-        for row, variant in missing.tolist():
+        for row, variant in (divmod(number, count) for number in missing.tolist()):
             wanted.setdefault((row, int(self._group_of[variant])), []).append(variant)
         # What the same calls make besides is kept as far as there is room, but nothing is dropped
         # for it.

@@ -38,9 +38,9 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.content import FEATURES, describe, squash, sums
+from brinell.rlab.content import FEATURES, describe, squash
 from brinell.rlab.gradients import Gradients
-from brinell.rlab.interface import Action, Observation, Step
+from brinell.rlab.interface import Action, Observation, Step, mapped
 from brinell.rlab.margins import aimed, any_class_counts, margin_of
 from brinell.rlab.outcomes import no_outcomes
 from brinell.rlab.posterior import Posterior
@@ -133,7 +133,7 @@ class PatchEnv:
         self._margin, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._predictions = Predictions(self.assignment, self.posterior, threat.distance, self._radius, rules.temperature)
         self._logits = torch.zeros(n, oracle.classes, device=device)
-        self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
+        self._age, self._left, self._idle, self._asked = torch.zeros(4, n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
         aims = any_class_counts(threat.criterion)
         self._restarts = Restarts(n, oracle.classes, wholes(variants, device), rules.patience, aims, device)
@@ -156,10 +156,15 @@ class PatchEnv:
         most = int(rules.changes(torch.zeros(1), len(grid)))
         return most, max(1, round(most * rules.removals)), 1
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there are samples that have had no episode yet."""
+        return self._cycle or self._next < len(self._batch)
+
     def reset(self, mask: Tensor) -> Observation:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
         waiting = (mask & ~self.alive).nonzero()[:, 0]
-        while len(waiting) and (self._cycle or self._next < len(self._batch)):
+        while len(waiting) and self.waiting:
             again, at = divmod(self._next, len(self._batch))
             rows = waiting[: len(self._batch) - at]
             waiting = waiting[len(rows) :]
@@ -209,7 +214,8 @@ class PatchEnv:
             keys = self.streams.keys.clone()
             keys[rows[~fresh]] = self.streams.select(rows[~fresh]).fold("step").keys
             self.streams, self._fresh[rows] = Streams(keys), False
-            spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
+            closest = (self._left[rows] <= 0) | (self._idle[rows] >= self.rules.plateau)
+            spent = torch.where(self._refining[rows], closest, self._age[rows] >= self.rules.steps)
             spent |= ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
             over = spent | (success & ~self._refining[rows])
             won = self.outcomes.success[self._sample[rows]]
@@ -287,6 +293,7 @@ class PatchEnv:
         self._restart_stuck(rows[self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0)])
         success = (margin > 0) & real
         self._left[rows] -= self._refining[rows].long()
+        self._idle[rows] += 1
         self.outcomes.success[sample[success & fresh]] = True
         self._note(rows[success & ~fresh])
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
@@ -339,7 +346,7 @@ class PatchEnv:
         self.outcomes.value[sample] = self._predictions.contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
         self.outcomes.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine:
-            self._refining[rows], self._pending[rows] = True, True
+            self._refining[rows], self._pending[rows], self._idle[rows] = True, True, 0
             self._radius[rows] = SHRINK * size
             self._restarts.aim[rows] = -1
 
@@ -357,39 +364,40 @@ class PatchEnv:
         return self._predictions.choose(rows, patches, offered, chance, self._visits)
 
     def _observation(self) -> Observation:
+        """What a policy sees; the rows of slots without an episode are zeros."""
         n, patches = self.alive.shape[0], len(self.grid)
-        rows = torch.arange(n, device=self.alive.device)
-        contribution = self._predictions.contribution(rows)
-        delta = self.assignment.x - self.cache.x
-        squares = sums(delta.view(n, self.grid.channels, self.grid.places).square().sum(1), self.grid)
-        removal = self._predictions.price(rows)[:, None] * squares - contribution
-        standing = self.assignment.variant != CLEAN
-        way = self._start.abs().clamp_min(1e-6)
+        rows = self.alive.nonzero()[:, 0]
+        contribution, squares, price = self._predictions.standing(rows)
+        removal = price[:, None] * squares - contribution
+        standing = self.assignment.variant[rows] != CLEAN
+        way = self._start[rows].abs().clamp_min(1e-6)
         total = squares.sum(1)
         dynamic = [
-            self._energy.log(),
+            self._energy[rows].log(),
             standing.float(),
             squash(contribution / way[:, None] * patches**0.5),
             squash(removal / way[:, None] * patches**0.5),
             squares / total.clamp_min(1e-12)[:, None] * patches**0.5,
-            self._visits.log1p(),
-            squash(self._gain * patches**0.5),
+            self._visits[rows].log1p(),
+            squash(self._gain[rows] * patches**0.5),
         ]
         whole = torch.stack(
             [
-                squash(self._margin / way),
-                (self._age / self.rules.steps).float(),
-                (total.sqrt() / self._radius.clamp_min(1e-12)).clamp_max(2),
+                squash(self._margin[rows] / way),
+                (self._age[rows] / self.rules.steps).float(),
+                (total.sqrt() / self._radius[rows].clamp_min(1e-12)).clamp_max(2),
                 standing.float().mean(1),
-                self._kept,
+                self._kept[rows],
                 way.log(),
             ],
             1,
         )
-        patch = torch.cat([self._content, torch.stack(dynamic, 2)], 2)
-        free = self.alive & ~self._pending
-        any_patch = free[:, None].expand(n, patches)
+        patch = torch.cat([self._content[rows], torch.stack(dynamic, 2)], 2)
+        free = ~self._pending[rows, None]
         options = int(self._families.max()) + 1
-        allowed = (any_patch, any_patch & standing & (removal > 0) & (self.rules.removals > 0), free[:, None].expand(n, options))
+        may = (free.expand(-1, patches), free & standing & (removal > 0) & (self.rules.removals > 0), free.expand(-1, options))
         most = (*self._pace(rows), torch.ones_like(rows))
-        return Observation({"patch": patch, "whole": whole}, tuple(one.clone() for one in allowed), most)
+        features, allowed, most = mapped(
+            lambda one: one.new_zeros(n, *one.shape[1:]).index_copy(0, rows, one), ({"patch": patch, "whole": whole}, may, most)
+        )
+        return Observation(features, allowed, most)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from brinell.core.batch import Batch
 from brinell.core.oracle import Oracle
@@ -13,11 +14,18 @@ from brinell.rlab.cache import CLEAN
 from brinell.rlab.cleanup import CleanUp, clean_up
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.gradients import Gradients
-from brinell.rlab.interface import Policy
+from brinell.rlab.interface import Action, Observation, Policy, mapped
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import Variant
+
+
+def act(policy: Policy, observation: Observation, rng: Streams, alive: Tensor) -> Action:
+    """What the policy does in the slots that are `alive` (n,); it is not asked about the others."""
+    rows = alive.nonzero()[:, 0]
+    action = policy.act(mapped(lambda one: one[rows], observation), rng.select(rows))
+    return tuple(one.new_full((len(alive), *one.shape[1:]), -1).index_copy(0, rows, one) for one in action)
 
 
 def run_episodes(
@@ -47,9 +55,9 @@ def run_episodes(
     )
     observation = environment.reset(torch.ones_like(environment.alive))
     while bool(environment.alive.any()):
-        step = environment.step(policy.act(observation, environment.streams))
+        step = environment.step(act(policy, observation, environment.streams, environment.alive))
         over = ~environment.alive
-        observation = environment.reset(over) if bool(over.any()) else step.observation
+        observation = environment.reset(over) if environment.waiting and bool(over.any()) else step.observation
     outcomes, together = environment.outcomes, len(environment.alive)
     del environment  # its distorted inputs would lie in memory beside those of the clean-up
     ended(outcomes)

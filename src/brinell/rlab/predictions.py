@@ -95,13 +95,25 @@ class Predictions:
         """
         if self._distance.name != "l2":
             return torch.zeros(len(rows), device=rows.device)
-        change = (self._assignment.x[rows] - self._cache.x[rows]).flatten(1)
-        square = change.square().sum(1)
-        worth = (self._posterior.mean[rows].flatten(1) * change).sum(1).clamp_min(0)
+        change = self._change(rows)
+        return self._priced(rows, change.square().sum((1, 2)), (self._posterior.mean[rows] * change).sum((1, 2)))
+
+    def _priced(self, rows: Tensor, square: Tensor, worth: Tensor) -> Tensor:
         full = square.sqrt() >= NEARLY * self._radius[rows]
-        return torch.where(full, 0.5 * worth / square.clamp_min(1e-12), 0)
+        return torch.where(full, 0.5 * worth.clamp_min(0) / square.clamp_min(1e-12), 0)
+
+    def _change(self, rows: Tensor) -> Tensor:
+        """(m, channels, places): how the distorted inputs differ from the clean ones."""
+        return (self._assignment.x[rows] - self._cache.x[rows]).view(len(rows), self._grid.channels, self._grid.places)
+
+    def standing(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What is on each patch: its predicted `contribution` and its squared length (m, patches); and the `price` (m,)."""
+        change = self._change(rows)
+        worth, square = (self._legal(change, rows) * self._posterior.mean[rows]).sum(1), change.square().sum(1)
+        l2 = self._distance.name == "l2"
+        price = self._priced(rows, square.sum(1), worth.sum(1)) if l2 else torch.zeros(len(rows), device=rows.device)
+        return sums(worth, self._grid), sums(square, self._grid), price
 
     def contribution(self, rows: Tensor) -> Tensor:
         """(m, patches): what the variant on each patch is predicted to contribute to the margin."""
-        change = (self._assignment.x[rows] - self._cache.x[rows]).view(len(rows), self._grid.channels, self._grid.places)
-        return sums((self._legal(change, rows) * self._posterior.mean[rows]).sum(1), self._grid)
+        return self.standing(rows)[0]

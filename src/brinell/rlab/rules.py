@@ -34,11 +34,13 @@ class Rules:
     """Queries without a gain after which an episode is stuck (`rlab.restart`); 0 for never."""
     refine: int = 0
     """Queries after the first success that look for one at a smaller distance."""
+    plateau: int = 100
+    """Queries without one after which that ends early."""
     reward: RewardName = "margin"
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, offers=1, refine=0, patience=0)
+        at_least(self, steps=1, offers=1, refine=0, plateau=1, patience=0)
         if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
             raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
         one_of(self, reward=tuple(REWARDS))

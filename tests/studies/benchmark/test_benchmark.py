@@ -77,7 +77,8 @@ def test_every_forward_is_counted(tmp_path):
     assert all(2 < row["queries_to_success"] < row["queries_to_refined"] for row in rows)
     assert result.training_queries == 0
     trained = brinell.benchmark(model, data, out=tmp_path / "trained", levels="1", policy="default")
-    assert trained.training_queries == sum(named("default").about["training_queries"].values()) > 0
+    assert trained.training_queries == sum(named("prior").about["training_queries"].values()) > 0
+    assert "with the policy `prior` (on images it needs fewer queries" in (tmp_path / "trained" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
