@@ -39,6 +39,9 @@ SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
 MODELS = ROOT / "examples" / "models"
 CHEAP = ("plain", "rlab", "distortions", "fgsm-rs", "n-fgsm")
 RECIPES = (*CHEAP, "pgd(steps=5)", "trades(steps=5)", "alp(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")
+FURTHER, SHORT = 1.5, 60
+"""What is learned by `rlab` lies within this multiple of its L2 budget and is given up after so many queries: most of the queries
+of a longer search go to samples that are not found."""
 ECG = "kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
 
 
@@ -128,10 +131,11 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path) -> tuple[Any,
     n, model, spent, told = len(open_data(subject.train)), subject.model, 0.0, []
     for number in range(rounds):
         place = dict(pair.split("=", 1) for pair in subject.rlab.partition("?")[2].split("&"))
+        asked_for = {"eps": str(FURTHER * float(subject.l2)), "steps": SHORT, "refine": 0, "levels": "1", "device": "cpu"}
+        drawn = {"samples": subject.attacked, "select": "random", "seed": rounds * seed + number}
         made = brinell.benchmark(
-            model, subject.train, eps=subject.l2, steps=subject.queries, refine=0, samples=subject.attacked, select="random",
-            seed=rounds * seed + number, device="cpu", levels="1", out=out / f"set-{number}", progress=Silent(), **place,
-        )  # fmt: skip
+            model, subject.train, out=out / f"set-{number}", progress=Silent(), **asked_for, **drawn, **place
+        )
         asked = made.queries / n
         recipe = f"plain+benchmark-set(path={made.folder})"
         result = hardened(subject, model, recipe, subject.passes / rounds - asked, seed, out / f"round-{number}")

@@ -106,3 +106,41 @@ def test_grey_images_are_not_taken_for_coloured(root: Path, file: str, factory: 
     domain = Domain(kind="image", shape=(1, 32, 32), levels=256)
     with torch.random.fork_rng(), pytest.raises(RequestError, match="images have 1 channels, not 3"):
         TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
+
+
+@pytest.mark.parametrize(("file", "published"), [("vit_pgd_2_3_16", 0.5978), ("vit_ibp_3_3_8", 0.6221)])
+def test_a_transformer_out_of_onnx_answers_as_the_file_does(root, shared, file, published):
+    """To 1e-5, and with the gradients that the file does not give."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    source = root / "examples" / "models" / "families.py"
+    data = Npz(path=str(shared / "cifar10" / "cifar10_test.npz"))()
+    module = import_file(source).vit_onnx(str(shared / "onnx" / f"{file}.onnx")).eval()
+    x, labels = data.load(range(200)).requires_grad_(), torch.from_numpy(data.labels()[:200])
+    answers = module(x)
+    session = onnxruntime.InferenceSession(str(shared / "onnx" / f"{file}.onnx"))
+    theirs = torch.from_numpy(session.run(None, {"input": module.normalise(x.detach()).numpy()})[0])
+    torch.testing.assert_close(answers.detach(), theirs, atol=1e-5, rtol=0)
+    assert abs(float((answers.argmax(1) == labels).float().mean()) - published) < 0.1
+    (gradient,) = torch.autograd.grad(answers.sum(), x)
+    assert gradient.flatten(1).norm(dim=1).min() > 0
+
+
+@pytest.mark.slow
+def test_a_family_learns(root, shared, tmp_path, monkeypatch, capsys):
+    """Three seconds of the recipe of the mixer: far above chance on images that it never saw."""
+    recipe = import_file(root / "examples" / "train_families.py")
+    out = tmp_path / "mixer.safetensors"
+    monkeypatch.setattr("sys.argv", ["train", "mnist_mixer", str(shared / "mnist"), "--out", str(out), "--minutes", "0.05"])
+    recipe.main()
+    assert float(capsys.readouterr().out.split("accuracy ")[1].split()[0]) > 0.5
+    model = TorchModule(path=f"{root / 'examples' / 'models' / 'families.py'}:mnist_mixer", weights=str(out))
+    check_model(model(Domain(kind="image", shape=(1, 28, 28), low=0.0, high=1.0)))
+
+
+@pytest.mark.parametrize("factory", [f"{data}_{kind}" for data in ("cifar10", "mnist") for kind in ("vit", "mixer", "mobile")])
+def test_families_answer(root, factory):
+    shape = (3, 32, 32) if factory.startswith("cifar10") else (1, 28, 28)
+    module = getattr(import_file(root / "examples" / "models" / "families.py"), factory)().eval()
+    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(module(x)[:2], module(x[:2]))
