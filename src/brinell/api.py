@@ -22,7 +22,7 @@ from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.trust import MARK, refusal, untrusted
 from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_of, texts
 from brinell.report import html
-from brinell.runners import local
+from brinell.runners import local, shards
 from brinell.store.run import Run
 from brinell.store.signature import signers
 from brinell.studies.benchmark import run as benchmark_run
@@ -171,13 +171,30 @@ def specs_of(model: Models, models: tuple[Model, ...]) -> tuple[str, ...]:
     return tuple(str(one) for one in model) if isinstance(model, list | tuple) else (str(model),)
 
 
-def carry_out(plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool) -> AuditResult:
-    """Run an audit that is planned, and write its report. `command` is what the manifest says of how to repeat it."""
+def carry_out(
+    plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, shard: shards.Shard | None = None
+) -> AuditResult:
+    """Run an audit that is planned, and write its report.
+
+    Args:
+        plan: what to do.
+        folder: the run folder; with `shard` also the address of a store.
+        progress: told what goes on.
+        command: what the manifest says of how to repeat it.
+        resume: whether to go on with a folder that exists.
+        shard: where this process begins among those that work on the same run; none works alone.
+    """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.message(f"note: {note}")
+    if (shard := shards.chosen(folder, shard, resume=resume)) is not None:
+        return shards.run(plan, folder, shard, progress, command=command, page=html.write, answer=_summary)
     run = local.run(plan, folder, progress, command=command, resume=resume)
     html.write(run.path)
-    return summarise(run.manifest, run.records(), str(run.path))
+    return _summary(run, str(run.path))
+
+
+def _summary(run: Run, name: str) -> AuditResult:
+    return summarise(run.manifest, run.records(), name)
 
 
 def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:

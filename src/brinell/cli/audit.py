@@ -1,6 +1,6 @@
 """`brinell audit`: robust accuracy per class over all budgets, with records and a report."""
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -23,20 +23,33 @@ def audit(
         float | None,
         typer.Option(min=0, help=f"Seconds that the calibration of --dry-run may take; 0 makes none. Default: {CALIBRATION:g}."),
     ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N",
+            help="Work on the run together with other processes that are given the same options and the same --out, a folder "
+            "that all see or an address such as s3://BUCKET/RUN: begin with shard K of N, and help with the rest.",
+        ),
+    ] = None,
 ) -> int:
     """Attack the model and write records, tables and a report.
 
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
     """
     from brinell.api import carry_out, plan_audit
+    from brinell.runners.shards import Shard
 
     plan = plan_audit(asked.request(Request))
     if dry_run:
         return show_plan(plan, asked, CALIBRATION if calibrate is None else calibrate)
     if calibrate is not None:
         raise RequestError("--calibrate is for --dry-run, which tells what a run costs: add it, or leave --calibrate out")
+    if shard is not None and asked.out is None:
+        raise RequestError("--shard needs --out: the folder or address where the processes meet")
     say_how_many(plan)
-    result = asked.carry_out(carry_out, plan, plan.request.norm)
+    part = None if shard is None else Shard.parse(shard)
+    flags = () if shard is None else ("--shard", shard)
+    result = asked.carry_out(partial(carry_out, shard=part), plan, plan.request.norm, *flags)
     return asked.answer(result.shown, lambda: _show_result(result, plan.called))
 
 
@@ -66,4 +79,4 @@ def _show_result(result: Any, attacks: str) -> None:
             show(f"  warning: {model.classes_without_samples} classes of the data have no sample: nothing is known about them")
         for warning in model.warnings:
             show(f"  warning: {warning.text}")
-    show(f"report: {Path(result.run) / 'report.html'}")
+    show(f"report: {result.run.rstrip('/')}/report.html")

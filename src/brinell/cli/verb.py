@@ -6,6 +6,7 @@ code. Its docstring is the help of the command.
 
 import inspect
 import shlex
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydantic import BaseModel
 from brinell.cli.options import LOUDNESS, TRUST, Json, Quiet, Verbose, answer, say
 from brinell.core.errors import RequestError, StoppedError
 from brinell.engine.request import JOINED, BaseRequest
+from brinell.store.shared import address_of, open_store
 
 if TYPE_CHECKING:
     from brinell.runners.progress import LiveProgress
@@ -65,7 +67,12 @@ class Asked:
         kept = self.verb.kept
         if self.file is not None or not (self.resume and self.out is not None and kept):
             return self.file
-        if (self.out / kept).exists():
+        if address_of(self.out) is not None:
+            if (content := open_store(self.out).read(kept)) is not None:
+                file = Path(tempfile.mkdtemp(prefix="brinell-")) / kept
+                file.write_bytes(content)
+                return file
+        elif (self.out / kept).exists():
             return self.out / kept
         if not self.given:
             raise RequestError(f"there is no run in {self.out} to go on with: it has no {kept}; leave out --resume to begin one")
@@ -77,9 +84,9 @@ class Asked:
         assert self.out is not None, "typer refuses the command line without it"
         return self.out
 
-    def carry_out(self, make: Callable[..., Made], plan: Any, what: str) -> Made:
-        """What `make` makes of a plan, one of the functions of `brinell.api` for this, with live progress."""
-        folder = self.folder(plan.request, what)
+    def carry_out(self, make: Callable[..., Made], plan: Any, what: str, *flags: str) -> Made:
+        """What `make`, one of the functions of `brinell.api` for this, makes of a plan, with progress; `flags` as of `begin`."""
+        folder = self.folder(plan.request, what, *flags)
         with self.progress() as progress:
             return make(plan, folder, progress, command=self.command(plan.request), resume=self.resume)
 
@@ -101,7 +108,7 @@ class Asked:
         """From here on an interruption says how to go on; `flags` belong to the command and to no request."""
         if self.verb.resume:
             again = f"brinell {self.verb.name}" if self.verb.kept else self.command(request)
-            self.again = " ".join([again, *flags, "--resume --out", shlex.quote(str(out))])
+            self.again = " ".join([again, *flags, "--resume --out", shlex.quote(address_of(out) or str(out))])
 
     def command(self, request: BaseRequest) -> str:
         """The command line that repeats a request."""

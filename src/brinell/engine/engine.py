@@ -5,7 +5,6 @@ answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,10 +23,11 @@ from brinell.core.record import CLEAN, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine import extras, gallery, parallel, retry
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import cell, clean_cell, stage_cell
+from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.checks import check_answers
 from brinell.engine.implied import implied
 from brinell.engine.model_checks import ModelChecks
+from brinell.engine.peers import Alone, Cut, Descent, Known, Peers, Told, Work, make_all
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.shard import Group, Setting, criterion_of, null_or, predict
@@ -51,10 +51,20 @@ class ModelAudit:
     """Runs the plan on one model."""
 
     def __init__(
-        self, plan: Plan, source: ModelSource, model: Model, run: Run, progress: Progress, surrogate: Model | None = None
+        self,
+        plan: Plan,
+        source: ModelSource,
+        model: Model,
+        run: Run,
+        progress: Progress,
+        surrogate: Model | None = None,
+        peers: Peers | None = None,
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
-        self.checks = ModelChecks(plan, source, model, surrogate, run, progress, load=self._load, note=self._note)
+        self.peers: Peers = peers or Alone()
+        self.checks = ModelChecks(
+            plan, source, model, surrogate, run, progress, load=self._load, note=self._note, once=self.peers.once
+        )
 
     def __call__(self) -> dict[str, str]:
         """Everything that the plan asks of this model. Returns the failed checks, by name, each with a line."""
@@ -115,17 +125,25 @@ class ModelAudit:
         key = clean_cell(self.plan, self.source)
         if not self.run.has_part(key):
             self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids) * self.plan.eot)
-            shards = self.run.shards(key)
-            done = {int(sample) for records in shards.values() for sample in records.sample_id}
-            missing = [at for at, sample in enumerate(self.plan.ids.tolist()) if sample not in done]
-            size = self.plan.group_size
-            for start in range(0, len(missing), size):
-                at = np.array(missing[start : start + size])
-                answers = partial(retry.answers_somewhere, self.model, self.plan.device)
-                records = rows.concatenate(retry.divided(self._check, at, self._unchecked, answers))
-                shards[self.run.save_shard(key, _shard_key(self.plan.ids[at]), records, {})] = records
-                right = sum(int((one.outcome == Outcome.CORRECT).sum()) for one in shards.values())
-                self.progress.open(len(missing) - start - len(at), right)
+            shards, every = self.run.shards(key), np.arange(len(self.plan.ids))
+            answers = partial(retry.answers_somewhere, self.model, self.plan.device)
+
+            def check(cut: Cut, name: str) -> Told:
+                failed = Failures(self, CLEAN)
+                records = rows.concatenate(
+                    retry.divided(self._check, cut.at, lambda at, error: self._unchecked(at, error, failed), answers)
+                )
+                shards[self.run.save_shard(key, name, records, {})] = records
+                return Told(failed=failed.told)
+
+            def open_(left: int) -> None:
+                self.progress.open(left, sum(int((one.outcome == Outcome.CORRECT).sum()) for one in shards.values()))
+
+            size = self.peers.size(self.plan.group_size, len(every))
+            work = Work(
+                key, Descent(every, np.ones_like(every), size), shards, self._checked, check, partial(self._take_in, CLEAN), open_
+            )
+            make_all(self.peers, self.run, self.plan.ids, work)
             self.run.save_part(key, _sorted(list(shards.values())), {})
         self.run.drop_shards(key)
         records = self.run.part(key)
@@ -160,8 +178,12 @@ class ModelAudit:
         drawn = self.plan.targeting.classes(logits, labels, Streams.of(self.plan.request.seed, ids))
         return np.asarray(drawn.cpu().numpy())
 
-    def _unchecked(self, at: int, error: ModelError) -> Records:
-        self._fail(CLEAN, int(self.plan.ids[at]), str(error))
+    def _checked(self, shards: Mapping[str, Records]) -> Known:
+        ids = [one.sample_id for one in shards.values()]
+        return {(at, 0): (1, True) for at in np.searchsorted(self.plan.ids, np.concatenate(ids)).tolist()} if ids else {}
+
+    def _unchecked(self, at: int, error: ModelError, failed: Callable[[int, str], None]) -> Records:
+        failed(int(self.plan.ids[at]), str(error))
         return self._clean_rows(np.array([at]), clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
 
     def _clean_rows(self, at: Array, **columns: Any) -> Records:
@@ -232,36 +254,40 @@ class ModelAudit:
     def _descend(self, key: str, stage: Stage, state: State) -> None:
         """Attack group after group until no sample is open.
 
-        The groups are cut by what came of the ones before, so a resumed run cuts the same ones: a group that a shard answers is
-        looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups; then the
-        samples of a group that are known already are left out of it.
+        The groups are cut by what came of the ones before (`Descent`), so a resumed run cuts the same ones: a group that a shard
+        answers is looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups;
+        then the samples of a group that are known already are left out of it.
         """
-        plan, broken = self.plan, state.broken.copy()
-        shards = self.run.shards(key)
-        known = self._known(shards)
+        plan, shards = self.plan, self.run.shards(key)
         setting, spared = self._setting(stage), self._spared(stage, state)
-        queue = deque(np.flatnonzero(state.correct & ~spared & (broken > 0)).tolist())
-        self._begin(stage, len(queue), state)
-        while queue:
-            at = np.array([queue.popleft() for _ in range(min(plan.group_size, len(queue)))])
-            level = broken[at] - 1
-            new = np.array([one not in known for one in zip(at.tolist(), level.tolist(), strict=True)])
-            if new.any():
-                group = self._group(at[new], state, level[new])
-                result = parallel.attack(setting, group, partial(self._fail, stage.name))
-                self._note(stage.name, result.remarks, result.legend)
-                shard = _shard_key(group.sample_id, group.level)
-                name = self.run.save_shard(key, shard, result.records, result.arrays, result.extras)
-                shards[name] = result.records
-                known |= self._known({name: result.records})
-            answers = [known[one] for one in zip(at.tolist(), level.tolist(), strict=True)]
-            broken[at] = np.minimum(broken[at], [reached for reached, _ in answers])
-            queue.extend(at[[not closed for _, closed in answers]].tolist())
-            self.progress.open(len(queue), int((state.correct & (broken == len(plan.levels))).sum()))
+        samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
+        descent = Descent(samples, state.broken, self.peers.size(plan.group_size, len(samples)))
+        self._begin(stage, len(samples), state)
+
+        def attack(cut: Cut, name: str) -> Told:
+            started, failed = time.perf_counter(), Failures(self, stage.name)
+            group = self._group(cut.at, state, cut.level)
+            result = parallel.attack(setting, group, failed)
+            self._note(stage.name, result.remarks, result.legend)
+            shards[self.run.save_shard(key, name, result.records, result.arrays, result.extras)] = result.records
+            seconds = time.perf_counter() - started
+            return Told(remarks=result.remarks, legend=result.legend, failed=failed.told, seconds=seconds)
+
+        def open_(left: int) -> None:
+            self.progress.open(left, int((state.correct & (descent.broken == len(plan.levels))).sum()))
+
+        work = Work(key, descent, shards, self._known, attack, partial(self._take_in, stage.name), open_)
+        make_all(self.peers, self.run, plan.ids, work)
         failed = retry.failed_levels(shards, plan.ids, plan.levels)
-        done = [*shards.values(), implied(self.plan, self.source, stage, state, broken, spared, failed)]
+        done = [*shards.values(), implied(self.plan, self.source, stage, state, descent.broken, spared, failed)]
         holders = telling_shards if self.run.legend(self.source.name, stage.name) else closest_shards
-        self.run.save_part(key, _sorted(done), holders(shards))
+        self.run.save_part(key, _sorted(done), holders(shards) if self.peers.whole else {})
+
+    def _take_in(self, of: str, told: Told) -> None:
+        """Keep what another process says of a shard of a stage."""
+        self._note(of, told.remarks, told.legend)
+        for sample, why in told.failed.items():
+            self._fail(of, int(sample), why)
 
     def _note(self, of: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
         """Keep what an attack, or the model, says of how it went, the first time of each; what a stopped run kept stays."""
@@ -278,9 +304,10 @@ class ModelAudit:
         for text in new.values():
             self.progress.message(f"note: {self.source.name}, {self._short(of)}: {text}")
 
-    def _known(self, shards: dict[str, Records]) -> dict[tuple[int, int], tuple[int, bool]]:
+    def _known(self, shards: Mapping[str, Records]) -> Known:
         """What shards answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""
-        levels, known = self.plan.levels, {}
+        levels = self.plan.levels
+        known: Known = {}
         for records in shards.values():
             at = np.searchsorted(self.plan.ids, records.sample_id)
             level = np.searchsorted(levels, records.eps)
@@ -338,6 +365,19 @@ class ModelAudit:
         )
 
 
+class Failures:
+    """Samples of a shard that could not be judged, each kept in the manifest as it is told of."""
+
+    def __init__(self, audit: ModelAudit, stage: str) -> None:
+        self._audit, self._stage = audit, stage
+        self.told: dict[str, str] = {}
+
+    def __call__(self, sample: int, why: str) -> None:
+        """This sample could not be judged."""
+        self.told[str(sample)] = why
+        self._audit._fail(self._stage, sample, why)
+
+
 def setting_of(plan: Plan, source: ModelSource, model: Model, stage: Stage, on_pass: Callable[[int, int], None]) -> Setting:
     """What all shards of a stage share; `model` is the one whose gradients it follows."""
     return Setting(
@@ -365,10 +405,6 @@ def spared(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Array:
     """(n,) bool: which samples earlier stages left too far from the boundary for this one, or all where it waits in vain."""
     far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=draw(plan, stage), waits=waits)
     return np.asarray(far | (plan.units == 0))
-
-
-def _shard_key(*columns: Array) -> str:
-    return cell(columns=[column.tolist() for column in columns])
 
 
 def _sorted(parts: Sequence[Records]) -> Records:

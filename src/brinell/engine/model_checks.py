@@ -40,6 +40,7 @@ class ModelChecks:
         progress: where warnings go.
         load: sample ids (n,) to inputs (n, *shape) on the model's device.
         note: keeps a remark on the checks.
+        once: has one process make what several that work on the run need, by a name.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class ModelChecks:
         *,
         load: Callable[[Array], Tensor],
         note: Callable[[str, Sequence[Remark]], None],
+        once: Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]] = lambda name, make: make(),
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
-        self._load, self._note = load, note
+        self._load, self._note, self._once = load, note, once
         self.conditions: set[str] = set()
         """What stages that wait are waiting for, as far as it holds (`engine.adaptive.When`)."""
         self.followed: dict[str, Model] = {"own": model}
@@ -73,7 +75,8 @@ class ModelChecks:
         name, manifest = self.source.name, self.run.manifest
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
-            checks[name], passes = self.probe(state).manifest()
+            made = self._once(f"checks-{clean_cell(self.plan, self.source)}", lambda: self._made(state))
+            checks[name], passes = made["checks"], made["passes"]
             before = spent.get(name, {})
             spent[name] = {kind: before.get(kind, 0) + count for kind, count in passes.items()}
             self.run.save_manifest()
@@ -81,6 +84,10 @@ class ModelChecks:
         for text in found.values():
             self.progress.message(f"warning: {name}: {text}")
         return found
+
+    def _made(self, state: State) -> dict[str, Any]:
+        checks, passes = self.probe(state).manifest()
+        return {"checks": checks, "passes": passes}
 
     def afterwards(self, digest: str) -> dict[str, str]:
         """The failed checks of whether the model is at the end what it was at the beginning, when its digest was made."""

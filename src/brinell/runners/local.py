@@ -12,7 +12,8 @@ from brinell.core.record import CLEAN
 from brinell.engine.answers import settled
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.engine import ModelAudit
-from brinell.engine.plan import Plan
+from brinell.engine.peers import Peers
+from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.shard import session
 from brinell.runners import provenance
@@ -23,7 +24,7 @@ KEPT = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic",
 """Keys of the manifest that add up over resumes, each of them by model."""
 
 
-def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> Run:
+def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False, peers: Peers | None = None) -> Run:
     """Carry out a plan in the folder `out`.
 
     Args:
@@ -32,6 +33,7 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         progress: told what goes on.
         command: the command line that repeats the run, for the manifest.
         resume: whether to go on with a folder that exists.
+        peers: other processes that work on the same plan.
 
     Raises:
         RequestError: the folder holds another run, or one that nobody asked to go on with.
@@ -46,7 +48,7 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         device=plan.device,
         command=command,
         kept={key: {} for key in KEPT},
-        identity=_cells,
+        identity=identity,
     )
     with carry_out(job, resume=resume) as manifest:
         folder = Run(out, manifest)
@@ -67,16 +69,21 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
                     surrogate = settled(surrogate, plan.dataset, manifest, plan.device, name=f"surrogate {surrogate.name}")
                 if manifest["answers"] != known:
                     folder.save_manifest()
-                found = ModelAudit(plan, source, model, folder, progress, surrogate)()
+                found = ModelAudit(plan, source, model, folder, progress, surrogate, peers)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in found.items()]
-            seconds = manifest["seconds"].get(source.name, 0.0) + time.perf_counter() - started
-            manifest["seconds"][source.name] = seconds
+            before = manifest["seconds"].get(source.name, 0.0) if peers is None else peers.seconds(cells_of(plan, source))
+            manifest["seconds"][source.name] = before + time.perf_counter() - started
             folder.save_manifest()
         manifest["files"] = folder.digests()
     return folder
 
 
-def _cells(manifest: Mapping[str, Any]) -> list[Any]:
+def cells_of(plan: Plan, source: ModelSource) -> list[str]:
+    """The cells of a model's first check and of its stages."""
+    return [clean_cell(plan, source), *(stage_cell(plan, source, stage) for stage in plan.stages)]
+
+
+def identity(manifest: Mapping[str, Any]) -> list[Any]:
     """What every first check and every stage depend on."""
     return [[one["name"], one["cells"]] for key in ("models", "stages") for one in manifest[key]]
 

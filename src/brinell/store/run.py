@@ -160,6 +160,10 @@ class Run:
         """The rows computed so far for an unfinished stage, by shard."""
         return {path.stem: tables.read([path]) for path in self._files("records", f"shard-{cell}-*")}
 
+    def shard(self, cell: str, key: str) -> Records:
+        """The rows of one shard of an unfinished stage."""
+        return tables.read([self.path / "records" / f"shard-{cell}-{key}.parquet"])
+
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
         found: dict[int, Array] = {}

@@ -1,0 +1,202 @@
+"""Kills the processes that work on one run in shards at random moments, starts others, and holds the run against one alone.
+
+    python benchmarks/kill_shards.py                             20 runs over a folder, two processes each
+    python benchmarks/kill_shards.py --store s3 --failing 20     over S3 (moto on this machine), one request in twenty fails
+
+A kill is SIGKILL to a process at a random moment; another takes its place at once, as a scheduler would start it, with the same
+command. A run has so many kills as were asked for, and then ends undisturbed. All processes must end with exit code 0. The rows
+must then be those of a run by one process that nobody killed, in every column but `seconds` and every bit; so must the stored
+inputs. A failing request fails half of the time before it was carried out and half of the time after. Processes are forked from
+one that has imported everything, so that a kill finds work and no start of Python; the lease is short for the same reason.
+"""
+
+import argparse
+import contextlib
+import io
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import kill
+
+from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
+from brinell.cli import run as command_line
+from brinell.runners import shards
+from brinell.store import shared
+
+BUCKET = "brinell"
+
+
+@dataclass
+class Trial:
+    """What became of one run."""
+
+    kills: int = 0
+    with_work: int = 0
+    """Kills after which something was in the store already."""
+    starts: int = 0
+    codes: list[int] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    left: int = 0
+    seconds: float = 0.0
+
+
+def main() -> int:
+    """All trials, and a verdict."""
+    options = arguments()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary, served(options.store) as root:
+        work = Path(temporary)
+        alone = work / "alone"
+        started = time.perf_counter()
+        process = begin(options, str(alone), 0)
+        process.join()
+        if process.exitcode:
+            raise SystemExit(f"the run of one process ended with {process.exitcode}")
+        seconds = time.perf_counter() - started
+        done = []
+        for number in range(options.trials):
+            out = f"{root}/trial-{number}" if root else str(work / f"trial-{number}")
+            one = trial(options, out, work / f"copy-{number}", alone, seconds, rng)
+            done.append(one)
+            print(
+                f"run {number + 1:3}: {one.kills} kills ({one.with_work} with work done), {one.starts} processes, exit codes "
+                f"{sorted(set(one.codes))}, {one.seconds:.1f} s, {'; '.join(one.differences) or 'equal'}, {one.left} left behind",
+                flush=True,
+            )
+    bad = [one for one in done if one.differences or one.left or any(one.codes)]
+    failing = f", one request in {options.failing} failing" if options.failing else ""
+    print(
+        f"{len(done)} runs over {options.store}{failing}, {sum(one.kills for one in done)} kills of which "
+        f"{sum(one.with_work for one in done)} with work done: {len(done) - len(bad)} equal to the run of one process "
+        f"({seconds:.1f} s)"
+    )
+    return bool(bad)
+
+
+def arguments() -> argparse.Namespace:
+    """What is asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=3, help="in each run")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--store", choices=("folder", "s3"), default="folder")
+    parser.add_argument("--failing", type=int, default=0, help="one request in so many fails; 0: none")
+    parser.add_argument("--lease", type=float, default=1.0, help="seconds")
+    parser.add_argument("--samples", type=int, default=120)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def trial(options: argparse.Namespace, out: str, copy: Path, alone: Path, seconds: float, rng: random.Random) -> Trial:
+    """One run: processes that are killed and replaced until there were enough kills, and then end."""
+    found, started = Trial(), time.perf_counter()
+    running = [begin(options, out, number + 1) for number in range(options.workers)]
+    found.starts = len(running)
+    while any(one.is_alive() for one in running):
+        time.sleep(rng.uniform(0, seconds / 2) if found.kills < options.kills else 0.1)
+        at = rng.randrange(len(running))
+        if found.kills < options.kills and running[at].is_alive():
+            os.kill(running[at].pid, signal.SIGKILL)
+            running[at].join()
+            found.kills += 1
+            found.with_work += bool(shared.open_store(out).names(f"{shards.FOLDER}/rows"))
+            running[at] = begin(options, out, at + 1)
+            found.starts += 1
+    found.codes = [one.exitcode for one in running]
+    found.seconds = time.perf_counter() - started
+    if not any(found.codes):
+        found.differences = kill.compare(alone, copied(out, copy))
+        found.left = len([one for one in copy.rglob("*") if kill.is_leftover(one) or shards.FOLDER in one.parts])
+    shutil.rmtree(copy, ignore_errors=True)
+    return found
+
+
+def begin(options: argparse.Namespace, out: str, shard: int) -> multiprocessing.Process:
+    """Start a process; without a number it works alone."""
+    process = multiprocessing.get_context("fork").Process(target=partial(_work, options, out, shard))
+    process.start()
+    return process
+
+
+def _work(options: argparse.Namespace, out: str, shard: int) -> None:
+    random.seed(os.getpid())
+    words = ["audit", "--quiet", "--samples", str(options.samples), "--select", "first", "--eps", "0:0.2:5", "--batch-size", "4"]
+    words += ["--attack", "apgd-ce?steps=20", "--attack", "square?steps=60", "--out", out]
+    # Groups are of sixteen with any number of shards up to seven, so that they are those of one process.
+    words += ["--shard", f"{shard}/4"] if shard else []
+    if shard and options.failing:
+        for kind in (shared.FolderStore, shared.AddressStore):
+            for name in ("create", "write", "read", "names", "delete"):
+                setattr(kind, name, failing(getattr(kind, name), options.failing))
+    shards.run.__kwdefaults__["lease"] = options.lease
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = command_line(words)
+    os._exit(code)
+
+
+def failing(request, often):
+    """A request of a store that fails now and then, before it was carried out or after."""
+
+    def instead(*given):
+        if random.random() > 1 / often:
+            return request(*given)
+        if random.random() < 0.5:
+            request(*given)
+        raise ConnectionError("made to fail")
+
+    return instead
+
+
+@contextlib.contextmanager
+def served(store: str) -> Iterator[str]:
+    """The address of a bucket on a server that lives as long as the block; nothing for a folder."""
+    if store == "folder":
+        yield ""
+        return
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+    line = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if time.monotonic() > end:
+                raise SystemExit("the S3 server did not start")
+            time.sleep(0.2)
+        made = "import s3fs; s3fs.S3FileSystem().mkdir('" + BUCKET + "')"  # apart: its threads do not live through a fork
+        subprocess.run([sys.executable, "-c", made], check=True)
+        yield f"s3://{BUCKET}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def copied(out: str, copy: Path) -> Path:
+    """The run in a store as a folder."""
+    if not re.match("s3:", out):
+        shutil.copytree(out, copy)
+        return copy
+    code = "import sys, s3fs; s3fs.S3FileSystem().get(sys.argv[1], sys.argv[2], recursive=True)"
+    subprocess.run([sys.executable, "-c", code, out + "/", f"{copy}/"], check=True)
+    return copy
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Processes that share one run against one process alone: what they cost in processor time, and how much faster they are.
+
+    python benchmarks/shards.py                       2,000 samples of a convolutional network for MNIST
+    python benchmarks/shards.py --samples 400 --repetitions 1
+
+Each repetition runs, in turns: one process without shards, one with `--shard 1/2`, and two at once with `--shard 1/2` and
+`--shard 2/2`, all with one thread and the same groups. Processor time is that of a process and what it started, as the system
+counts it: where other work shares the machine it says what the shards cost, and the wall clock says less. Two processes on two
+free cores take half of their processor time together, if none waits for the other; how long they wait is printed beside it.
+"""
+
+import argparse
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import kill
+import measure
+
+from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
+from brinell.cli import run as command_line
+from brinell.runners import shards
+
+
+def main() -> int:
+    """The table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--subject", default="cnn4_pgd")
+    parser.add_argument("--eps", default="0.1:0.3:3")
+    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--repetitions", type=int, default=3)
+    options = parser.parse_args()
+    print(f"\n{measure.machine()}\n")
+    ratios = []
+    with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary:
+        for number in range(options.repetitions):
+            work = Path(temporary) / str(number)
+            alone = timed(options, [work / "alone"], [None])
+            one = timed(options, [work / "one"], ["1/2"])
+            two = timed(options, [work / "two"] * 2, ["1/2", "2/2"])
+            differences = kill.compare(work / "alone", work / "one") + kill.compare(work / "alone", work / "two")
+            said = "; ".join(differences) or "equal"
+            for name, (wall, processor, waited) in (("alone", alone), ("one in shards", one), ("two in shards", two)):
+                print(
+                    f"{number + 1}  {name:<14} {wall:7.1f} s, {processor:7.1f} s of processor time, {waited:5.1f} s waited",
+                    flush=True,
+                )
+            ratios.append((one[1] / alone[1], two[1] / alone[1], alone[0] / two[0], two[2] / (2 * two[0])))
+            print(f"   rows and inputs: {said}", flush=True)
+    names = ("one in shards / alone, processor", "two / alone, processor", "alone / two, wall", "share of time that two waited")
+    for name, values in zip(names, zip(*ratios, strict=True), strict=True):
+        print(f"{name}: {statistics.median(values):.3f} ({', '.join(f'{one:.3f}' for one in values)})")
+    return 0
+
+
+def timed(options: argparse.Namespace, outs: list[Path], numbers: list[str | None]) -> tuple[float, float, float]:
+    """Wall and processor seconds of processes that run at once, and how long all of them waited for others."""
+    context = multiprocessing.get_context("fork")
+    pairs = list(zip(outs, numbers, strict=True))
+    pipes = [context.Pipe(duplex=False) for _ in pairs]
+    started = time.perf_counter()
+    processes = [
+        context.Process(target=partial(_work, options, out, number, pipe[1]))
+        for (out, number), pipe in zip(pairs, pipes, strict=True)
+    ]
+    for one in processes:
+        one.start()
+    spent = [pipe[0].recv() for pipe in pipes]
+    for one in processes:
+        one.join()
+    wall = time.perf_counter() - started
+    if any(one.exitcode for one in processes):
+        raise SystemExit(f"exit codes {[one.exitcode for one in processes]}")
+    return wall, sum(processor for processor, _ in spent), sum(waited for _, waited in spent)
+
+
+def _work(options: argparse.Namespace, out: Path, number: str | None, pipe) -> None:
+    net = measure.subject(options.subject)
+    words = ["audit", "--quiet", "--data", net.data_spec, "--model", net.model_spec, "--samples", str(options.samples)]
+    words += ["--select", "first", "--eps", options.eps, "--batch-size", str(options.batch_size), "--out", str(out)]
+    words += ["--attack", f"apgd-ce?steps={options.steps}", "--attack", f"square?steps={2 * options.steps}"]
+    words += ["--shard", number] if number else []
+    waited, sleep = 0.0, time.sleep
+
+    def slept(seconds: float) -> None:
+        nonlocal waited
+        waited += seconds
+        sleep(seconds)
+
+    shards.time.sleep = slept
+    sys.stdout = Path(os.devnull).open("w")
+    code = command_line(words)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    pipe.send((used.ru_utime + used.ru_stime, waited))
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

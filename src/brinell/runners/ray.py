@@ -1,0 +1,73 @@
+"""An audit on Ray: as many tasks as there are shards, each a process that works on the run in the store until it is whole.
+
+Ray starts the tasks as it has processors or GPUs for them, asks its autoscaler for more where it has not, and starts a task again
+whose machine is lost. A model is loaded once in a task. The tasks share nothing through Ray, so neither inputs nor models pass
+through its object store.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from brinell.core.errors import RequestError
+from brinell.runners.slurm import check_words
+
+
+def run(
+    words: Sequence[str], shards: int, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0, retries: int = 3
+) -> list[int]:
+    """Carry out an audit on Ray, and wait for it.
+
+    Args:
+        words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`.
+            Its --out is a folder that all nodes see, or the address of a store.
+        shards: the number of shards, which is that of the tasks.
+        address: the cluster, such as `auto` or `10.0.0.1:6379`; none starts one on this machine for the time of the call.
+        cpus: processors that a task needs.
+        gpus: GPUs that a task needs; a part of one is shared by several tasks.
+        retries: how often a task is started again whose process or machine is lost.
+
+    Returns:
+        The exit code of each task, in the order of the shards.
+
+    Raises:
+        RequestError: Ray is not installed, the cluster's token is not there, or the words name no --out or a --shard.
+    """
+    check_words(words)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise RequestError("tasks are started by Ray, which is not installed: pip install brinell[ray]") from None
+    if address is not None:
+        check_token()
+    ray.init(address=address, log_to_driver=False, **({} if address else {"include_dashboard": False}))
+    try:
+        started = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(carried_out)
+        return list(ray.get([started.remote([*words, "--shard", f"{number}/{shards}"]) for number in range(1, shards + 1)]))
+    finally:
+        ray.shutdown()
+
+
+def carried_out(words: Sequence[str]) -> int:
+    """The exit code of a command, in a process of its own, so that a model that ends it does not end Ray's."""
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    return subprocess.run([sys.executable, "-m", "brinell", *words], env=os.environ | threads).returncode
+
+
+def check_token() -> None:
+    """Refuse to ask a cluster without the token by which Ray 2.60 and newer know who may.
+
+    Raises:
+        RequestError: there is none.
+    """
+    if os.environ.get("RAY_AUTH_MODE") == "disabled" or os.environ.get("RAY_AUTH_TOKEN"):
+        return
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
+    if not file.exists():
+        raise RequestError(
+            f"Ray asks for a token and there is none in {file}: copy that of the cluster's head there, set RAY_AUTH_TOKEN, or "
+            "set RAY_AUTH_MODE=disabled where the whole cluster does without"
+        )

@@ -1,0 +1,304 @@
+"""Stores that several processes write to at once: a folder on a shared disk, or whatever fsspec reaches, such as S3.
+
+A store holds whole contents by key. The one promise that everything else rests on is `create`: of several processes that create
+one key, one succeeds, and nobody ever reads half of what it wrote. On a disk that is a hard link to a file that is whole already,
+on S3 a conditional put (If-None-Match).
+"""
+
+import errno
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from brinell.core.errors import BrinellError, RequestError, StoppedError, one_line
+
+Answer = TypeVar("Answer")
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
+"""An address; of one that went through `Path` a slash is missing."""
+PATIENCE = 120.0
+"""Seconds for which a request to a store is repeated, all attempts together."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+"""Seconds between attempts; each pause is twice the one before."""
+LASTING = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError, ImportError, TypeError, AttributeError)
+"""What does not pass by waiting. In a folder a file that is missing does: another process was clearing away above it."""
+
+
+class Store(Protocol):
+    """Contents by key, for several processes. A key is a path of names joined by `/`."""
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write a key that is not there yet; False where it is, and then nothing changes."""
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a key, in place of what it held."""
+
+    def read(self, key: str) -> bytes | None:
+        """What a key holds; None where it is not there."""
+
+    def names(self, folder: str) -> list[str]:
+        """The last names of the keys in a folder, without folders below; none where it is not there."""
+
+    def delete(self, key: str) -> None:
+        """Take a key away, if it is there."""
+
+    def drop(self, folder: str) -> None:
+        """Take away every key below a folder."""
+
+
+class FolderStore:
+    """A folder on a disk that all processes see."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self, key: str, content: bytes) -> bool:
+        """As of `Store`; the file is whole and on disk before it has its name."""
+        temporary = self._half(key, content)
+        try:
+            os.link(temporary, self.root / key)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            raise RequestError(
+                f"{self.root} lies on a disk without hard links ({error.strerror}), on which two processes could count one "
+                "shard twice: name a folder on another disk, or a store by its address, such as s3://BUCKET/RUN"
+            ) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def write(self, key: str, content: bytes) -> None:
+        """As of `Store`."""
+        self._half(key, content).replace(self.root / key)
+
+    def _half(self, key: str, content: bytes) -> Path:
+        """A file beside the one of a key that holds the content already."""
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary
+
+    def read(self, key: str) -> bytes | None:
+        """As of `Store`."""
+        try:
+            return (self.root / key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """As of `Store`."""
+        try:
+            with os.scandir(self.root / folder) as found:
+                return sorted(one.name for one in found if not one.name.startswith(".") and one.is_file())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def delete(self, key: str) -> None:
+        """As of `Store`."""
+        (self.root / key).unlink(missing_ok=True)
+
+    def drop(self, folder: str) -> None:
+        """As of `Store`."""
+        shutil.rmtree(self.root / folder, ignore_errors=True)
+
+
+class AddressStore:
+    """What fsspec reaches by an address: s3://BUCKET/RUN with s3fs installed, memory://RUN within one process.
+
+    Settings are those of the file system, as fsspec takes them from the environment: FSSPEC_S3_ENDPOINT_URL, AWS_PROFILE.
+    """
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        self._url = url
+        try:
+            self._system, self._root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        except ImportError as error:
+            raise RequestError(
+                f"{url} needs a package that is not installed ({one_line(error)}): pip install brinell[store]"
+            ) from None
+        except ValueError as error:
+            raise RequestError(f"{url} is no address of a store: {one_line(error)}") from None
+
+    def create(self, key: str, content: bytes) -> bool:
+        """As of `Store`."""
+        try:
+            self._put(key, content, "create")
+        except FileExistsError:
+            return False
+        return True
+
+    def write(self, key: str, content: bytes) -> None:
+        """As of `Store`."""
+        self._put(key, content, "overwrite")
+
+    def _put(self, key: str, content: bytes, mode: str) -> None:
+        try:
+            self._system.pipe_file(self._at(key), content, mode=mode)
+        except FileNotFoundError as error:
+            raise RequestError(f"{self._url} is no place to write to ({one_line(error)}): make the bucket first") from None
+
+    def read(self, key: str) -> bytes | None:
+        """As of `Store`."""
+        try:
+            content: bytes = self._system.cat_file(self._at(key))
+        except FileNotFoundError:
+            return None
+        return content
+
+    def names(self, folder: str) -> list[str]:
+        """As of `Store`."""
+        try:
+            found: list[dict[str, Any]] = self._system.ls(self._at(folder), detail=True, refresh=True)
+        except FileNotFoundError:
+            return []
+        return sorted(one["name"].rpartition("/")[2] for one in found if one["type"] == "file")
+
+    def delete(self, key: str) -> None:
+        """As of `Store`."""
+        try:
+            self._system.rm_file(self._at(key))
+        except FileNotFoundError:
+            pass
+
+    def drop(self, folder: str) -> None:
+        """As of `Store`."""
+        try:
+            self._system.rm(self._at(folder), recursive=True)
+        except FileNotFoundError:
+            pass
+
+    def _at(self, key: str) -> str:
+        return f"{self._root.rstrip('/')}/{key}"
+
+
+class Patient:
+    """A store whose requests are repeated while they fail, within a total time.
+
+    A `create` that failed may have been carried out all the same; then the key holds our content, which the next attempt takes
+    for success. So contents that compete for one key differ by who wrote them.
+
+    Args:
+        store: the store.
+        name: how a person calls it.
+        patience: seconds that all attempts of a request may take together.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self, store: Store, name: str, patience: float = PATIENCE, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._store, self._name, self._patience, self._sleep = store, name, patience, sleep
+
+    def create(self, key: str, content: bytes) -> bool:
+        """As of `Store`."""
+        attempts = 0
+
+        def attempt() -> bool:
+            nonlocal attempts
+            attempts += 1
+            return self._store.create(key, content) or (attempts > 1 and self._store.read(key) == content)
+
+        return self._asked(attempt)
+
+    def write(self, key: str, content: bytes) -> None:
+        """As of `Store`."""
+        self._asked(lambda: self._store.write(key, content))
+
+    def read(self, key: str) -> bytes | None:
+        """As of `Store`."""
+        return self._asked(lambda: self._store.read(key))
+
+    def names(self, folder: str) -> list[str]:
+        """As of `Store`."""
+        return self._asked(lambda: self._store.names(folder))
+
+    def delete(self, key: str) -> None:
+        """As of `Store`."""
+        self._asked(lambda: self._store.delete(key))
+
+    def drop(self, folder: str) -> None:
+        """As of `Store`."""
+        self._asked(lambda: self._store.drop(folder))
+
+    def _asked(self, attempt: Callable[[], Answer]) -> Answer:
+        """What an attempt answers, the first one that does not fail.
+
+        Raises:
+            StoppedError: none did within the time, or the disk is full.
+            RequestError: it fails in a way that waiting does not mend.
+        """
+        end, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except BrinellError:
+                raise
+            except LASTING as error:
+                raise RequestError(f"{self._name} cannot be used as a store: {one_line(error)}") from error
+            except Exception as error:
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                    raise StoppedError(f"{self._name} is full: make room, then go on with --resume") from error
+                if time.monotonic() + pause > end:
+                    raise StoppedError(
+                        f"{self._name} has not answered for {self._patience:g} s ({one_line(error, 200)}): when it does, go on "
+                        "with --resume"
+                    ) from error
+            self._sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def address_of(out: Path | str) -> str | None:
+    """The address that a path is, if it is one: `s3://BUCKET/RUN`, also where it went through `Path`; None for a folder."""
+    found = URL.fullmatch(str(out))
+    return f"{found[1]}://{found[2]}" if found and found[1] != "file" else None
+
+
+def open_store(out: Path | str, patience: float = PATIENCE) -> Patient:
+    """The store that a path or an address names.
+
+    Raises:
+        RequestError: no such kind of store, or one that does not refuse to create what is there.
+    """
+    address = address_of(out)
+    if address is None:
+        path = URL.fullmatch(str(out))
+        return Patient(FolderStore(Path(f"/{path[2]}") if path else Path(out)), str(out), patience)
+    return Patient(AddressStore(address), address, patience)
+
+
+def check_exclusive(store: Store, folder: str, name: str) -> None:
+    """Refuse a store that lets a key be created twice.
+
+    Args:
+        store: the store.
+        folder: where a key is tried.
+        name: how a person calls the store.
+
+    Raises:
+        RequestError: it does.
+    """
+    key = f"{folder}/{uuid.uuid4().hex}"
+    first, second = store.create(key, b"first"), store.create(key, b"second")
+    store.delete(key)
+    if not first or second:
+        raise RequestError(
+            f"{name} lets two processes create one key, so that a shard could count twice: name a store with conditional "
+            "writes, as S3 has, or a folder on a shared disk"
+        )

@@ -1,0 +1,84 @@
+"""Groups that several processes attack at once are those that one process attacks in turns."""
+
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brinell.engine.peers import Descent
+
+
+def in_turns(samples, broken, size, answer):
+    """What one process does: a group from the front, what is left of it to the end."""
+    queue, broken, groups = deque(samples), list(broken), []
+    while queue:
+        at = [queue.popleft() for _ in range(min(size, len(queue)))]
+        level = [broken[one] - 1 for one in at]
+        groups.append((tuple(at), tuple(level)))
+        for one, tried in zip(at, level, strict=True):
+            reached, closed = answer(one, tried)
+            broken[one] = min(broken[one], reached)
+            if not closed:
+                queue.append(one)
+    return groups, broken
+
+
+def answers_of(seed, levels):
+    """An answer for each sample and level, the same whenever it is asked for: (smallest level broken, whether that is all)."""
+
+    def answer(sample, level):
+        reached = int(np.random.default_rng([seed, sample, level]).integers(0, level + 2))
+        return (levels, True) if reached > level else (reached, reached == 0)
+
+    return answer
+
+
+@given(
+    n=st.integers(0, 30),
+    size=st.integers(1, 9),
+    levels=st.integers(1, 5),
+    seed=st.integers(0, 99),
+    order=st.randoms(use_true_random=False),
+)
+def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels, seed, order):
+    answer, start = answers_of(seed, levels), [levels] * n
+    expected, broken = in_turns(range(n), start, size, answer)
+    descent, known, seen = Descent(np.arange(n), np.array(start, dtype=int), size), {}, []
+    cut_so_far = set()
+    while True:
+        ended = descent.advance(known)
+        seen += [(tuple(one.at.tolist()), tuple(one.level.tolist())) for one in ended]
+        under_way = [one for one in descent.cuts if len(one.missing(known).at)]
+        if not under_way:
+            break
+        cut_so_far |= {tuple(one.at.tolist()) for one in under_way}
+        one = order.choice(under_way)
+        known |= {key: answer(*key) for key in zip(one.at.tolist(), one.level.tolist(), strict=True)}
+        assert descent.left == len(descent._queue) + sum(len(cut.at) for cut in descent.cuts)
+    assert seen == expected and descent.broken.tolist() == broken and descent.left == 0
+    assert cut_so_far == {at for at, _ in expected}
+
+
+def test_groups_are_there_to_be_shared():
+    """Twelve samples in fours: three groups at once, and a fourth when the first has ended, before the others have."""
+    descent = Descent(np.arange(12), np.full(12, 3), 4)
+    descent.advance({})
+    assert [one.at.tolist() for one in descent.cuts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    descent.advance({(sample, 2): (2, False) for sample in range(4)})
+    assert [one.at.tolist() for one in descent.cuts] == [[4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
+    assert descent.cuts[-1].level.tolist() == [1, 1, 1, 1]
+
+
+def test_what_the_second_group_says_waits_for_the_first():
+    descent = Descent(np.arange(4), np.full(4, 2), 2)
+    descent.advance({(2, 1): (1, False), (3, 1): (1, False)})
+    assert [one.at.tolist() for one in descent.cuts] == [[0, 1], [2, 3]], "or the third group would depend on who is faster"
+
+
+@pytest.mark.parametrize("known", [{}, {(0, 1): (2, True)}])
+def test_the_missing_ones_of_a_group(known):
+    descent = Descent(np.arange(2), np.full(2, 2), 2)
+    descent.advance({})
+    assert descent.cuts[0].missing(known).at.tolist() == ([1] if known else [0, 1])

@@ -1,0 +1,97 @@
+"""The adapters to submitit and Ray: the same run as of one process, started by others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from _helpers import rows_of, workspace
+from brinell.cli import run as cli
+from brinell.core.errors import RequestError
+from brinell.runners import ray, slurm
+from brinell.store.run import Run
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(work, out):
+    words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola"]
+    return [*words, "--eps", "0.05, 0.1", "--attack", "pgd?steps=2", "--batch-size", "2", "--quiet", "--out", str(out)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    work = workspace(tmp_path_factory.mktemp("work"))
+    assert cli(command(work, work / "alone")) == 0
+    return work
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch):
+    """Processes find this checkout, and none of them shares its threads."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def equal(work, out):
+    assert rows_of(Run.open(out).records()) == rows_of(Run.open(work / "alone").records())
+
+
+def test_submitit_on_this_machine(alone, tmp_path):
+    pytest.importorskip("submitit", reason="submitit is not installed, which queues jobs: pip install brinell[slurm]")
+    jobs = slurm.submit(command(alone, tmp_path / "run"), 2, logs=tmp_path / "logs", cluster="local", timeout_min=5)
+    assert [job.result() for job in jobs] == [0, 0]
+    equal(alone, tmp_path / "run")
+
+
+def test_a_job_that_fails_says_so(capfd):
+    with pytest.raises(RuntimeError, match="brinell plugins ended with exit code 2"):
+        slurm.Worker(["plugins", "--nosuch"])()
+    assert "nosuch" in capfd.readouterr().err
+
+
+def test_a_job_that_is_pre_empted_is_queued_again():
+    pytest.importorskip("submitit", reason="submitit is not installed, which queues jobs: pip install brinell[slurm]")
+    worker = slurm.Worker(["audit"])
+    again = worker.checkpoint()
+    assert again.function is worker and again.args == ()
+
+
+@pytest.mark.slow
+def test_ray_on_this_machine(alone, tmp_path):
+    """In a process of its own: what Ray leaves behind in one is no business of other tests."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install brinell[ray]")
+    script = [sys.executable, str(ROOT / "examples" / "scale" / "on_ray.py"), "2", *command(alone, tmp_path / "run")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    equal(alone, tmp_path / "run")
+
+
+@pytest.mark.parametrize("call", [slurm.submit, ray.run])
+def test_processes_must_meet_somewhere(call):
+    with pytest.raises(RequestError, match="the command names no --out"):
+        call(["audit", "run.toml"], 2)
+    with pytest.raises(RequestError, match="each of its processes is given its own of: leave it out"):
+        call(["audit", "run.toml", "--out=x", "--shard=1/2"], 2)
+
+
+def test_a_cluster_of_ray_asks_for_a_token(tmp_path, monkeypatch):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(RequestError, match=f"there is none in {tmp_path}/token: copy that of the cluster's head there"):
+        ray.check_token()
+    (tmp_path / "token").write_text("0" * 64)
+    ray.check_token()
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "nothing"))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    ray.check_token()
+
+
+def test_without_the_packages_a_line_says_what_to_install(monkeypatch):
+    for name, call in (("submitit", slurm.submit), ("ray", ray.run)):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(RequestError, match=r"which is not installed: pip install brinell\["):
+            call(["audit", "run.toml", "--out", "x"], 2)

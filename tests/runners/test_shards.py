@@ -1,0 +1,325 @@
+"""Several processes on one run: the rows of one process, whatever happens to any of them. Processes are threads here.
+
+tests/runners/test_shards_killed.py has processes that are killed.
+"""
+
+import json
+import shutil
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from _helpers import Recorder, audited, carry_out, plan_of, rows_of
+from brinell.core.errors import RequestError, SampleError, StoppedError
+from brinell.core.model import Access
+from brinell.engine.progress import Silent
+from brinell.runners import local, shards
+from brinell.runners.shards import Shard
+from brinell.store.run import Run
+from brinell.store.shared import AddressStore, FolderStore
+
+ATTACKS = ("pgd?steps=2", "square?steps=6")
+RNG = np.random.default_rng(1)
+N = 14
+X = np.stack([RNG.uniform(0.2, 0.55, N), RNG.uniform(0.3, 0.7, N)], 1).astype(np.float32)
+Y = np.zeros(N, dtype=int)
+EPS = "0.05:0.2:3"
+
+
+def parabola(x):
+    import torch
+
+    z = 10 * (x[:, 0] + (x[:, 1] - 0.5) ** 2 - 0.5)
+    return torch.stack([-z, z], 1)
+
+
+def small_plan(model=None, **settings):
+    # Groups of four samples, as many with any number of shards up to six.
+    return plan_of(model or Recorder(parabola), X, Y, **({"eps": EPS, "attack": ATTACKS, "batch_size": 1} | settings))
+
+
+def work(plan, out, shard="1/4", lease=60.0):
+    """One process until the run is whole; returns its manifest, rows and name."""
+
+    def answer(run, name):
+        return run.manifest, run.records(), name
+
+    arguments = {"command": "from a test", "page": lambda folder: (folder / "report.html").write_text("page"), "lease": lease}
+    return shards.run(plan, out, Shard.parse(shard), Silent(), answer=answer, **arguments)
+
+
+def together(plans, out):
+    """Several at once, each from its own shard; returns what they answer, and what they raised."""
+    answers, errors = [], []
+
+    def one(number, plan):
+        try:
+            answers.append(work(plan, out, f"{number}/{len(plans)}"))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(number, plan)) for number, plan in enumerate(plans, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers, errors
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return carry_out(small_plan(), tmp_path_factory.mktemp("whole") / "run")
+
+
+def equal(one, other):
+    """The same rows in every bit but seconds, the same inputs, the same remarks and files."""
+    assert rows_of(one.records()) == rows_of(other.records())
+    assert sorted(one.digests()) == sorted(other.digests())
+    ids = range(N)
+    for stage in one.manifest["stages"]:
+        a, b = (run.adversarial("recorder", stage["name"], ids) for run in (one, other))
+        assert a.keys() == b.keys() and all(a[sample].tobytes() == b[sample].tobytes() for sample in a)
+    for key in ("checks", "remarks", "failed", "warnings", "probes", "answers", "cells", "eps", "state"):
+        assert one.manifest.get(key) == other.manifest.get(key), key
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_run_is_that_of_one_process(tmp_path, whole, workers):
+    out = tmp_path / "run"
+    answers, errors = together([small_plan() for _ in range(workers)], out)
+    assert not errors and len(answers) == workers
+    equal(Run.open(out), whole)
+    assert not (out / "shards").exists() and (out / "report.html").exists()
+    assert all(rows_of(records) == rows_of(whole.records()) for _, records, _ in answers)
+    assert Run.open(out).manifest["seconds"]["recorder"] > 0
+
+
+def test_in_a_store_that_is_no_folder(tmp_path, whole):
+    address = f"memory://{tmp_path.name}"
+    answers, errors = together([small_plan(), small_plan()], address)
+    assert not errors and [name for *_, name in answers] == [address] * 2
+    store = AddressStore(address)
+    for name in ("manifest.json", "report.html", "run.toml", *(f"{one}" for one in whole.digests())):
+        path = tmp_path / "copy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(store.read(name))
+    equal(Run.open(tmp_path / "copy"), whole)
+    assert store.names("shards") == [] and store.names("shards/claims") == []
+
+
+def test_the_work_is_shared_and_none_of_it_is_done_twice(tmp_path):
+    """A barrier in the model: neither of two comes past its first group of a stage before the other is at one, too."""
+    alone, models = Recorder(parabola), [Recorder(parabola) for _ in range(2)]
+    carry_out(small_plan(alone), tmp_path / "alone")
+    _, errors = together([small_plan(model) for model in models], tmp_path / "run")
+    assert not errors
+    shown = [model.seen for model in models]
+    # Beside its groups each asks for the kind of answers and for the looks at the end, and one of them makes the checks.
+    assert sum(shown) < 1.4 * alone.seen, "more than one of them made the same groups"
+
+
+class Dies(Recorder):
+    """Raises at a call, as a process that ends with a traceback."""
+
+    def __init__(self, at):
+        super().__init__(parabola)
+        self.at = at
+
+    def predict(self, x):
+        if len(self.calls) >= self.at:
+            raise KeyboardInterrupt
+        return super().predict(x)
+
+
+@pytest.mark.parametrize("at", [0, 3, 20, 150])
+def test_one_that_is_interrupted_leaves_its_work_to_the_next(tmp_path, whole, at):
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        work(small_plan(Dies(at)), out, "3/4")
+    assert (out / "shards" / "plan.json").exists() and FolderStore(out).names("shards/claims") == []
+    model = Recorder(parabola)
+    work(small_plan(model), out, "1/4")
+    equal(Run.open(out), whole)
+
+
+def test_what_is_there_is_not_computed_again(tmp_path):
+    out, alone, second = tmp_path / "run", Recorder(parabola), Recorder(parabola)
+    carry_out(small_plan(alone), tmp_path / "alone")
+    first = Dies(int(0.9 * len(alone.calls)))
+    with pytest.raises(KeyboardInterrupt):
+        work(small_plan(first), out)
+    work(small_plan(second), out)
+    assert second.seen < 0.5 * alone.seen
+
+
+class Killed(BaseException):
+    """What kill -9 does to a process: nothing is tidied up."""
+
+
+def killed(out, at, monkeypatch):
+    """Work until the change of the store with this number, which never comes about, nor any after it; the number of changes."""
+    count = 0
+
+    def stop(original):
+        def instead(self, key, *more):
+            nonlocal count
+            count += 1
+            if count < at:
+                return original(self, key, *more)
+            raise Killed if threading.current_thread() is threading.main_thread() else StoppedError("dead")
+
+        return instead
+
+    with monkeypatch.context() as patch:
+        for name in ("create", "write", "delete", "drop"):
+            patch.setattr(FolderStore, name, stop(getattr(FolderStore, name)))
+        try:
+            work(small_plan(samples=6), out, lease=0.2)
+        except Killed:
+            assert count >= at
+    return count
+
+
+def test_killed_before_a_change_of_the_store(tmp_path, monkeypatch):
+    """At claims, rows, what is done, the assembly and the clearing away: after each kill a new process ends the run."""
+    whole = carry_out(small_plan(samples=6), tmp_path / "whole")
+    changes = killed(tmp_path / "counted", 10**6, monkeypatch)
+    assert changes > 40
+    for at in sorted({1, 2, 3, 4, *range(5, changes - 4, 13), *range(changes - 4, changes + 1)}):
+        out = tmp_path / str(at)
+        killed(out, at, monkeypatch)
+        work(small_plan(samples=6), out, "2/4", lease=0.2)
+        equal(Run.open(out), whole)
+        assert not [path for path in out.rglob("*") if "shard" in path.name or ".tmp" in path.name]
+
+
+def test_of_two_that_finish_one_shard_the_first_counts(tmp_path):
+    """The rows and inputs that count are of one process, also where the two do not agree in every bit."""
+    store = FolderStore(tmp_path / "store")
+    made = {}
+    for me, outcome in (("first", 1.0), ("second", 2.0)):
+        folder = tmp_path / me
+        run = audited(folder, Recorder(parabola), X[:4], Y[:4], eps="0.1", attack=("pgd?steps=2",))
+        records = replace(run.records(), seconds=np.full(len(run.records()), outcome, np.float32))
+        run.save_shard("cell", "key", records, {0: np.full(2, outcome, np.float32)})
+        made[me] = shards.Shards(store, folder, Shard(1, 2), me, 8)
+        assert made[me].finish("cell", "key", shards.Told(seconds=outcome)) == (me == "first")
+    assert len(store.names("shards/rows")) == len(store.names("shards/arrays")) == 1, "what does not count is not kept"
+    told = made["second"].assembler(tmp_path / "second").collect("cell")
+    assert told["key"].seconds == 1.0
+    run = Run.open(tmp_path / "second")
+    assert set(run.shard("cell", "key").seconds.tolist()) == {1.0}
+    stored = run._read_arrays([run.path / "arrays" / "shard-cell-key.safetensors"], [0])
+    assert stored[0].tolist() == [1.0, 1.0]
+
+
+def test_a_damaged_shard_is_named_and_made_again(tmp_path, whole):
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        work(small_plan(Dies(150)), out)
+    rows = sorted((out / "shards" / "rows").iterdir())[-1]
+    rows.write_bytes(rows.read_bytes()[:-9])
+    cell, key = rows.name.split("-")[:2]
+    with pytest.raises(RequestError, match=f"rows/{rows.name} in the store is damaged .*delete shards/done/{cell}/{key}.json"):
+        work(small_plan(), out)
+    (out / "shards" / "done" / cell / f"{key}.json").unlink()
+    work(small_plan(), out)
+    equal(Run.open(out), whole)
+
+
+class Fails(Recorder):
+    """Cannot judge one sample."""
+
+    def predict(self, x):
+        if (abs(x[:, 0] - float(X[7, 0])) < 1e-6).any() and len(x) and not bool((x == 0).all()):
+            raise SampleError("this one cannot be read")
+        return super().predict(x)
+
+
+def test_samples_that_cannot_be_judged_are_told_of_once(tmp_path):
+    alone = carry_out(small_plan(Fails(parabola), samples=9), tmp_path / "alone")
+    _, errors = together([small_plan(Fails(parabola), samples=9) for _ in range(2)], tmp_path / "run")
+    assert not errors and alone.manifest["failed"]["recorder"]["clean"] == {"7": "this one cannot be read"}
+    equal(Run.open(tmp_path / "run"), alone)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"eps": "0.1:0.2:2"}, "eps was '0.05:0.2:3' and is '0.1:0.2:2'"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"samples": 5}, "samples was None and is 5"),
+    ],
+)
+def test_another_run_is_refused(tmp_path, changed, why):
+    with pytest.raises(KeyboardInterrupt):
+        work(small_plan(Dies(20)), tmp_path / "run")
+    with pytest.raises(RequestError, match=f"holds another run .*{why}"):
+        work(small_plan(**changed), tmp_path / "run")
+
+
+def test_another_number_of_shards_is_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        work(small_plan(Dies(20)), tmp_path / "run", "3/4")
+    with pytest.raises(RequestError, match="was begun in 4 shards: give --shard 4/4"):
+        work(small_plan(), tmp_path / "run", "7/8")
+
+
+def test_a_run_without_shards_is_left_alone(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole.path, out)
+    manifest = whole.manifest | {"state": "running"}
+    local.LAYOUT.save(out, manifest)
+    with pytest.raises(RequestError, match="was begun without --shard: go on with it by --resume, without --shard"):
+        work(small_plan(), out)
+
+
+def test_who_comes_late_gets_the_figures(tmp_path, whole):
+    shutil.copytree(whole.path, tmp_path / "run")
+    before = (tmp_path / "run" / "manifest.json").read_bytes()
+    model = Recorder(parabola)
+    manifest, records, _ = work(small_plan(model), tmp_path / "run")
+    assert rows_of(records) == rows_of(whole.records()) and model.seen == 0
+    assert (tmp_path / "run" / "manifest.json").read_bytes() == before and manifest["state"] == "finished"
+    with pytest.raises(RequestError, match="holds another run"):
+        work(small_plan(seed=3), tmp_path / "run")
+
+
+def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, whole):
+    work(small_plan(batch_size=64), tmp_path / "run", "1/1000")
+    plan = json.dumps(Run.open(tmp_path / "run").manifest["request"]["batch_size"])
+    assert plan == "64"
+    peers = shards.Shards(FolderStore(tmp_path), tmp_path, Shard(1, 1000), "me", 256)
+    assert peers.size(256, 14) == shards.LEAST_GROUP
+    assert shards.Shards(FolderStore(tmp_path), tmp_path, Shard(1, 4), "me", 256).size(256, 100) == 25
+    assert shards.Shards(FolderStore(tmp_path), tmp_path, Shard(1, 4), "me", 16).size(256, 100) == 16
+
+
+@pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/1000000", "1/4/2"])
+def test_shards_are_two_numbers(text):
+    with pytest.raises(RequestError, match="give a number from 1 and how many there are, such as 3/16"):
+        Shard.parse(text)
+
+
+def test_a_run_in_shards_is_not_begun_without(tmp_path):
+    out = tmp_path / "run"
+    assert shards.chosen(out, None, resume=False) is None and shards.chosen(out, Shard(2, 3), resume=False) == Shard(2, 3)
+    with pytest.raises(KeyboardInterrupt):
+        work(small_plan(Dies(20)), out, "3/4")
+    with pytest.raises(RequestError, match="holds a run in 4 shards that is not whole: work on it with --shard 1/4, go on with"):
+        shards.chosen(out, None, resume=False)
+    assert shards.chosen(out, None, resume=True) == Shard(1, 4)
+    assert shards.chosen("memory://nothing", None, resume=False) == Shard(1, 1)
+
+
+def test_a_model_of_labels_alone(tmp_path):
+    class Labels(Recorder):
+        access = Access.LABELS
+
+    settings = {"attack": ("hop-skip-jump?steps=1",), "eps": "0.1, 0.2", "samples": 6, "queries": 40}
+    alone = carry_out(small_plan(Labels(parabola), **settings), tmp_path / "alone")
+    _, errors = together([small_plan(Labels(parabola), **settings) for _ in range(2)], tmp_path / "run")
+    assert not errors
+    equal(Run.open(tmp_path / "run"), alone)
