@@ -1,7 +1,7 @@
 #!/bin/bash
 # An audit as an array of 16 SLURM jobs: sbatch examples/scale/slurm.sh run.toml /shared/runs/mine
 #
-# The folder lies on a disk that all nodes see. A job that is pre-empted is queued again and goes on with what is left.
+# The folder lies on a disk that all nodes see. A job that is preempted is queued again and goes on with what is left.
 #SBATCH --job-name=brinell
 #SBATCH --array=1-16
 #SBATCH --cpus-per-task=4

@@ -1,6 +1,6 @@
 """An audit on SLURM through submitit: an array of jobs, each of which works on the run in the store until it is whole.
 
-A job that is pre-empted or runs out of its time is queued again, and goes on with what is left; what it held passes to the others
+A job that is preempted or runs out of its time is queued again, and goes on with what is left; what it held passes to the others
 after a lease. SLURM itself needs nothing of this: `--shard $SLURM_ARRAY_TASK_ID/16` in a script of your own does the same
 (docs/scale.md). submitit keeps what it needs to start a job, pickled, in the folder of its logs; nothing else reads that.
 """
@@ -15,7 +15,7 @@ from brinell.core.errors import RequestError
 
 
 class Worker:
-    """A command that a job runs, and runs again after it was pre-empted."""
+    """A command that a job runs, and runs again after it was preempted."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = list(words)
