@@ -60,6 +60,18 @@ def files(tmp_path_factory):
     return folder
 
 
+BLANK = """
+from brinell.explainers.centre import Centre
+
+
+class Sometimes(Centre):
+    '''The middle, and of the first sample nothing.'''
+
+    def __call__(self, oracle, batch, domain, rng):
+        maps = super().__call__(oracle, batch, domain, rng).clone()
+        maps[0] = 0
+        return maps
+"""
 FEW = ("rlab?questions=128", "occlusion?windows=6", "grad-cam", "gradient", "centre", "random")
 
 
@@ -226,6 +238,26 @@ def test_ground_truth_of_signals(tmp_path):
     assert result.n == 2 and [(one.count, one.reason) for one in result.left_out] == [(2, "without ground truth")]
     assert np.flatnonzero(held.truths([0])[0]).tolist() == [20, 21, 22, 23, 24, 40]
     assert "<svg" in page.render(held)
+
+
+def test_a_blank_map_is_told_and_left_out_of_the_measures(files, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(BLANK)
+    result = brinell.explain(
+        Halves(),
+        str(files / "data.npz"),
+        truth=f"npz:{files / 'masks.npz'}",
+        method=(f"{own}:Sometimes", "centre"),
+        samples=N,
+        steps=4,
+        copies=0,
+        out=tmp_path / "run",
+    )
+    blank, centre = (one for one in result.methods if "," not in one.name)
+    assert (blank.blank, centre.blank) == (1, 0)
+    assert blank.dice.n == blank.deletion.n == result.n - 1 and centre.dice.n == result.n
+    assert f"is the same everywhere on 1 of {result.n} samples" in " ".join(in_words(result))
+    assert page.render(Explanation.open(result.folder)).count("the same everywhere: nothing to see") == 1
 
 
 def test_a_map_that_does_not_change_with_the_weights_is_told(files, tmp_path):

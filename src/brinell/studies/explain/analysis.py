@@ -71,6 +71,8 @@ class MethodResult(Result):
     noise (sMPRT): near 1, the map shows the input and not the model."""
     complexity: Measure | None
     """Rise of the map's entropy on that model, in shares of its own (eMPRT)."""
+    blank: int
+    """Samples on which its map is the same everywhere. Its measures leave them out, but for those of noise and weights."""
     forgets: bool | None
     """Whether the map changes with the weights: the upper end of the interval of `similarity` is below 0.5; null where that was
     not measured."""
@@ -197,6 +199,7 @@ def _method(rows: Rows, name: str, names: list[str], titles: dict[str, str]) -> 
         title=titles[root(name)] + name[len(root(name)) :],
         queries=float((rows.forwards[at] + rows.backwards[at]).mean()),
         seconds=float(rows.seconds[at].mean()),
+        blank=int(rows.blank[at].sum()),
         faithful=_faithful(rows, name, names),
         forgets=None if (alike := measures["similarity"]) is None else alike.high < SAME,
         **measures,
@@ -254,6 +257,11 @@ def in_words(result: ExplainResult) -> list[str]:
             f"Beating both its own blurred copy and its inverse in insertion minus deletion: {listed}. "
             "Of the others nothing is claimed about faithfulness."
         )
+    said += [
+        f"The map of {one.name} is the same everywhere on {one.blank} of {result.n} samples, which its measures leave out."
+        for one in result.methods
+        if one.blank and root(one.name) == one.name
+    ]
     for measure, word in (("dice", "Dice"), ("insertion", "insertion")):
         mine = [pair for pair in result.pairs if pair.measure == measure and root(pair.other) == pair.other]
         better = [pair.other for pair in mine if pair.difference.low > 0]

@@ -96,7 +96,7 @@ def pictures(held: Explanation, result: ExplainResult) -> list[dict[str, Any]]:
         for method in methods:
             values = stored[method, sample]
             at = int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
-            count = outlined(held, at, truth, values.size)
+            count = 0 if held.rows.blank[at] else outlined(held, at, truth, values.size)
             title = f"{method}: what speaks for {explained} in sample {sample}"
             maps.append((method, overlay(x, values, count, truth, domain, sampling, title), figures_of(held, at)))
         found.append(
@@ -124,6 +124,8 @@ def outlined(held: Explanation, row: int, truth: Array | None, places: int) -> i
 
 def figures_of(held: Explanation, row: int) -> str:
     """What a map is worth, in a few words."""
+    if held.rows.blank[row]:
+        return "the same everywhere: nothing to see"
     parts = []
     for name in ("dice", "insertion", "deletion"):
         value = getattr(held.rows, name)[row]

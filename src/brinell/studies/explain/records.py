@@ -56,6 +56,7 @@ class Rows:
     forwards: Array = column("int64", "inputs shown to the model for the map", zero=True)
     backwards: Array = column("int64", "gradients taken for it", zero=True)
     seconds: Array = column("float64", "wall time, shared evenly by the samples of a batch", zero=True)
+    blank: Array = column("bool", "whether the map is the same everywhere, so that nothing can be judged", zero=True)
     dice: Array = column("float64", "Dice with the ground truth, at its area", null=True)
     iou: Array = column("float64", "intersection over union with it, at its area", null=True)
     best_iou: Array = column("float64", "the same at the best threshold", null=True)

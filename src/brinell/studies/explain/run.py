@@ -5,7 +5,7 @@ Every method asks through a ledger, which counts what each sample costs it. What
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -391,8 +391,9 @@ class _Task:
     def _judged(
         self, maps: Tensor, x: Tensor, y: Tensor, truths: Sequence[Array | None], hides: Array | None, drops: Array | None
     ) -> dict[str, Array]:
-        """The measures of maps (n, *places), as far as they are asked for and there is ground truth."""
-        values, found = maps.cpu().numpy(), {}
+        """The measures of maps (n, *places), as far as they are asked for and there is ground truth; none of a blank map."""
+        values, found = maps.cpu().numpy(), dict[str, Array]()
+        blank = np.array([one.max() == one.min() for one in values])
         if any(one is not None for one in truths):
             pairs = [(one, truth) for one, truth in zip(values, truths, strict=True)]
             both = [(None, None) if truth is None else saliency.at_equal_area(one, truth) for one, truth in pairs]
@@ -400,7 +401,7 @@ class _Task:
             for name, measure in (("best_iou", saliency.best_iou), ("pointing", saliency.pointing), ("energy", saliency.energy)):
                 found[name] = _nullable([None if truth is None else float(measure(one, truth)) for one, truth in pairs])
         if hides is None or drops is None:
-            return found
+            return _without(blank, found)
         steps = min(self.request.steps, int(np.prod(values.shape[1:])))
         path = curves(self.model, x, y, maps, self.domain, steps, self.request.batch_size)
         self.parts.judged += 2 * path.shown.size
@@ -411,7 +412,13 @@ class _Task:
             "breaks": _nullable([saliency.first_share(~one) for one in path.hidden_leads]),
             "infidelity": _nullable([saliency.infidelity(*one) for one in zip(values, hides, drops, strict=True)]),
         }
-        return found
+        return _without(blank, found)
+
+
+def _without(blank: Array, found: Mapping[str, Array]) -> dict[str, Array]:
+    """The measures, masked where a map is the same everywhere: which of its places come first would be chance."""
+    masked = {name: np.ma.MaskedArray(one, mask=np.ma.getmaskarray(one) | blank) for name, one in found.items()}
+    return {"blank": blank} | masked
 
 
 def _nullable(values: Sequence[float | None]) -> Array:
