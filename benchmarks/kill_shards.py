@@ -3,8 +3,8 @@
     python benchmarks/kill_shards.py                             20 runs over a folder, two processes each
     python benchmarks/kill_shards.py --store s3 --failing 20     over S3 (moto on this machine), one request in twenty fails
 
-A kill is SIGKILL to a process at a random moment; another takes its place at once, as a scheduler would start it, with the same
-command. A run has so many kills as were asked for, and then ends undisturbed. All processes must end with exit code 0. The rows
+A kill is SIGKILL to a process at a moment that is drawn from the whole run: when so many shards have been written, and a random
+time of up to half a second later. Another process takes its place at once, as a scheduler would start it, with the same command. All processes must end with exit code 0. The rows
 must then be those of a run by one process that nobody killed, in every column but `seconds` and every bit; so must the stored
 inputs. A failing request fails half of the time before it was carried out and half of the time after. Processes are forked from
 one that has imported everything, so that a kill finds work and no start of Python; the lease is short for the same reason.
@@ -34,9 +34,12 @@ import kill
 from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
 from brinell.runners import shards
+from brinell.store.run import Run
 from brinell.store import shared
 
 BUCKET = "brinell"
+GROUP = 16
+"""Samples in a group: four batches of four."""
 
 
 @dataclass
@@ -61,15 +64,17 @@ def main() -> int:
         work = Path(temporary)
         alone = work / "alone"
         started = time.perf_counter()
-        process = begin(options, str(alone), 0)
+        process = begin(options, str(alone), shared_=False)
         process.join()
         if process.exitcode:
             raise SystemExit(f"the run of one process ended with {process.exitcode}")
         seconds = time.perf_counter() - started
+        rows = Run.open(alone).records()
+        groups = int(((rows.outcome == "fooled") | (rows.outcome == "survived")).sum()) // GROUP
         done = []
         for number in range(options.trials):
             out = f"{root}/trial-{number}" if root else str(work / f"trial-{number}")
-            one = trial(options, out, work / f"copy-{number}", alone, seconds, rng)
+            one = trial(options, out, work / f"copy-{number}", alone, groups, rng)
             done.append(one)
             print(
                 f"run {number + 1:3}: {one.kills} kills ({one.with_work} with work done), {one.starts} processes, exit codes "
@@ -100,20 +105,25 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def trial(options: argparse.Namespace, out: str, copy: Path, alone: Path, seconds: float, rng: random.Random) -> Trial:
+def trial(options: argparse.Namespace, out: str, copy: Path, alone: Path, groups: int, rng: random.Random) -> Trial:
     """One run: processes that are killed and replaced until there were enough kills, and then end."""
-    found, started = Trial(), time.perf_counter()
-    running = [begin(options, out, number + 1) for number in range(options.workers)]
+    found, started, store = Trial(), time.perf_counter(), shared.open_store(out)
+    moments = sorted(rng.randrange(groups) for _ in range(options.kills))
+    running = [begin(options, out) for _ in range(options.workers)]
     found.starts = len(running)
     while any(one.is_alive() for one in running):
-        time.sleep(rng.uniform(0, seconds / 2) if found.kills < options.kills else 0.1)
+        time.sleep(0.05)
+        if not moments or len(store.names(f"{shards.FOLDER}/rows")) < moments[0]:
+            continue
+        time.sleep(rng.uniform(0, 0.5))
         at = rng.randrange(len(running))
-        if found.kills < options.kills and running[at].is_alive():
+        moments.pop(0)
+        if running[at].is_alive():
             os.kill(running[at].pid, signal.SIGKILL)
             running[at].join()
             found.kills += 1
-            found.with_work += bool(shared.open_store(out).names(f"{shards.FOLDER}/rows"))
-            running[at] = begin(options, out, at + 1)
+            found.with_work += bool(store.names(f"{shards.FOLDER}/rows"))
+            running[at] = begin(options, out)
             found.starts += 1
     found.codes = [one.exitcode for one in running]
     found.seconds = time.perf_counter() - started
@@ -124,20 +134,31 @@ def trial(options: argparse.Namespace, out: str, copy: Path, alone: Path, second
     return found
 
 
-def begin(options: argparse.Namespace, out: str, shard: int) -> multiprocessing.Process:
-    """Start a process; without a number it works alone."""
-    process = multiprocessing.get_context("fork").Process(target=partial(_work, options, out, shard))
+def begin(options: argparse.Namespace, out: str, *, shared_: bool = True) -> multiprocessing.Process:
+    """Start a process; one that shares nothing works alone."""
+    process = multiprocessing.get_context("fork").Process(target=partial(_work, options, out, shared_))
     process.start()
     return process
 
 
-def _work(options: argparse.Namespace, out: str, shard: int) -> None:
+def _work(options: argparse.Namespace, out: str, shared_: bool) -> None:
     random.seed(os.getpid())
-    words = ["audit", "--quiet", "--samples", str(options.samples), "--select", "first", "--eps", "0:0.2:5", "--batch-size", "4"]
+    words = [
+        "audit",
+        "--quiet",
+        "--samples",
+        str(options.samples),
+        "--select",
+        "first",
+        "--eps",
+        "0:0.2:5",
+        "--batch-size",
+        str(GROUP // 4),
+    ]
     words += ["--attack", "apgd-ce?steps=20", "--attack", "square?steps=60", "--out", out]
-    # Groups are of sixteen with any number of shards up to seven, so that they are those of one process.
-    words += ["--shard", f"{shard}/4"] if shard else []
-    if shard and options.failing:
+    # Any number of processes may share one shard; with more, groups of a small stage would be smaller than those of one process.
+    words += ["--shard", "1/1"] if shared_ else []
+    if shared_ and options.failing:
         for kind in (shared.FolderStore, shared.AddressStore):
             for name in ("create", "write", "read", "names", "delete"):
                 setattr(kind, name, failing(getattr(kind, name), options.failing))

@@ -60,7 +60,7 @@ def test_a_job_that_is_pre_empted_is_queued_again():
 
 
 @pytest.mark.slow
-def test_ray_on_this_machine(alone, tmp_path):
+def test_ray_on_this_machine(alone, tmp_path, no_token):
     """In a process of its own: what Ray leaves behind in one is no business of other tests."""
     pytest.importorskip("ray", reason="ray is not installed: pip install brinell[ray]")
     script = [sys.executable, str(ROOT / "examples" / "scale" / "on_ray.py"), "2", *command(alone, tmp_path / "run")]
@@ -77,17 +77,34 @@ def test_processes_must_meet_somewhere(call):
         call(["audit", "run.toml", "--out=x", "--shard=1/2"], 2)
 
 
-def test_a_cluster_of_ray_asks_for_a_token(tmp_path, monkeypatch):
+@pytest.fixture
+def no_token(tmp_path, monkeypatch):
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-    with pytest.raises(RequestError, match=f"there is none in {tmp_path}/token: copy that of the cluster's head there"):
-        ray.check_token()
-    (tmp_path / "token").write_text("0" * 64)
-    ray.check_token()
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "nothing"))
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    ray.check_token()
+    return tmp_path / "token"
+
+
+def test_a_cluster_of_ray_asks_for_a_token(no_token, monkeypatch):
+    with (
+        pytest.raises(RequestError, match=f"there is none in {no_token}: copy that of the cluster's head there"),
+        ray.token("auto"),
+    ):
+        pass
+    for name, value in (("RAY_AUTH_MODE", "disabled"), ("RAY_AUTH_TOKEN", "0" * 64)):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            with ray.token("auto"):
+                pass
+    no_token.write_text("0" * 64)
+    with ray.token("auto"), ray.token(None):
+        assert "RAY_AUTH_TOKEN" not in os.environ, "the cluster's is used"
+
+
+def test_a_cluster_of_our_own_gets_a_token_of_its_own(no_token):
+    with ray.token(None):
+        assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    assert "RAY_AUTH_TOKEN" not in os.environ and not no_token.exists()
 
 
 def test_without_the_packages_a_line_says_what_to_install(monkeypatch):

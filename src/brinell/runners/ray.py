@@ -6,10 +6,13 @@ through its object store.
 """
 
 import os
+import secrets
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from brinell.core.errors import RequestError
 from brinell.runners.slurm import check_words
@@ -41,8 +44,13 @@ def run(
         import ray
     except ImportError:
         raise RequestError("tasks are started by Ray, which is not installed: pip install brinell[ray]") from None
-    if address is not None:
-        check_token()
+    with token(address):
+        return _run(ray, words, shards, address, cpus=cpus, gpus=gpus, retries=retries)
+
+
+def _run(
+    ray: Any, words: Sequence[str], shards: int, address: str | None, *, cpus: float, gpus: float, retries: int
+) -> list[int]:
     ray.init(address=address, log_to_driver=False, **({} if address else {"include_dashboard": False}))
     try:
         started = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(carried_out)
@@ -57,17 +65,26 @@ def carried_out(words: Sequence[str]) -> int:
     return subprocess.run([sys.executable, "-m", "brinell", *words], env=os.environ | threads).returncode
 
 
-def check_token() -> None:
-    """Refuse to ask a cluster without the token by which Ray 2.60 and newer know who may.
+@contextmanager
+def token(address: str | None) -> Iterator[None]:
+    """The token by which Ray from 2.60 on knows who may ask a cluster: that of the cluster, or a fresh one for our own.
+
+    A fresh one stands in the environment for the time of the block, so that Ray writes none into the person's home.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is no token for a cluster that is there already.
     """
-    if os.environ.get("RAY_AUTH_MODE") == "disabled" or os.environ.get("RAY_AUTH_TOKEN"):
-        return
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
-    if not file.exists():
+    if os.environ.get("RAY_AUTH_MODE") == "disabled" or os.environ.get("RAY_AUTH_TOKEN") or file.exists():
+        yield
+        return
+    if address is not None:
         raise RequestError(
             f"Ray asks for a token and there is none in {file}: copy that of the cluster's head there, set RAY_AUTH_TOKEN, or "
             "set RAY_AUTH_MODE=disabled where the whole cluster does without"
         )
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    try:
+        yield
+    finally:
+        del os.environ["RAY_AUTH_TOKEN"]
