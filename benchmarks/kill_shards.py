@@ -4,10 +4,11 @@
     python benchmarks/kill_shards.py --store s3 --failing 20     over S3 (moto on this machine), one request in twenty fails
 
 A kill is SIGKILL to a process at a moment that is drawn from the whole run: when so many shards have been written, and a random
-time of up to half a second later. Another process takes its place at once, as a scheduler would start it, with the same command. All processes must end with exit code 0. The rows
-must then be those of a run by one process that nobody killed, in every column but `seconds` and every bit; so must the stored
-inputs. A failing request fails half of the time before it was carried out and half of the time after. Processes are forked from
-one that has imported everything, so that a kill finds work and no start of Python; the lease is short for the same reason.
+time of up to half a second later. Another process takes its place at once, as a scheduler would start it, with the same
+command. All processes must end with exit code 0. The rows must then be those of a run by one process that nobody killed, in
+every column but `seconds` and every bit; so must the stored inputs. A failing request fails half of the time before it was
+carried out and half of the time after. Processes are forked from one that has imported everything, so that a kill finds work
+and no start of Python; the lease is short for the same reason.
 """
 
 import argparse
@@ -34,8 +35,8 @@ import kill
 from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
 from brinell.runners import shards
-from brinell.store.run import Run
 from brinell.store import shared
+from brinell.store.run import Run
 
 BUCKET = "brinell"
 GROUP = 16

@@ -13,7 +13,7 @@ import pytest
 
 from _helpers import Recorder, audited, carry_out, plan_of, rows_of
 from brinell.core.errors import RequestError, SampleError, StoppedError
-from brinell.core.model import Access
+from brinell.core.model import Access, ModelInfo
 from brinell.engine.progress import Silent
 from brinell.runners import local, shards
 from brinell.runners.shards import Shard
@@ -110,7 +110,6 @@ def test_in_a_store_that_is_no_folder(tmp_path, whole):
 
 
 def test_the_work_is_shared_and_none_of_it_is_done_twice(tmp_path):
-    """A barrier in the model: neither of two comes past its first group of a stage before the other is at one, too."""
     alone, models = Recorder(parabola), [Recorder(parabola) for _ in range(2)]
     carry_out(small_plan(alone), tmp_path / "alone")
     _, errors = together([small_plan(model) for model in models], tmp_path / "run")
@@ -312,6 +311,36 @@ def test_a_run_in_shards_is_not_begun_without(tmp_path):
         shards.chosen(out, None, resume=False)
     assert shards.chosen(out, None, resume=True) == Shard(1, 4)
     assert shards.chosen("memory://nothing", None, resume=False) == Shard(1, 1)
+
+
+class Served(Recorder):
+    """A model on another machine, which counts what it is asked."""
+
+    access, served = Access.SCORES, {}
+
+    def __init__(self):
+        super().__init__(parabola)
+        self.info, self.told = ModelInfo(server=self), 0
+
+    def remarks(self):
+        return ()
+
+    def traffic(self):
+        new, self.told = self.seen - self.told, self.seen
+        return {"inputs": new} if new else {}
+
+
+def test_what_a_server_was_asked_by_all_is_counted(tmp_path):
+    settings = {"attack": ("square?steps=6",), "samples": 9}
+    alone, models = Served(), [Served(), Served()]
+    one = carry_out(small_plan(alone, **settings), tmp_path / "alone")
+    _, errors = together([small_plan(model, **settings) for model in models], tmp_path / "run")
+    assert not errors
+    told = Run.open(tmp_path / "run").manifest["traffic"]["recorder"]["inputs"]
+    assert one.manifest["traffic"]["recorder"]["inputs"] == alone.seen
+    asked = sum(model.seen for model in models)
+    # Beside the shards each process looks at clean inputs at its end, and one of the two counts none of its own checks.
+    assert 0.5 * alone.seen < told <= asked
 
 
 def test_a_model_of_labels_alone(tmp_path):

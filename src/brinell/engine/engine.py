@@ -101,15 +101,24 @@ class ModelAudit:
 
     def _keep_remarks(self) -> None:
         """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
-        name, manifest = self.source.name, self.run.manifest
         server = self.model.info.server
         if server is None:
             return
         self._note("model", server.remarks())
-        if traffic := server.traffic():
-            total = manifest.setdefault("traffic", {}).setdefault(name, {})
-            total.update({what: total.get(what, 0) + count for what, count in traffic.items()})
+        if self._traffic():
             self.run.save_manifest()
+
+    def _traffic(self) -> dict[str, int]:
+        """What a model on another machine has counted since it was last asked, which is added to the manifest's."""
+        server = self.model.info.server
+        found = {} if server is None else dict(server.traffic())
+        if found:
+            self._add_traffic(found)
+        return found
+
+    def _add_traffic(self, traffic: Mapping[str, int]) -> None:
+        total = self.run.manifest.setdefault("traffic", {}).setdefault(self.source.name, {})
+        total.update({what: total.get(what, 0) + count for what, count in traffic.items()})
 
     def _failed(self) -> dict[str, dict[str, str]]:
         """Stage to the samples that could not be judged there, each with the reason."""
@@ -129,12 +138,12 @@ class ModelAudit:
             answers = partial(retry.answers_somewhere, self.model, self.plan.device)
 
             def check(cut: Cut, name: str) -> Told:
-                failed = Failures(self, CLEAN)
+                started, failed = time.perf_counter(), Failures(self, CLEAN)
                 records = rows.concatenate(
                     retry.divided(self._check, cut.at, lambda at, error: self._unchecked(at, error, failed), answers)
                 )
                 shards[self.run.save_shard(key, name, records, {})] = records
-                return Told(failed=failed.told)
+                return Told(failed=failed.told, seconds=time.perf_counter() - started, traffic=self._traffic())
 
             def open_(left: int) -> None:
                 self.progress.open(left, sum(int((one.outcome == Outcome.CORRECT).sum()) for one in shards.values()))
@@ -270,8 +279,13 @@ class ModelAudit:
             result = parallel.attack(setting, group, failed)
             self._note(stage.name, result.remarks, result.legend)
             shards[self.run.save_shard(key, name, result.records, result.arrays, result.extras)] = result.records
-            seconds = time.perf_counter() - started
-            return Told(remarks=result.remarks, legend=result.legend, failed=failed.told, seconds=seconds)
+            return Told(
+                remarks=result.remarks,
+                legend=result.legend,
+                failed=failed.told,
+                seconds=time.perf_counter() - started,
+                traffic=self._traffic(),
+            )
 
         def open_(left: int) -> None:
             self.progress.open(left, int((state.correct & (descent.broken == len(plan.levels))).sum()))
@@ -286,6 +300,8 @@ class ModelAudit:
     def _take_in(self, of: str, told: Told) -> None:
         """Keep what another process says of a shard of a stage."""
         self._note(of, told.remarks, told.legend)
+        if told.traffic:
+            self._add_traffic(told.traffic)
         for sample, why in told.failed.items():
             self._fail(of, int(sample), why)
 

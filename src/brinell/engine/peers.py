@@ -32,6 +32,8 @@ class Told:
     """Samples that could not be judged, each with the reason."""
     seconds: float = 0.0
     """What it took the process that made it."""
+    traffic: Mapping[str, int] = field(default_factory=dict)
+    """What a model on another machine was asked for it, by kind."""
 
 
 class Peers(Protocol):

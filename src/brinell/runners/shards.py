@@ -124,7 +124,8 @@ class Shards:
             self._had.add(key)
             self._pause = FIRST_PAUSE
             remarks = tuple(Remark(code, text) for code, text in told["remarks"])
-            found[shard] = Told(remarks=remarks, legend=told["legend"], failed=told["failed"], seconds=told["seconds"])
+            rest = {name: told[name] for name in ("legend", "failed", "seconds", "traffic")}
+            found[shard] = Told(remarks=remarks, **rest)
         return found
 
     def _done(self, key: str) -> dict[str, Any] | None:
@@ -196,6 +197,7 @@ class Shards:
             "legend": dict(told.legend),
             "failed": dict(told.failed),
             "seconds": told.seconds,
+            "traffic": dict(told.traffic),
         }
         done = f"{FOLDER}/done/{cell}/{key}.json"
         if self._store.create(done, json.dumps(said).encode()):
