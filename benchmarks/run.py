@@ -7,6 +7,7 @@
     sweeps     nine budgets beside nine runs; runs that were killed
     reference  our cascades beside the reference AutoAttack and other ensembles, and on broken defences; needs --reference
     agents     RLAB, its peers and its agents
+    hardening  what a minute of training buys; the recipes at equal cost
     kinds      ONNX, photographs, heartbeats, clips, a model behind a server
     epsilon    distances between all samples; a learned distance
 
@@ -71,6 +72,11 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("video --study free", "--clips 2"),
         ("video --study equal", "--clips 2 --budget 40 --eps 40"),
         ("http_server", "--subjects digits --samples 40 --steps 10 --repetitions 1"),
+    ),
+    "hardening": (
+        ("harden", "--case mnist-60 --samples 20 --attack fgsm"),
+        ("harden --overhead", ""),
+        ("recipes", "--subjects digits --recipes before n-fgsm rlab --seeds 0 --samples 20 --attack fgsm"),
     ),
     "epsilon": (
         ("distances", "--n 2000 --subset 500 --repetitions 1"),
