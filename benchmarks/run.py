@@ -39,6 +39,9 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("sweep", "--subjects cnn4_pgd --samples 20 --points 3 --repetitions 1"),
         ("sweep --attack fast", "--subjects cnn4_pgd --samples 10 --points 3 --repetitions 1"),
         ("kill", "--samples 60 --trials 2"),
+        ("kill_shards", "--samples 60 --kills 2 --trials 2"),
+        ("kill_shards --store s3 --failing 20", "--samples 60 --kills 2 --trials 2"),
+        ("shards", "--samples 200 --repetitions 1"),
     ),
     "reference": (
         (f"autoattack {REFERENCE}", "--subjects cnn4_pgd --samples 10"),

@@ -37,12 +37,13 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="keep the runs there, for simulate.py")
     options = parser.parse_args()
     print(f"\n{measure.machine()}\n")
     ratios = []
     with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary:
         for number in range(options.repetitions):
-            work = Path(temporary) / str(number)
+            work = (options.keep or Path(temporary)) / str(number)
             alone = timed(options, [work / "alone"], [None])
             one = timed(options, [work / "one"], ["1/2"])
             two = timed(options, [work / "two"] * 2, ["1/2", "2/2"])
