@@ -3,10 +3,10 @@
     python benchmarks/shards.py                       2,000 samples of a convolutional network for MNIST
     python benchmarks/shards.py --samples 400 --repetitions 1
 
-Each repetition runs, in turns: one process without shards, one with `--shard 1/2`, and two at once with `--shard 1/2` and
-`--shard 2/2`, all with one thread and the same groups. Processor time is that of a process and what it started, as the system
-counts it: where other work shares the machine it says what the shards cost, and the wall clock says less. Two processes on two
-free cores take half of their processor time together, if none waits for the other; how long they wait is printed beside it.
+Each repetition runs, in turns: one process without shards, one with `--shard 1/16`, and two at once with `--shard 1/16` and
+`--shard 9/16`, all with one thread. Processor time is that of the processes, as the system counts it: where other work shares the
+machine it says what the shards cost, and the wall clock says little. Two processes on two free cores take half of their processor
+time together, and as long as they wait for each other more; how long they waited is printed beside it.
 """
 
 import argparse
@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--shards", type=int, default=16, help="with more than 4, groups are smaller than those of one process")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--keep", type=Path, help="keep the runs there, for simulate.py")
     options = parser.parse_args()
@@ -45,17 +46,16 @@ def main() -> int:
         for number in range(options.repetitions):
             work = (options.keep or Path(temporary)) / str(number)
             alone = timed(options, [work / "alone"], [None])
-            one = timed(options, [work / "one"], ["1/2"])
-            two = timed(options, [work / "two"] * 2, ["1/2", "2/2"])
-            differences = kill.compare(work / "alone", work / "one") + kill.compare(work / "alone", work / "two")
-            said = "; ".join(differences) or "equal"
+            one = timed(options, [work / "one"], [f"1/{options.shards}"])
+            two = timed(options, [work / "two"] * 2, [f"{1 + at * options.shards // 2}/{options.shards}" for at in range(2)])
+            said = "; ".join(kill.compare(work / "one", work / "two")) or "equal"
             for name, (wall, processor, waited) in (("alone", alone), ("one in shards", one), ("two in shards", two)):
                 print(
                     f"{number + 1}  {name:<14} {wall:7.1f} s, {processor:7.1f} s of processor time, {waited:5.1f} s waited",
                     flush=True,
                 )
             ratios.append((one[1] / alone[1], two[1] / alone[1], alone[0] / two[0], two[2] / (2 * two[0])))
-            print(f"   rows and inputs: {said}", flush=True)
+            print(f"   rows and inputs of two beside one in shards: {said}", flush=True)
     names = ("one in shards / alone, processor", "two / alone, processor", "alone / two, wall", "share of time that two waited")
     for name, values in zip(names, zip(*ratios, strict=True), strict=True):
         print(f"{name}: {statistics.median(values):.3f} ({', '.join(f'{one:.3f}' for one in values)})")
