@@ -5,6 +5,7 @@ import tomllib
 from importlib.metadata import requires
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -53,8 +54,9 @@ def test_what_builds_has_a_known_version(root: Path) -> None:
     assert builders | {"editables", "setuptools", "wheel", "pip"} <= pinned(root / "constraints.txt")
 
 
-def test_constraints_of_the_server_are_exact_and_name_no_address(root: Path) -> None:
-    comment, *lines = (root / "benchmarks" / "server-constraints.txt").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("name", ["server", "store"])
+def test_constraints_of_what_stands_apart_are_exact_and_name_no_address(root: Path, name: str) -> None:
+    comment, *lines = (root / "benchmarks" / f"{name}-constraints.txt").read_text(encoding="utf-8").splitlines()
     assert comment.startswith("# ")
     assert not [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)]
 
@@ -62,4 +64,5 @@ def test_constraints_of_the_server_are_exact_and_name_no_address(root: Path) -> 
 def test_all_is_every_extra_that_is_not_for_developers(root: Path) -> None:
     extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     (everything,) = map(Requirement, extras["all"])
-    assert everything.extras == extras.keys() - {"all", "dev", "mlflow"}, "and not one client that brings twenty packages"
+    few = {"mlflow", "store", "slurm", "ray"}
+    assert everything.extras == extras.keys() - {"all", "dev"} - few, "and not the clients that few need and that bring many"
