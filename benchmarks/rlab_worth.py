@@ -74,28 +74,37 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--skip", type=int, default=300, help="images to leave out first: those on which settings were chosen")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--controls", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--policies", nargs="+", default=[], help="files of trained agents")
     parser.add_argument("--weights", default="runs/ecg/rhythmnet.safetensors", help="where the network of beats is kept")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     words = ["python benchmarks/rlab_worth.py --data", *options.data, "--samples", str(options.samples), "--seeds"]
-    words += [*map(str, options.seeds), *(["--policies", *options.policies] if options.policies else [])]
+    words += [
+        *map(str, options.seeds),
+        "--controls",
+        *options.controls,
+        *(["--policies", *options.policies] if options.policies else []),
+    ]
     columns = ["data", "samples", "policy", "training queries", "@100", "@250", "mean queries", "over greedy", "over prior"]
     out = measure.Table("What learning is worth", " ".join(words), columns)
     for data in options.data:
         case = CASES[data]
         bench = case.open(options)
         found: dict[str, list[Outcome]] = {}
-        for policy in (*POLICIES, *options.policies):
+        for policy in (*options.controls, *options.policies):
             spec = f"{case.spec}&clean_up=false&policy={policy}"
             found[policy] = [fight(bench, spec, case.eps, case.budget, seed) for seed in options.seeds]
         means = {name: torch.stack([one.queries.clamp_max(case.budget) for one in ends]).mean(0) for name, ends in found.items()}
         for name, ends in found.items():
             cells = []
             for other in ("greedy", "prior"):
+                if name == other or other not in means:
+                    cells.append("")
+                    continue
                 value, (low, high) = ratio(means[name].numpy(), means[other].numpy())
-                cells.append("" if name == other else f"{value:.2f} [{low:.2f}, {high:.2f}]")
+                cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
             rates = [spread([one.rate(at) for one in ends], 2) for at in (100, 250)]
             mean = f"{float(means[name].mean()):.0f}"
             out.add(data, len(bench.y), Path(name).stem, trained(name), *rates, mean, *cells)

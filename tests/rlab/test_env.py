@@ -387,19 +387,6 @@ def test_a_grid_that_overlaps_keeps_budget_and_bounds():
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
 
 
-def test_refinement_ends_at_a_plateau():
-    """The patch that decides needs its whole strength: nothing closer can be found, and ten queries without a find end it."""
-    made = begun(linear(weights(0, 0, 4, 0, 0, 0, 0, 0), -4.96), GRAY, rules=dataclasses.replace(ALL, refine=60, plateau=10))
-    env = made.env
-    env.step(act(env, add=[2]))
-    assert env.outcomes.success.all() and env.alive.all(), "found, and looking for a closer one"
-    asked = 0
-    while env.alive.any() and asked < 60:
-        env.step(act(env, add=[5]))
-        asked += 1
-    assert asked == 10
-
-
 @pytest.mark.parametrize(("settings", "queries"), [({}, 250), ({"steps": 40}, 10), ({"refine": 7}, 7), ({"refine": 0}, 0)])
 def test_a_quarter_of_the_steps_refines_where_nothing_is_said(settings, queries):
     rlab = RLAB(**settings)

@@ -52,8 +52,8 @@ class RLAB(EveryKind):
     steps: int = 1000
     """Queries until a sample is given up, after the one for the clean input."""
     refine: int | None = None
-    """Queries after the first success that look for one at a smaller distance, fewer where 100 in turn
-    find none; none: a quarter of `steps`."""
+    """Queries after the first success that look for one at a smaller distance; none: a quarter of
+    `steps`."""
     clean_up: bool = True
     """Whether patches that are not needed are cleared after that."""
     removals: float = 0.5

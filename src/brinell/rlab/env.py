@@ -48,7 +48,7 @@ from brinell.rlab.predictions import Predictions
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Restarts, lay
 from brinell.rlab.rewards import REWARDS, Before
-from brinell.rlab.rules import SHRINK, USUAL, Rules
+from brinell.rlab.rules import CLOSER, SHRINK, USUAL, Rules
 from brinell.rlab.sensitivity import looked_at, sensitivity
 from brinell.rlab.variants import Variant, pair_numbers, wholes
 
@@ -133,7 +133,7 @@ class PatchEnv:
         self._margin, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
         self._predictions = Predictions(self.assignment, self.posterior, threat.distance, self._radius, rules.temperature)
         self._logits = torch.zeros(n, oracle.classes, device=device)
-        self._age, self._left, self._idle, self._asked = torch.zeros(4, n, dtype=torch.int64, device=device)
+        self._age, self._left, self._asked = torch.zeros(3, n, dtype=torch.int64, device=device)
         self._fresh, self._pending, self._refining = torch.zeros(3, n, dtype=torch.bool, device=device)
         aims = any_class_counts(threat.criterion)
         self._restarts = Restarts(n, oracle.classes, wholes(variants, device), rules.patience, aims, device)
@@ -214,8 +214,7 @@ class PatchEnv:
             keys = self.streams.keys.clone()
             keys[rows[~fresh]] = self.streams.select(rows[~fresh]).fold("step").keys
             self.streams, self._fresh[rows] = Streams(keys), False
-            closest = (self._left[rows] <= 0) | (self._idle[rows] >= self.rules.plateau)
-            spent = torch.where(self._refining[rows], closest, self._age[rows] >= self.rules.steps)
+            spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
             spent |= ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
             over = spent | (success & ~self._refining[rows])
             won = self.outcomes.success[self._sample[rows]]
@@ -233,6 +232,7 @@ class PatchEnv:
     def _pace(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(m,) each: how many patches a slot may change now, and how many it may clear."""
         count = self.rules.changes(self._restarts.since[rows], len(self.grid))
+        count = torch.where(self._refining[rows], count.clamp_min(round(CLOSER * len(self.grid))), count)
         return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
@@ -293,7 +293,6 @@ class PatchEnv:
         self._restart_stuck(rows[self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0)])
         success = (margin > 0) & real
         self._left[rows] -= self._refining[rows].long()
-        self._idle[rows] += 1
         self.outcomes.success[sample[success & fresh]] = True
         self._note(rows[success & ~fresh])
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
@@ -346,7 +345,7 @@ class PatchEnv:
         self.outcomes.value[sample] = self._predictions.contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
         self.outcomes.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine:
-            self._refining[rows], self._pending[rows], self._idle[rows] = True, True, 0
+            self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size
             self._restarts.aim[rows] = -1
 

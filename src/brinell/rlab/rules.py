@@ -12,8 +12,10 @@ PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule
 (Andriushchenko et al. 2020)."""
 
-SHRINK = 0.92
+SHRINK = 0.95
 """From the distance of one success to the one within which the next is looked for."""
+CLOSER = 1 / 64
+"""The least share of the patches that a step changes after the first success."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +36,11 @@ class Rules:
     """Queries without a gain after which an episode is stuck (`rlab.restart`); 0 for never."""
     refine: int = 0
     """Queries after the first success that look for one at a smaller distance."""
-    plateau: int = 100
-    """Queries without one after which that ends early."""
     reward: RewardName = "margin"
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, offers=1, refine=0, plateau=1, patience=0)
+        at_least(self, steps=1, offers=1, refine=0, patience=0)
         if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
             raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
         one_of(self, reward=tuple(REWARDS))

@@ -97,7 +97,7 @@ def verdict(about: Mapping[str, Any] | None) -> str:
     told = (about or {}).get("validation")
     if not told:
         return ""
-    parts = [f"{_ratio(told, name)} those of {name} ({told['queries'][name]:.0f})" for name in told["ratios"]]
+    parts = [f"{_ratio(told, name)} {name}'s ({told['queries'][name]:.0f})" for name in told["ratios"]]
     whose = DEFAULT if DEFAULT in told["ratios"] else GREEDY
     _, low, high = told["ratios"][whose]
     judged = "fewer" if high < 1 else "more" if low > 1 else "not measurably fewer"
