@@ -60,9 +60,9 @@ class Assignment:
         parts = [self._values(rows[p], padded[p], places[p]) for p in self._parts(len(rows), self.grid.places)]
         return torch.cat(parts).view(len(rows), *self.grid.shape)
 
-    def edit(self, rows: Tensor, patches: Tensor, variants: Tensor) -> None:
-        """Make the edits of distinct samples `rows` (m,) part of the state."""
-        self.x[rows] = self.candidates(rows, patches, variants)
+    def edit(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor | None = None) -> None:
+        """Make the edits of distinct samples `rows` (m,) part of the state; `x` is what `candidates` made of them, if it did."""
+        self.x[rows] = self.candidates(rows, patches, variants) if x is None else x
         self._variant[rows] = self._variant[rows].scatter_(1, _columns(patches), _columns(variants))
 
     def clear(self, rows: Tensor) -> None:

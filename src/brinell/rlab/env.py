@@ -207,9 +207,10 @@ class PatchEnv:
         if len(rows):
             patches, variants = self._edits(rows, action)
             threat = replace(self._threat, eps=self._radius[rows])
-            x = threat.project(self.assignment.candidates(rows, patches, variants), self.cache.x[rows])
+            distorted = self.assignment.candidates(rows, patches, variants)
+            x = threat.project(distorted, self.cache.x[rows])
             fresh = self._fresh[rows]
-            reward[rows], success = self._ask(rows, patches, variants, x)
+            reward[rows], success = self._ask(rows, patches, variants, distorted, x)
             self._age[rows] += (~fresh).long()
             keys = self.streams.keys.clone()
             keys[rows[~fresh]] = self.streams.select(rows[~fresh]).fold("step").keys
@@ -257,8 +258,11 @@ class PatchEnv:
         chosen, variants = lay(chosen, variants, whole, len(self.grid))
         return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
 
-    def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """One query for each slot, and what follows from the answers: reward and whether the criterion is reached, (m,)."""
+    def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, distorted: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """One query for each slot, and what follows from the answers: reward and whether the criterion is reached, (m,).
+
+        The edits make the inputs `distorted`, which are asked about as `x`, within the budget.
+        """
         sample, pending, fresh = self._sample[rows], self._pending[rows], self._fresh[rows]
         ids, y = self._batch.ids[sample], self._batch.y[sample]
         change = x - self._x[rows]
@@ -283,7 +287,7 @@ class PatchEnv:
         self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
         kept = rows[better]
         before = self.assignment.variant[rows]
-        self.assignment.edit(kept, patches[better], variants[better])
+        self.assignment.edit(kept, patches[better], variants[better], distorted[better])
         after = self.assignment.variant[rows]
         self.outcomes.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
         self.outcomes.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
