@@ -39,6 +39,14 @@ def equal(work, out):
     assert rows_of(Run.open(out).records()) == rows_of(Run.open(work / "alone").records())
 
 
+@pytest.fixture
+def no_token(tmp_path, monkeypatch):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    return tmp_path / "token"
+
+
 def test_submitit_on_this_machine(alone, tmp_path):
     pytest.importorskip("submitit", reason="submitit is not installed, which queues jobs: pip install brinell[slurm]")
     jobs = slurm.submit(command(alone, tmp_path / "run"), 2, logs=tmp_path / "logs", cluster="local", timeout_min=5)
@@ -69,20 +77,36 @@ def test_ray_on_this_machine(alone, tmp_path, no_token):
     equal(alone, tmp_path / "run")
 
 
+TWO_NODES = """
+import sys
+from ray.cluster_utils import Cluster
+from brinell.runners import ray
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+codes = ray.run(sys.argv[1:], 2, address=cluster.address)
+cluster.shutdown()
+sys.exit(max(codes))
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_of_ray_by_its_address(alone, tmp_path, no_token, monkeypatch):
+    """Two nodes on this machine that share a token."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install brinell[ray]")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    script = [sys.executable, "-c", TWO_NODES, *command(alone, tmp_path / "run")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    equal(alone, tmp_path / "run")
+
+
 @pytest.mark.parametrize("call", [slurm.submit, ray.run])
 def test_processes_must_meet_somewhere(call):
     with pytest.raises(RequestError, match="the command names no --out"):
         call(["audit", "run.toml"], 2)
     with pytest.raises(RequestError, match="each of its processes is given its own of: leave it out"):
         call(["audit", "run.toml", "--out=x", "--shard=1/2"], 2)
-
-
-@pytest.fixture
-def no_token(tmp_path, monkeypatch):
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-    return tmp_path / "token"
 
 
 def test_a_cluster_of_ray_asks_for_a_token(no_token, monkeypatch):

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited, carry_out, plan_of, rows_of
+from _helpers import Recorder, audited, carry_out, plan_of, rows_of, workspace
+from brinell.cli import run as cli
 from brinell.core.errors import RequestError, SampleError, StoppedError
 from brinell.core.model import Access, ModelInfo
 from brinell.engine.progress import Silent
@@ -352,3 +353,34 @@ def test_a_model_of_labels_alone(tmp_path):
     _, errors = together([small_plan(Labels(parabola), **settings) for _ in range(2)], tmp_path / "run")
     assert not errors
     equal(Run.open(tmp_path / "run"), alone)
+
+
+def test_the_command_line_goes_on_with_nothing_but_an_address(tmp_path, monkeypatch, capsys):
+    """Interrupted, the line that is told goes on, and who comes late sees the same figures."""
+    work, out = workspace(tmp_path), f"memory://{tmp_path.name}"
+    words = [
+        "audit",
+        "--data",
+        f"npz:{work / 'data.npz'}",
+        "--model",
+        f"torch:{work / 'model.py'}:parabola",
+        "--eps",
+        "0.05, 0.1",
+    ]
+    words += ["--attack", "pgd?steps=2", "--batch-size", "2"]
+    monkeypatch.setenv("TEST_CALLS", "0")
+    assert cli([*words, "--out", str(tmp_path / "alone")]) == 0
+    figures = capsys.readouterr().out.partition("report:")[0]
+    monkeypatch.setenv("TEST_CALLS", "0")
+    monkeypatch.setenv("TEST_INTERRUPT_AT", "20")
+    assert cli([*words, "--out", out, "--shard", "2/3"]) == 130
+    assert f"go on with brinell audit --shard 2/3 --resume --out {out}" in capsys.readouterr().err
+    assert cli([*words, "--out", out]) == 2
+    assert f"{out} holds a run in 3 shards that is not whole: work on it with --shard 1/3" in capsys.readouterr().err
+    assert cli(["audit", "--shard", "2/3", "--resume", "--out", out]) == 0
+    told = capsys.readouterr().out
+    assert told == f"{figures}report: {out}/report.html\n"
+    assert cli(["audit", "--shard", "1/3", "--resume", "--out", out]) == 0
+    assert capsys.readouterr().out == told
+    assert cli([*words, "--shard", "1/3"]) == 2
+    assert "--shard needs --out" in capsys.readouterr().err

@@ -7,7 +7,8 @@ code. Its docstring is the help of the command.
 import inspect
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -54,29 +55,32 @@ class Asked:
         from brinell.engine import toml, trust
 
         options = dict(self.given if given is None else given)
-        file = self._settings()
-        values = toml.load(file) if file else {}
-        if file:
-            trust.check_file(file, values, options, self.trust)
+        with self._settings() as file:
+            values = toml.load(file) if file else {}
+            if file:
+                trust.check_file(file, values, options, self.trust)
         return toml.checked(kind, values | options)
 
-    def _settings(self) -> Path | None:
-        """The file of settings: the one named, or on --resume the one that the output folder keeps."""
+    @contextmanager
+    def _settings(self) -> Iterator[Path | None]:
+        """The file of settings: the one named, or on --resume the one that the output folder keeps, copied from a store."""
         if self.resume and self.out is None:
             raise RequestError("--resume needs --out: the folder of the run to go on with")
         kept = self.verb.kept
         if self.file is not None or not (self.resume and self.out is not None and kept):
-            return self.file
-        if address_of(self.out) is not None:
-            if (content := open_store(self.out).read(kept)) is not None:
-                file = Path(tempfile.mkdtemp(prefix="brinell-")) / kept
-                file.write_bytes(content)
-                return file
+            yield self.file
+            return
+        content = None if address_of(self.out) is None else open_store(self.out).read(kept)
+        if content is not None:
+            with tempfile.TemporaryDirectory(prefix="brinell-") as held:
+                (Path(held) / kept).write_bytes(content)
+                yield Path(held) / kept
         elif (self.out / kept).exists():
-            return self.out / kept
-        if not self.given:
+            yield self.out / kept
+        elif not self.given:
             raise RequestError(f"there is no run in {self.out} to go on with: it has no {kept}; leave out --resume to begin one")
-        return None
+        else:
+            yield None
 
     @property
     def path(self) -> Path:
