@@ -19,6 +19,8 @@ BESIDE = (
     "design/*.md",
     "examples/**/*.ipynb",
     "examples/**/*.py",
+    "examples/scale/*.sh",
+    "examples/scale/*.yaml",
     "benchmarks/**/*.py",
 )
 """What the site shows or hands out besides docs/."""
