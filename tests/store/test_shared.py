@@ -137,7 +137,7 @@ def test_a_store_that_creates_twice_is_refused(tmp_path):
     ("out", "address"),
     [
         ("runs/mine", None),
-        ("/tmp/run:2", None),
+        ("/runs/mine:2", None),
         ("file:///data/run", None),
         ("s3://bucket/run", "s3://bucket/run"),
         (Path("s3://bucket/run"), "s3://bucket/run"),
