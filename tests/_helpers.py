@@ -233,6 +233,11 @@ def no_module():
 )
 
 
+def audit_words(work: Any) -> list[str]:
+    """The command of an audit of the parabola in a `workspace` at two budgets; an attack is still to be named."""
+    return ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", "0.05, 0.1"]
+
+
 def workspace(folder: Any, n: int = 16, **arrays: Any) -> Any:
     """A data file and a model file, as a user has them: data.npz and model.py."""
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited, carry_out, plan_of, rows_of, workspace
+from _helpers import Recorder, audit_words, audited, carry_out, plan_of, rows_of, workspace
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError, SampleError, StoppedError
 from brinell.core.model import Access, ModelInfo
@@ -358,15 +358,7 @@ def test_a_model_of_labels_alone(tmp_path):
 def test_the_command_line_goes_on_with_nothing_but_an_address(tmp_path, monkeypatch, capsys):
     """Interrupted, the line that is told goes on, and who comes late sees the same figures."""
     work, out = workspace(tmp_path), f"memory://{tmp_path.name}"
-    words = [
-        "audit",
-        "--data",
-        f"npz:{work / 'data.npz'}",
-        "--model",
-        f"torch:{work / 'model.py'}:parabola",
-        "--eps",
-        "0.05, 0.1",
-    ]
+    words = audit_words(work)
     words += ["--attack", "pgd?steps=2", "--batch-size", "2"]
     monkeypatch.setenv("TEST_CALLS", "0")
     assert cli([*words, "--out", str(tmp_path / "alone")]) == 0

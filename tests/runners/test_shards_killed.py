@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from _helpers import in_a_process_of_its_own, rows_of, workspace
+from _helpers import audit_words, in_a_process_of_its_own, rows_of, workspace
 from brinell.cli import run as cli
 from brinell.runners import shards
 from brinell.store.run import Run
@@ -13,16 +13,7 @@ from brinell.store.shared import FolderStore
 
 
 def command(work, out, *more):
-    words = [
-        "audit",
-        "--data",
-        f"npz:{work / 'data.npz'}",
-        "--model",
-        f"torch:{work / 'model.py'}:parabola",
-        "--eps",
-        "0.05, 0.1",
-    ]
-    return [*words, "--attack", "pgd?steps=3", "--batch-size", "1", "--quiet", "--out", str(out), *more]
+    return [*audit_words(work), "--attack", "pgd?steps=3", "--batch-size", "1", "--quiet", "--out", str(out), *more]
 
 
 @pytest.fixture(scope="module")
