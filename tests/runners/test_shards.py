@@ -165,10 +165,11 @@ def killed(out, at, monkeypatch):
     def stop(original):
         def instead(self, key, *more):
             nonlocal count
-            count += 1
+            working = threading.current_thread() is threading.main_thread()
+            count += working  # signs of life come by the clock, and are not counted
             if count < at:
                 return original(self, key, *more)
-            raise Killed if threading.current_thread() is threading.main_thread() else StoppedError("dead")
+            raise Killed if working else StoppedError("dead")
 
         return instead
 
@@ -186,7 +187,7 @@ def test_killed_before_a_change_of_the_store(tmp_path, monkeypatch):
     """At claims, rows, what is done, the assembly and the clearing away: after each kill a new process ends the run."""
     whole = carry_out(small_plan(samples=6), tmp_path / "whole")
     changes = killed(tmp_path / "counted", 10**6, monkeypatch)
-    assert changes > 40
+    assert changes > 30, "claims, rows, arrays, what is done, of every shard, and the assembly"
     for at in sorted({1, 2, 3, 4, *range(5, changes - 4, 13), *range(changes - 4, changes + 1)}):
         out = tmp_path / str(at)
         killed(out, at, monkeypatch)
