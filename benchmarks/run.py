@@ -69,6 +69,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("corruptions --cifar {shared}/cifar10/cifar10_test.npz", "--images 5"),
         ("transfer --repetitions 3", "--samples 8 --repetitions 1"),
         ("explain", "--network mcunet_144 --images 2 --methods rlab?questions=32 grad-cam centre"),
+        ("explain_quantus", "--samples 4 --methods gradient"),
         ("ecg --study network", ""),
         ("ecg --study free", "--samples 6"),
         ("ecg --study curves", "--samples 6"),

@@ -89,7 +89,7 @@ def infidelity(values: Array, hidden: Array, drops: Array) -> float | None:
     Args:
         values: (*places) a map.
         hidden: (k, *places) what share of each place a perturbation hides.
-        drops: (k,) by how much the class's logit falls.
+        drops: (k,) by how much the class's probability falls.
 
     Returns:
         In [0, 1]; None where nothing changed the answer.
