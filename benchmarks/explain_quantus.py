@@ -149,9 +149,11 @@ class Peer:
 
     def randomised(self, metric: Any) -> Any:
         """What a measure of randomised parameters says, with weights shuffled as we shuffle them."""
-        other = forgetful(TorchModel(self.module, DOMAIN, 10), 0)
-        assert other is not None and other.info.module is not None
-        for own, shuffled in zip(self.module.modules(), other.info.module.modules(), strict=True):
+        forgets = forgetful(TorchModel(self.module, DOMAIN, 10), 0)
+        assert forgets is not None
+        other = forgets.at(1).info.module
+        assert other is not None
+        for own, shuffled in zip(self.module.modules(), other.modules(), strict=True):
             if hasattr(own, "reset_parameters"):
                 own.__dict__["shuffled"] = dict(shuffled.named_parameters(recurse=False))
                 own.__dict__["reset_parameters"] = MethodType(_shuffle, own)

@@ -275,11 +275,45 @@ def test_a_map_that_does_not_change_with_the_weights_is_told(files, tmp_path):
     random, gradient = (one for one in result.methods if "," not in one.name)
     assert random.similarity.value == pytest.approx(1) and random.forgets is False and random.complexity.value == 0
     assert gradient.similarity.value == pytest.approx(1), "one weight, shuffled, is the same"
-    other = forgetful(TorchModel(nn.Sequential(nn.Flatten(), nn.Linear(144, 2)), DOMAIN, 2), 0)
-    assert not torch.equal(other.module[1].weight, forgetful(other, 1).module[1].weight)
-    assert torch.equal(
-        other.module[1].weight.flatten().sort().values, forgetful(other, 1).module[1].weight.flatten().sort().values
-    )
+    assert random.cascade is None and result.cascade == []
+
+
+def layered():
+    """A convolution that is about to be shuffled, and a layer that says the same wherever its weights are."""
+    net = nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 10 * 10, 2, bias=False))
+    net[0].weight.data = torch.arange(18.0).reshape(2, 1, 3, 3) - 6
+    net[3].weight.data.fill_(0.1)
+    return net
+
+
+def test_layers_forget_from_the_last_to_the_first():
+    net = layered()
+    net[3].weight.data = torch.arange(400.0).reshape(2, 200)
+    before = [one.detach().clone() for one in net.parameters()]
+    forgets = forgetful(TorchModel(net, DOMAIN, 2), 0, 9)
+    assert [list(names) for names in forgets.layers] == [["3"], ["0"]]
+    same = [[torch.equal(a, b) for a, b in zip(before, forgets.at(k).info.module.parameters(), strict=True)] for k in range(3)]
+    assert same == [[True, True], [True, False], [False, False]]
+    for one, shuffled in zip(before, forgets.at(2).info.module.parameters(), strict=True):
+        assert torch.equal(one.flatten().sort().values, shuffled.flatten().sort().values)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+    whole = [one.clone() for one in forgets.at(2).info.module.parameters()]
+    once = forgetful(TorchModel(net, DOMAIN, 2), 0)
+    assert [list(names) for names in once.layers] == [["3", "0"]]
+    assert all(torch.equal(a, b) for a, b in zip(whole, once.at(1).info.module.parameters(), strict=True))
+    assert not torch.equal(whole[1], forgetful(TorchModel(net, DOMAIN, 2), 1).at(1).info.module[3].weight)
+
+
+def test_the_cascade_is_compared_stage_by_stage(files, tmp_path):
+    """The last layer has one weight, so shuffled it leaves every map as it was; the one before it has not."""
+    settings = {"samples": 3, "steps": 0, "copies": 1, "cascade": 2}
+    result = brinell.explain(layered(), str(files / "data.npz"), method=("gradient", "random"), out=tmp_path / "run", **settings)
+    gradient, random = (one for one in result.methods if "," not in one.name)
+    assert result.cascade == [["3"], ["0"]]
+    assert gradient.cascade[0].value == pytest.approx(1) and gradient.cascade[1].high < 0.9
+    assert gradient.cascade[1] == gradient.similarity and [one.value for one in random.cascade] == pytest.approx([1, 1])
+    assert result.methods[1].name == "gradient" + BLURRED and result.methods[1].cascade is None
+    assert "As the model forgets" in page.render(Explanation.open(result.folder))
 
 
 def test_a_network_forgets_what_it_learnt(files, tmp_path):

@@ -76,6 +76,8 @@ class MethodResult(Result):
     forgets: bool | None
     """Whether the map changes with the weights: the upper end of the interval of `similarity` is below 0.5; null where that was
     not measured."""
+    cascade: list[Measure] | None
+    """`similarity` at each stage of the cascade, the last layers first; null where it was not asked for."""
     faithful: bool | None
     """Whether it beats both its own blurred copy and its inverse in insertion minus deletion, by paired 95 % intervals; null for
     controls, and where that was not measured."""
@@ -128,6 +130,8 @@ class ExplainResult(Result):
     """Name of the model."""
     n: int
     """Samples that were explained."""
+    cascade: list[list[str]]
+    """The layers that each stage of the cascade shuffles besides those before it; none where it was not asked for."""
     groups: int
     """Groups of them that belong together; each sample counts as one where nothing is known."""
     left_out: list[LeftOut]
@@ -156,8 +160,9 @@ def summarise(held: Explanation) -> ExplainResult:
         n=len(samples),
         groups=len(set(_groups(rows, names[0]))),
         left_out=[LeftOut(count=count, reason=reason) for reason, count in facts["left_out"].items()],
+        cascade=facts.get("cascade", []),
         unfit=facts["unfit"],
-        methods=[_method(rows, name, names, titles) for name in names],
+        methods=[_method(held, name, names, titles) for name in names],
         pairs=[pair for measure in COMPARED for pair in _pairs(rows, names, measure)],
         agreement=_agreement(held, list(titles)),
     )
@@ -191,7 +196,8 @@ def _measure(found: Array, groups: Array) -> Measure | None:
     return None if known is None else Measure(value=known.value, low=known.interval.low, high=known.interval.high, n=known.n)
 
 
-def _method(rows: Rows, name: str, names: list[str], titles: dict[str, str]) -> MethodResult:
+def _method(held: Explanation, name: str, names: list[str], titles: dict[str, str]) -> MethodResult:
+    rows = held.rows
     at, groups = _of(rows, name), _groups(rows, name)
     measures = {measure: _measure(values(rows, name, measure), groups) for measure in MEASURES}
     return MethodResult(
@@ -202,8 +208,18 @@ def _method(rows: Rows, name: str, names: list[str], titles: dict[str, str]) -> 
         blank=int(rows.blank[at].sum()),
         faithful=_faithful(rows, name, names),
         forgets=None if (alike := measures["similarity"]) is None else alike.high < SAME,
+        cascade=_cascade(held, name, groups),
         **measures,
     )
+
+
+def _cascade(held: Explanation, name: str, groups: Array) -> list[Measure] | None:
+    """Of the methods that were tried on the stages; what is made of their maps, or was left by an attack, was not."""
+    rows = held.rows
+    if not held.manifest.get("cascade") or np.ma.getmaskarray(rows.similarity[_of(rows, name)]).all():
+        return None
+    found = held.cascade(name, rows.sample_id[np.sort(_of(rows, name))].tolist())
+    return [one for one in (_measure(stage, groups) for stage in found.T) if one is not None]
 
 
 def _faithful(rows: Rows, name: str, names: list[str]) -> bool | None:

@@ -67,6 +67,7 @@ def render(held: Explanation) -> str:
         measures=[(name, NAMES[name], name in LOWER) for name in measures],
         samples=pictures(held, result),
         truth=held.manifest["request"]["truth"] is not None,
+        randomised=any(one.forgets is not None for one in result.methods),
     )
 
 

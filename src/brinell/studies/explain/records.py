@@ -3,6 +3,7 @@
 explain.json           the request, the data, the model, the methods and what was left out
 rows.parquet           one row per sample and method
 maps.safetensors       METHOD/SAMPLE: the map (*places), float32
+cascade.safetensors    METHOD/SAMPLE: (stages,) float64, rank correlation with the map at each stage of the cascade; if asked for
 inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the ground truth (*places), uint8
 explain.html           the page; made from the files above
 """
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from brinell.core import facts
 from brinell.core.form import Count
@@ -24,6 +27,7 @@ FORM: dict[str, Any] = {
     "data": facts.DATA,
     "model": facts.MODEL,
     "methods": [{"name": str, "title": str, "settings?": dict}],
+    "cascade?": [[str]],
     "unfit": {str: str},
     "left_out": {str: Count()},
     "judge_forwards": Count(),
@@ -96,7 +100,13 @@ class Explanation:
 
     @classmethod
     def make(
-        cls, path: Path, about: Mapping[str, Any], rows: Rows, maps: Mapping[str, Array], inputs: Mapping[str, Array]
+        cls,
+        path: Path,
+        about: Mapping[str, Any],
+        rows: Rows,
+        maps: Mapping[str, Array],
+        inputs: Mapping[str, Array],
+        cascade: Mapping[str, Array],
     ) -> "Explanation":
         """Write everything; the manifest last, so that a folder with a manifest is whole.
 
@@ -105,6 +115,8 @@ class Explanation:
         """
         write_arrays(path / "maps.safetensors", maps)
         write_arrays(path / "inputs.safetensors", inputs)
+        if cascade:
+            write_arrays(path / "cascade.safetensors", cascade)
         manifest = one_table.write(LAYOUT, path, about, rows)
         return cls(path=path, manifest=manifest, rows=rows)
 
@@ -124,6 +136,11 @@ class Explanation:
         wanted = {str(sample) for sample in samples}
         found = read_arrays(self.path / "maps.safetensors", lambda name: name.rpartition("/")[2] in wanted)
         return {(name.rpartition("/")[0], int(name.rpartition("/")[2])): one for name, one in found.items()}
+
+    def cascade(self, method: str, samples: Sequence[int]) -> Array:
+        """(n, stages) float64: the rank correlation of the maps of a method with those at each stage of the cascade."""
+        found = read_arrays(self.path / "cascade.safetensors", lambda name: name.rpartition("/")[0] == method)
+        return np.stack([found[f"{method}/{sample}"] for sample in samples])
 
     def inputs(self, samples: Sequence[int]) -> dict[int, Array]:
         """(*shape) float32: the inputs of these samples."""

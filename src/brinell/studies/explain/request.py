@@ -34,6 +34,9 @@ class ExplainRequest(BaseRequest):
     """The copies of each input with a little noise, on which every method is tried again. 0 leaves stability out."""
     randomise: bool = False
     """Try every method on the model with shuffled weights too: a map that stays the same shows the input alone."""
+    cascade: int = Field(default=0, ge=0)
+    """The stages in which weights are shuffled, from the last layers to the first, with every method tried at each; the last
+    stage is that of `randomise`. 0 leaves the cascade out."""
     noise: float = Field(default=0.02, gt=0)
     """The standard deviation of that noise, in shares of the width of the bounds."""
     seed: Seed = 0

@@ -72,6 +72,7 @@ class Parts:
 
     rows: list[Rows] = field(default_factory=list)
     maps: dict[str, Array] = field(default_factory=dict)
+    cascade: dict[str, Array] = field(default_factory=dict)
     inputs: dict[str, Array] = field(default_factory=dict)
     stored: dict[int, Left] = field(default_factory=dict)
     """By sample what an attack left of it."""
@@ -154,12 +155,13 @@ def explain(
         "model": {"name": model.name} | facts,
         "methods": [{"name": one.name, "title": one.title, "settings": one.settings} for one in methods]
         + [{"name": name, "title": TITLES[name], "settings": {}} for name in parts.left_by_attack],
+        "cascade": [list(names) for names in task.stages],
         "unfit": unfit,
         "left_out": left,
         "judge_forwards": parts.judged,
         "answers": about.get("answers", {}),
     }
-    return Explanation.make(folder, manifest, rows.concatenate(parts.rows), parts.maps, parts.inputs)
+    return Explanation.make(folder, manifest, rows.concatenate(parts.rows), parts.maps, parts.inputs, parts.cascade)
 
 
 def selected(request: ExplainRequest, dataset: Dataset, broken: Adversarial | None) -> Selection:
@@ -229,8 +231,14 @@ class _Task:
         self.request, self.dataset, self.model, self.truth = request, dataset, model, truth
         self.device, self.parts, self.domain = device, parts, dataset.domain
         self.labels = np.asarray(dataset.labels(), dtype=np.int64)
-        self.forgetful = forgetful(model, request.seed) if request.randomise else None
+        wanted = request.cascade or int(request.randomise)
+        self.forgetful = forgetful(model, request.seed, wanted) if wanted else None
         self.unbounded = plugins.build("distance", "linf", {})
+
+    @property
+    def stages(self) -> Sequence[Sequence[str]]:
+        """The layers that each stage of the cascade shuffles; none where no cascade was asked for."""
+        return self.forgetful.layers if self.forgetful is not None and self.request.cascade else ()
 
     def groups(self, ids: Array, left: dict[str, int]) -> Iterator[Array]:
         """The samples (n,) to be explained, a group at a time; notes in `left` how many are not, and why."""
@@ -292,14 +300,15 @@ class _Task:
             if method.name.partition("?")[0] not in CONTROLS:
                 versions |= {method.name + BLURRED: blurred(maps, self.domain, WIDE), method.name + INVERSE: -maps}
             copies = [self._noisy(x, rng.fold(method.name), copy) for copy in range(self.request.copies)]
-            again = self._repeated(method, x, y, rng.fold(method.name), maps, copies)
+            again, stages = self._repeated(method, x, y, rng.fold(method.name), maps, copies)
             for name, one in versions.items():
                 judged = self._judged(one, x, y, truths, hides, drops)
                 mine = judged | (cost | again if name == method.name else {})
                 self.parts.rows.append(rows.build(Rows, len(ids), method=name, **shared, **mine))
-            self.parts.maps |= {
-                f"{method.name}/{sample}": one for sample, one in zip(ids.tolist(), maps.cpu().numpy(), strict=True)
-            }
+            of = [f"{method.name}/{sample}" for sample in ids.tolist()]
+            self.parts.maps |= dict(zip(of, maps.cpu().numpy(), strict=True))
+            if stages is not None:
+                self.parts.cascade |= dict(zip(of, stages, strict=True))
         self._stored(ids, x, y, truths, shared, (hides, drops))
 
     def _stored(
@@ -353,8 +362,10 @@ class _Task:
 
     def _repeated(
         self, method: Method, x: Tensor, y: Tensor, rng: Streams, maps: Tensor, copies: Sequence[Tensor]
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], Array | None]:
         """How a method's maps change under a little noise on the input, and with the weights of the model.
+
+        The second is how alike they are at each stage of the cascade (n, stages); None without one.
 
         The random numbers of the method are the same each time, so that nothing else differs.
         """
@@ -366,14 +377,17 @@ class _Task:
             largest = [None if None in column else max(column) for column in zip(*changes, strict=True)]
             alike = [[saliency.rank_correlation(a, b) for a, b in pair] for pair in pairs]
             found |= {"sensitivity": _nullable(largest), "stability": np.mean(alike, 0)}
-        if self.forgetful is not None:
-            own = torch.stack([maps, *again]).mean(0).cpu().numpy()
-            other = [self._judging(method, near, y, rng, self.forgetful) for near in (x, *copies)]
-            blank = torch.stack(other).mean(0).cpu().numpy()
-            entropies = [(saliency.entropy(a), saliency.entropy(b)) for a, b in zip(own, blank, strict=True)]
-            found["similarity"] = np.array([saliency.rank_correlation(a, b) for a, b in zip(own, blank, strict=True)])
-            found["complexity"] = _nullable([(b - a) / a if a > 0 else None for a, b in entropies])
-        return found
+        if self.forgetful is None:
+            return found, None
+        own, stages = torch.stack([maps, *again]).mean(0).cpu().numpy(), []
+        for stage in range(1, len(self.forgetful.layers) + 1):
+            model = self.forgetful.at(stage)
+            other = torch.stack([self._judging(method, near, y, rng, model) for near in (x, *copies)]).mean(0).cpu().numpy()
+            stages.append([saliency.rank_correlation(a, b) for a, b in zip(own, other, strict=True)])
+        entropies = [(saliency.entropy(a), saliency.entropy(b)) for a, b in zip(own, other, strict=True)]
+        found["similarity"] = np.array(stages[-1])
+        found["complexity"] = _nullable([(b - a) / a if a > 0 else None for a, b in entropies])
+        return found, np.array(stages).T if self.request.cascade else None
 
     def _judging(self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None) -> Tensor:
         """Maps that are made to judge a method, whose cost is no map's."""
