@@ -4,11 +4,12 @@
                                  [--steps 0] [--methods ...]
 
 Settings of the mask of RLAB were chosen on the images of `--part tune`; `judge` are all others, none of whose videos or breeds is
-in `tune`. `--truth boxes` takes the validation photographs with boxes, which had no part in any choice. Only images that the
-network gets right count. Frames of one video are one observation: intervals are by video, and each photograph stands for itself.
-`--each` takes so many frames of a video at most. `look` after a method says that its map is smoothed by the picture's colours,
-which knows nothing of the network; a method is compared with those that have it and with those that have not. With --bf16 answers
-without a gradient are computed in bfloat16.
+in `tune`. `--truth boxes` takes the validation photographs with boxes, which had no part in any choice. `--truth none` takes
+photographs of which nothing is known, for deletion and insertion alone: one of every fourth class, by turns `tune` and `judge`.
+Only images that the network gets right count. Frames of one video are one observation: intervals are by video, and each
+photograph stands for itself. `--each` takes so many frames of a video at most. `look` after a method says that its map is
+smoothed by the picture's colours, which knows nothing of the network; a method is compared with those that have it and with those
+that have not. With --bf16 answers without a gradient are computed in bfloat16.
 """
 
 import argparse
@@ -103,13 +104,30 @@ def with_boxes() -> tuple[list[Path], list[set[int]], np.ndarray, list[str]]:
     return files, accepted, np.stack(masks), [""] * len(files)
 
 
+def photographs(part: str) -> tuple[list[Path], list[set[int]], np.ndarray, list[str]]:
+    """The same of the photographs without ground truth, whose masks are of no object: every second one belongs to a part."""
+    folder = measure.SHARED / "imagenet_samples"
+    with (folder / "labels.csv").open() as file:
+        rows = list(csv.DictReader(file))[part == "judge" :: 2]
+    accepted = [{int(row["imagenet_index"])} for row in rows]
+    return (
+        [folder / "images" / row["file"] for row in rows],
+        accepted,
+        np.zeros((len(rows), 224, 224), np.uint8),
+        [""] * len(rows),
+    )
+
+
 def chosen(options: argparse.Namespace, module: nn.Module) -> tuple[Tensor, Tensor, np.ndarray, list[str]]:
     """Images that the network gets right, with classes, masks and groups."""
-    files, accepted, masks, groups = with_masks(options.part) if options.truth == "masks" else with_boxes()
+    parts = {"masks": with_masks, "none": photographs}
+    files, accepted, masks, groups = parts[options.truth](options.part) if options.truth in parts else with_boxes()
     kept: list[tuple[Tensor, int, np.ndarray, str]] = []
     taken: dict[str, int] = {}
     for file, classes, mask, group in zip(files, accepted, masks, groups, strict=True):
-        if len(kept) == options.images or (group and taken.get(group, 0) >= options.each) or not 0 < (mask == 1).mean() < 0.95:
+        if len(kept) == options.images or (group and taken.get(group, 0) >= options.each):
+            continue
+        if options.truth != "none" and not 0 < (mask == 1).mean() < 0.95:
             continue
         x = torch.from_numpy(np.array(Image.open(file).convert("RGB"))).permute(2, 0, 1)[None].float() / 255
         with torch.no_grad():
@@ -139,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="squeezenet1_0")
     parser.add_argument("--part", choices=("judge", "tune"), default="judge")
-    parser.add_argument("--truth", choices=("masks", "boxes"), default="masks")
+    parser.add_argument("--truth", choices=("masks", "boxes", "none"), default="masks")
     parser.add_argument("--images", type=int, default=40)
     parser.add_argument("--each", type=int, default=3)
     parser.add_argument("--steps", type=int, default=0)
@@ -158,7 +176,7 @@ def main() -> None:
         result = brinell.explain(
             module,
             (x, y),
-            truth=f"npz:{truth}",
+            truth=None if options.truth == "none" else f"npz:{truth}",
             method=tuple(options.methods),
             samples=len(x),
             select="first",
@@ -169,7 +187,10 @@ def main() -> None:
             out=options.out or Path(folder) / "run",
             tell=print,
         )
-        report(options, result, off_centre(masks))
+        if options.truth == "none":
+            followed(options, result)
+        else:
+            report(options, result, off_centre(masks))
 
 
 def report(options: argparse.Namespace, result: Any, off: np.ndarray) -> None:
@@ -190,6 +211,20 @@ def report(options: argparse.Namespace, result: Any, off: np.ndarray) -> None:
         apart = "" if far is None else f"{far.value:.3f} [{far.interval.low:.3f}, {far.interval.high:.3f}]"
         cells = [told(one.dice), told(one.iou), told(one.pointing), apart, told(one.deletion), told(one.insertion)]
         table.add(one.name, f"{one.queries:.0f}", *cells, told(differences.get(one.name)))
+
+
+def followed(options: argparse.Namespace, result: Any) -> None:
+    """The table where there is no ground truth."""
+    command = measure.command(options, "network", "truth", "part", "images", "steps", "methods")
+    heads = "method, queries, seconds, deletion, insertion, first minus this in deletion, in insertion, faithful"
+    table = measure.Table(f"{options.network}, photographs, {options.part}: {result.n} images", command, heads.split(", "))
+    differences = {(pair.other, pair.measure): pair.difference for pair in result.pairs}
+    for one in [one for one in result.methods if one.faithful is not None or one.name.partition("?")[0] in ("centre", "random")]:
+        paired = [told(differences.get((one.name, measured))) for measured in ("deletion", "insertion")]
+        faithful = {True: "yes", False: "no", None: ""}[one.faithful]
+        table.add(
+            one.name, f"{one.queries:.0f}", f"{one.seconds:.2f}", told(one.deletion), told(one.insertion), *paired, faithful
+        )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import measure
 import numpy as np
@@ -35,27 +35,35 @@ from brinell.studies.explain.records import Explanation, Rows
 
 METHODS = ["rlab?questions=64", "occlusion?windows=4", "gradient", "grad-cam", "guided-backprop"]
 DOMAIN = Domain(kind="image", shape=(1, 8, 8))
-STEPS, COPIES, NOISE = 16, 2, 0.02
+STEPS, COPIES, NOISE, STAGES = 16, 2, 0.02, 4
 PLAIN = {"abs": False, "normalise": False, "disable_warnings": True}
 """What keeps Quantus from changing a map before it is judged."""
 
 
-def explained(module: nn.Module, x: Tensor, y: Tensor, method: str, **settings: Any) -> tuple[Rows, Array]:
-    """What `brinell explain` writes about these classes of these inputs: rows, and maps (n, *places).
+class Ours(NamedTuple):
+    """What `brinell explain` writes about one method."""
 
-    The measures that ask the model again are left out unless settings say otherwise.
-    """
+    rows: Rows
+    maps: Array
+    """(n, *places)."""
+    cascade: Array
+    """(n, stages): similarity as the model forgets; empty where it was not asked for."""
+
+
+def explained(module: nn.Module, x: Tensor, y: Tensor, method: str, **settings: Any) -> Ours:
+    """What `brinell explain` writes about these classes of these inputs; by default without what asks the model again."""
     with tempfile.TemporaryDirectory() as folder:
         asked = {"steps": 0, "copies": 0, "select": "first", "explain": "label"} | settings
         made = brinell.explain(module, (x, y), method=method, samples=len(x), device="cpu", out=Path(folder) / "run", **asked)
         held = Explanation.open(made.folder)
-        stored = held.maps(range(len(x)))
-    return held.rows, np.stack([stored[method, sample] for sample in range(len(x))])
+        stored, ids = held.maps(range(len(x))), range(len(x))
+        cascade = held.cascade(method, ids) if made.cascade else np.zeros((len(x), 0))
+    return Ours(held.rows, np.stack([stored[method, sample] for sample in ids]), cascade)
 
 
 def maps_of(module: nn.Module, x: Tensor, y: Tensor, method: str) -> Array:
     """(n, 1, 8, 8): the maps of a method, with a channel as Quantus wants it."""
-    return explained(module, x, y, method)[1][:, None].astype(np.float64)
+    return explained(module, x, y, method).maps[:, None].astype(np.float64)
 
 
 def near(x: Tensor, method: str) -> list[Tensor]:
@@ -167,13 +175,13 @@ def _shuffle(layer: nn.Module) -> None:
             one.copy_(layer.__dict__["shuffled"][name])
 
 
-def compared(peer: Peer, held: Rows, hidden: tuple[Array, Array], fill: Tensor) -> dict[str, tuple[Array, Array]]:
-    """Ours and theirs (n,) by measure."""
-    ours = {name: values(held, peer.method, name) for name in LINES}
+def compared(peer: Peer, held: Ours, hidden: tuple[Array, Array], fill: Tensor) -> dict[str, tuple[Array, Array]]:
+    """Ours and theirs (n,) by measure; of similarity (stages, n)."""
+    ours = {name: values(held.rows, peer.method, name) for name in LINES} | {"similarity": held.cascade.T}
     share = peer.overlap()
     rank = peer.quantus.RelevanceRankAccuracy(**PLAIN)
     lifted = peer.maps - peer.maps.min((1, 2, 3), keepdims=True)
-    mprt = peer.quantus.MPRT(skip_layers=True, return_last_correlation=True, **PLAIN)
+    layers = peer.randomised(peer.quantus.MPRT(layer_order="top_down", **PLAIN))
     bins = {"n_bins": 100}
     emprt = peer.quantus.EfficientMPRT(complexity_func_kwargs=bins, layer_order="top_down", **PLAIN)
     theirs = {
@@ -185,7 +193,7 @@ def compared(peer: Peer, held: Rows, hidden: tuple[Array, Array], fill: Tensor) 
         "insertion": np.array([saliency.area_under(one) for one in peer.flipped(fill, peer.x)]),
         "infidelity": peer.infidelity(*hidden, fill),
         "sensitivity": peer.sensitivity(),
-        "similarity": np.asarray(peer.randomised(mprt)),
+        "similarity": np.array([layers[name] for name in layers if name != "original"]),
         "complexity": np.asarray(peer.randomised(emprt)),
     }
     return {name: (ours[name], np.asarray(one, dtype=np.float64)) for name, one in theirs.items()}
@@ -208,7 +216,11 @@ LINES = {
     "insertion": ("insertion", "PixelFlipping", "the same from the blurred input towards the input; Quantus has no insertion"),
     "infidelity": ("infidelity", "Infidelity", "ours is at the best scale of the map, over that of a map of zeros; see below"),
     "sensitivity": ("max-sensitivity", "MaxSensitivity", "none"),
-    "similarity": ("similarity (sMPRT)", "MPRT of averaged maps", "ours shuffles weights, theirs draws them anew"),
+    "similarity": (
+        "similarity (sMPRT)",
+        "MPRT, layer by layer",
+        "ours averages maps over noise and shuffles weights; theirs draws them anew",
+    ),
     "complexity": ("rise of entropy (eMPRT)", "EfficientMPRT", "ours has 100 bins, theirs a rule for their number"),
 }
 """By column: the name, what of Quantus it is held against, and how the definitions differ."""
@@ -236,16 +248,16 @@ def main(words: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.npz"
         np.savez(truth, masks=objects.astype(np.uint8))
-        asked = {"steps": STEPS, "copies": COPIES, "noise": NOISE, "randomise": True, "truth": f"npz:{truth}"}
+        asked = {"steps": STEPS, "copies": COPIES, "noise": NOISE, "cascade": STAGES, "truth": f"npz:{truth}"}
         for method in options.methods:
-            held, _ = explained(module, x, y, method, **asked)
+            held = explained(module, x, y, method, **asked)
             for name, pair in compared(Peer(module, x, y, objects, method), held, hidden, fill).items():
                 found[name].append(pair)
     heads = ["measure", "Quantus", "largest difference", "mean, ours", "mean, theirs", "how the definitions differ"]
     title = f"Measures beside Quantus: {len(x)} digits, {len(options.methods)} methods"
     table = measure.Table(title, measure.command(options, "samples", "methods"), heads)
     for name, (words_, theirs, differs) in LINES.items():
-        ours, others = (np.concatenate([pair[side] for pair in found[name]]) for side in (0, 1))
+        ours, others = (np.concatenate([pair[side].ravel() for pair in found[name]]) for side in (0, 1))
         known = np.isfinite(ours) & np.isfinite(others)
         largest = np.abs(ours - others)[known].max()
         table.add(words_, theirs, f"{largest:.1e}", f"{ours[known].mean():.3f}", f"{others[known].mean():.3f}", differs)
