@@ -94,6 +94,26 @@ def test_the_same_seed_makes_the_same_weights_and_draws_nothing_global():
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("lucky", [True, False])
+def test_at_the_end_all_validation_samples_decide_between_the_best_check_and_the_last(lucky, monkeypatch):
+    """A first check of one sample that happens to hold keeps weights that know nothing, and those that learned win at the end;
+    weights that were truly better at a check stay."""
+    made = loop()
+    zeros = {name: torch.zeros_like(value) for name, value in made.kept.items()}
+    good = loop().run()
+
+    def keep_best(score, whole):
+        if made.state.best_step == 0:
+            made.kept, made.state.best, made.state.best_step = zeros if lucky else good, 1.0, 8
+
+    monkeypatch.setattr(made, "_keep_best", keep_best)
+    if not lucky:
+        monkeypatch.setattr(made, "_step", lambda share: 0.0)
+    found = made.run()
+    assert same(found, zeros if lucky else good) != lucky
+    assert (made.state.best_step, made.state.best) == ((48, 1.0) if lucky else (8, 1.0))
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize("at", [1, 4])
 def test_a_stop_changes_nothing(tmp_path, optimizer, at):

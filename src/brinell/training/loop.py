@@ -19,7 +19,7 @@ from brinell.core.batch import Batch
 from brinell.core.errors import StoppedError
 from brinell.core.threat import Distance, Threat
 from brinell.training import checkpoint
-from brinell.training.average import Average
+from brinell.training.average import Average, swapped
 from brinell.training.checks import Checker
 from brinell.training.data import Augment, Samples, augmented, joined, order
 from brinell.training.recipe import Recipe, Trained
@@ -271,6 +271,8 @@ class Loop:
         elif self.settings.patience is not None and state.stale >= self.settings.patience:
             state.over = True
             self._say(f"stopped at step {state.step}: the last {state.stale} checks brought no better robust accuracy")
+        if state.over:
+            self._settle()
         self._save(good=state.curve[-1]["good"])
 
     def _keep_best(self, score: float, whole: bool) -> None:
@@ -280,6 +282,22 @@ class Loop:
         if score >= state.best:
             state.best, state.best_step = score, state.step
             self.kept = self.average.whole()
+
+    def _settle(self) -> None:
+        """At the end the last averaged weights against the kept ones, on all validation samples.
+
+        The best of many checks of few samples is in good part luck; the later of two that hold alike is kept.
+        """
+        state, everything = self.state, len(self.checker.y)
+        if state.best_step == state.step:
+            return
+        with swapped(self.trained.module, self.kept):
+            kept = self.checker.robust(self.trained, self.settings.eps, everything)
+        with self.average.shown():
+            last = self.checker.robust(self.trained, self.settings.eps, everything)
+        state.best = max(kept, last) / everything
+        if last >= kept:
+            self.kept, state.best_step = self.average.whole(), state.step
 
     def _checked(self) -> int:
         """How many of the validation samples a check takes, so that checks stay a small part of the work."""
