@@ -22,6 +22,8 @@ def explain(asked: Asked) -> int:
 
 
 def _show(result: Any) -> None:
+    from brinell.studies.explain.analysis import in_words
+
     left = ", ".join(f"{one.count} {one.reason}" for one in result.left_out)
     show(f"{result.model} on {result.data}: {result.n} samples{f'; left out: {left}' if left else ''}")
     show(f"{'method':32} {'queries':>8} {'Dice':>6} {'IoU':>6} {'deletion':>9} {'insertion':>10} {'faithful':>9}")
@@ -29,6 +31,8 @@ def _show(result: Any) -> None:
         cells = [_mean(one.dice, 6), _mean(one.iou, 6), _mean(one.deletion, 9), _mean(one.insertion, 10)]
         faithful = "" if one.faithful is None else "yes" if one.faithful else "no"
         show(f"{one.name[:32]:32} {one.queries:>8.0f} {' '.join(cells)} {faithful:>9}")
+    for sentence in in_words(result):
+        show(sentence)
     show(f"page: {result.folder}/explain.html")
 
 

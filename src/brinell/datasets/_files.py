@@ -4,6 +4,7 @@ import csv
 import errno
 import io
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -122,3 +123,21 @@ def map_npy(file: IO[bytes], what: object) -> Array:
     if not shape:
         raise RequestError(f"{what} is a single value, not an array")
     return mapped(file, dtype, shape, file.tell(), what, "F" if fortran else "C")
+
+
+def npz_array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
+    """An array of a NumPy archive, unpacked into a temporary file and mapped.
+
+    Raises:
+        RequestError: none of this name, Python objects, a damaged archive, one that unpacks to far more than it is.
+    """
+    what = f"array {name} of {file}"
+    try:
+        told = archive.getinfo(name + ".npy")
+        bounded.unpacked(told.file_size, told.compress_size, what, bounded.ON_DISK)
+        with archive.open(told) as member, spill(member, what, told.compress_size) as unpacked:
+            return map_npy(unpacked, what)
+    except RequestError:
+        raise
+    except Exception as error:
+        raise unread(what, error) from None

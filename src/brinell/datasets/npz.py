@@ -31,7 +31,7 @@ from brinell.datasets._arrays import (
     class_names,
     domain_of,
 )
-from brinell.datasets._files import existing, map_npy, spill, unread
+from brinell.datasets._files import existing, npz_array, unread
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
 __all__ = ["Npz"]
@@ -96,7 +96,7 @@ class Npz:
             with zipfile.ZipFile(file) as archive:
                 known = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
                 x_name, y_name = _pick(self.x, INPUTS, known, file, "x"), _pick(self.y, LABELS, known, file, "y")
-                x = _array(archive, x_name, file)
+                x = npz_array(archive, x_name, file)
                 y, most = _small(archive, y_name, file, len(x)), max(len(x), MOST_CLASSES)
                 names = _small(archive, "classes", file, most) if "classes" in known else None
                 groups = _small(archive, _pick(self.groups, (), known, file, "groups"), file, most) if self.groups else None
@@ -162,22 +162,9 @@ def _pick(asked: str, usual: tuple[str, ...], known: list[str], file: Path, opti
     raise RequestError(f"{file} has no array {wanted}; it holds {', '.join(known) or 'none'}: name one by the option {option}=")
 
 
-def _array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
-    what = f"array {name} of {file}"
-    try:
-        told = archive.getinfo(name + ".npy")
-        bounded.unpacked(told.file_size, told.compress_size, what, bounded.ON_DISK)
-        with archive.open(told) as member, spill(member, what, told.compress_size) as unpacked:
-            return map_npy(unpacked, what)
-    except RequestError:
-        raise
-    except Exception as error:
-        raise unread(what, error) from None
-
-
 def _small(archive: zipfile.ZipFile, name: str, file: Path, most: int) -> Array:
     """An array that is read into memory, of as many rows as there are inputs, or of classes."""
-    found = _array(archive, name, file)
+    found = npz_array(archive, name, file)
     if len(found) > most or found.nbytes > bounded.IN_MEMORY and found.nbytes > 1000 * most:
         raise RequestError(f"array {name} of {file} has shape {found.shape}, where at most {most} values belong: see what it is")
     return np.array(found)

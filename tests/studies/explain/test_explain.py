@@ -156,6 +156,9 @@ def test_a_model_of_scores_gets_what_asks_for_scores(files, tmp_path):
         RequestError, match="method gradient cannot explain .*: it needs gradients, and the model gives scores only"
     ):
         brinell.explain(scores, str(files / "data.npz"), method="gradient", out=tmp_path / "other")
+    for asked in ({"randomise": True}, {"cascade": 2}):
+        with pytest.raises(RequestError, match=f"weights of .* cannot be shuffled, .*: leave out {next(iter(asked))}$"):
+            brinell.explain(scores, str(files / "data.npz"), method="centre", **asked, out=tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -223,6 +226,30 @@ def test_ground_truth_of_pictures_in_every_form(spec, folder, tmp_path):
     assert result.n == 4
     for sample, at in enumerate([0, 2, 1, 3]):  # by folder
         assert np.array_equal(held.truths([sample])[sample] == 1, masks[at] == 1)
+
+
+@pytest.mark.parametrize("harm", ["none", "cut", "objects", "xml", "json"])
+def test_a_damaged_file_of_ground_truth_is_told_in_a_line(harm, files, folder, tmp_path):
+    """Some are read at once, and some as their sample is explained."""
+    whole = (files / "masks.npz").read_bytes()
+    data, truth = str(files / "data.npz"), f"npz:{tmp_path / 'm.npz'}"
+    if harm == "none":
+        (tmp_path / "m.npz").write_bytes(b"no archive")
+    elif harm == "cut":
+        (tmp_path / "m.npz").write_bytes(whole[: len(whole) // 2])
+    elif harm == "objects":
+        np.savez(tmp_path / "m.npz", masks=np.array([None] * N))
+    else:
+        data, truth = f"image-folder:{folder / 'data'}?mode=L", f"voc:{tmp_path}"
+        if harm == "json":
+            (tmp_path / "c.json").write_text("[[[")
+            truth = f"coco:{tmp_path / 'c.json'}"
+        for at in range(4):
+            (tmp_path / f"p{at}.xml").write_text("<annotation><size>")
+    line = r"damaged or cut short|cannot be read|Python objects"
+    with pytest.raises(RequestError, match=line) as caught:
+        brinell.explain(Halves(), data, truth=truth, method="centre", steps=0, copies=0, out=tmp_path / "run")
+    assert "\n" not in str(caught.value) and "allow_pickle" not in str(caught.value)
 
 
 def test_ground_truth_of_signals(tmp_path):
@@ -314,6 +341,7 @@ def test_the_cascade_is_compared_stage_by_stage(files, tmp_path):
     assert gradient.cascade[1] == gradient.similarity and [one.value for one in random.cascade] == pytest.approx([1, 1])
     assert result.methods[1].name == "gradient" + BLURRED and result.methods[1].cascade is None
     assert "As the model forgets" in page.render(Explanation.open(result.folder))
+    assert "With shuffled weights gradient drew much the same map: it shows the input and not the model." in in_words(result)
 
 
 def test_a_network_forgets_what_it_learnt(files, tmp_path):

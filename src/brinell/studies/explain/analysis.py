@@ -273,6 +273,10 @@ def in_words(result: ExplainResult) -> list[str]:
             f"Beating both its own blurred copy and its inverse in insertion minus deletion: {listed}. "
             "Of the others nothing is claimed about faithfulness."
         )
+    if known := [one for one in result.methods if one.forgets is not None]:
+        stays = [one.name for one in known if not one.forgets and one.queries]
+        told = ": they show the input and not the model" if len(stays) > 1 else ": it shows the input and not the model"
+        said.append(f"With shuffled weights {', '.join(stays) or 'no method'} drew much the same map{told if stays else ''}.")
     said += [
         f"The map of {one.name} is the same everywhere on {one.blank} of {result.n} samples, which its measures leave out."
         for one in result.methods

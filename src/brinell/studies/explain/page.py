@@ -97,7 +97,7 @@ def pictures(held: Explanation, result: ExplainResult) -> list[dict[str, Any]]:
         for method in methods:
             values = stored[method, sample]
             at = int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
-            count = 0 if held.rows.blank[at] else outlined(held, at, truth, values.size)
+            count = min(outlined(held, at, truth, values.size), int((values > values.min()).sum()))
             title = f"{method}: what speaks for {explained} in sample {sample}"
             maps.append((method, overlay(x, values, count, truth, domain, sampling, title), figures_of(held, at)))
         found.append(

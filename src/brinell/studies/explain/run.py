@@ -140,7 +140,7 @@ def explain(
             parts=parts,
         )
         for group in task.groups(ids, left):
-            tell(f"{len(group)} samples, {len(methods)} methods")
+            tell(f"{len(group)} sample{'s'[: len(group) > 1]}, {len(methods)} method{'s'[: len(methods) > 1]}")
             task.explain(group, methods)
     if not parts.rows:
         why = "; ".join(f"{count} {reason}" for reason, count in left.items())
@@ -233,6 +233,11 @@ class _Task:
         self.labels = np.asarray(dataset.labels(), dtype=np.int64)
         wanted = request.cascade or int(request.randomise)
         self.forgetful = forgetful(model, request.seed, wanted) if wanted else None
+        if wanted and self.forgetful is None:
+            raise RequestError(
+                f"the weights of {model.name} cannot be shuffled, for it has no torch module inside: leave out "
+                f"{'cascade' if request.cascade else 'randomise'}"
+            )
         self.unbounded = plugins.build("distance", "linf", {})
 
     @property

@@ -16,7 +16,9 @@ import csv
 import io
 import json
 import xml.etree.ElementTree as xml
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,6 +32,7 @@ from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
+from brinell.datasets._files import npz_array, unread
 from brinell.datasets._listing import centre, picture
 from brinell.explainers._asking import places_of
 
@@ -64,19 +67,38 @@ def opened_truth(spec: str, dataset: Dataset) -> GroundTruth:
         raise RequestError(f"truth {name} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
     if name != "beat" and not Path(path).exists():
         raise RequestError(f"there is no {path or 'path'} for truth {name}: write {name}:{'DIR' if name in DIRS else 'FILE'}")
+    with _reading(spec):
+        found = reader(Path(path), dataset, options)
+
+    def of(sample: int) -> Array | None:
+        with _reading(spec):
+            return found.of(sample)
+
+    return GroundTruth(of=of, groups=found.groups)
+
+
+@contextmanager
+def _reading(spec: str) -> Iterator[None]:
+    """Whatever goes wrong with a file meanwhile is said in one line; some are read as their sample is explained."""
     try:
-        return reader(Path(path), dataset, options)
-    except (OSError, ValueError, KeyError, TypeError, xml.ParseError) as error:
+        yield
+    except RequestError:
+        raise
+    except Exception as error:  # of a damaged file the libraries raise whatever comes their way
         raise RequestError(f"truth {spec} cannot be read ({type(error).__name__}: {one_line(error)}): correct the file") from None
 
 
 def _npz(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
     key = options.get("key", "masks")
-    with np.load(path) as held:
-        if key not in held:
-            raise RequestError(f"{path} has no array {key!r}; it has {', '.join(held)}: name one by key=")
-        masks = held[key]
-        groups = dict(enumerate(map(str, held["groups"]))) if "groups" in held else {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            held = [name.removesuffix(".npy") for name in archive.namelist()]
+            if key not in held:
+                raise RequestError(f"{path} has no array {key!r}; it has {', '.join(held) or 'none'}: name one by key=")
+            masks = npz_array(archive, key, path)
+            groups = dict(enumerate(map(str, npz_array(archive, "groups", path)))) if "groups" in held else {}
+    except zipfile.BadZipFile as error:
+        raise unread(path, error) from None
     expected = (len(dataset), *places_of(dataset.domain))
     if masks.shape != expected:
         raise RequestError(
