@@ -268,10 +268,10 @@ def in_words(result: ExplainResult) -> list[str]:
     said = []
     if judged:
         good = [one.name for one in judged if one.faithful]
-        listed = ", ".join(good) if good else "no method"
+        listed = f"{', '.join(good)}. Of the others" if good else "no method. So"
         said.append(
-            f"Beating both its own blurred copy and its inverse in insertion minus deletion: {listed}. "
-            "Of the others nothing is claimed about faithfulness."
+            f"Beating both its own blurred copy and its inverse in insertion minus deletion: {listed} nothing is claimed about "
+            "faithfulness."
         )
     if known := [one for one in result.methods if one.forgets is not None]:
         stays = [one.name for one in known if not one.forgets and one.queries]
