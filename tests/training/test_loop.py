@@ -175,6 +175,22 @@ def test_overfitting_to_the_attack_is_noticed_within_an_epoch_and_mended(tmp_pat
     assert curve[-1]["robust"] > 60 and blind.state.recipe == "pgd(steps=3)"
 
 
+@pytest.mark.parametrize("recipe", ["pgd(steps=3)+plain", "plain+pgd(steps=3)"])
+def test_what_shares_a_batch_with_an_attack_is_no_overfitting_to_it(recipe):
+    """A network that every attack breaks and that is right on clean inputs: half of the mixed batch holds, and none by PGD."""
+    module = nn.Linear(3, 2)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[0, -50.0, 0], [0, 50.0, 0]]))
+        module.bias.copy_(torch.tensor([25.0, -25.0]))
+    made = loop(recipe, module=module, rate=1e-9, ramp=0.0, epochs=1)
+    assert made.checker.check(made.trained, made.recipe, EPS, 64).seen == 32
+    made.run()
+    row = made.state.curve[-1]
+    assert (row["clean"], row["seen"], row["pgd"]) == (64, 0, 0)
+    assert row["good"] and not made.state.events
+    assert Recipe.of("plain").prone() == Recipe.of("plain")
+
+
 def test_a_gap_that_chance_may_make_is_no_overfitting():
     assert Check(n=64, clean=64, seen=60, attacked=20).overfits
     assert not Check(n=64, clean=64, seen=60, attacked=52).overfits

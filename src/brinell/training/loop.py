@@ -253,7 +253,7 @@ class Loop:
         """Measure, go back where the network overfits to its attack, keep the best weights, write a checkpoint."""
         state, eps = self.state, self.settings.eps * self._factor(share)
         n = self._checked()
-        found = self.checker.check(self.trained, self.recipe, eps, n)
+        found = self.checker.check(self.trained, self.recipe.prone(), eps, n)
         with self.average.shown():
             robust = self.checker.robust(self.trained, self.settings.eps, n)
         row = {"step": state.step, "seconds": state.seconds, "eps": eps, "loss": loss, "recipe": state.recipe}

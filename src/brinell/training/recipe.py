@@ -84,6 +84,13 @@ class Recipe:
         by_kind = {type(one): safer for one, safer in replaced.items() if safer}
         return "+".join(by_kind.get(kind, one) for kind, one in zip(kinds, own, strict=True))
 
+    def prone(self) -> "Recipe":
+        """The defences that can overfit to their own attack, without those that share the batch with them; all if there are none.
+
+        What a network makes of untouched inputs or of distortions says nothing about the attack beside them.
+        """
+        return replace(self, parts=tuple(one for one in self.parts if one.safer()) or self.parts)
+
     def cost(self) -> tuple[int, int]:
         """Forwards and backwards of one sample in a step, the mean over the defences, rounded up."""
         costs = [one.cost() for one in self.parts]
