@@ -138,16 +138,34 @@ class Deals:
         self.channels = 1 if self._vector else shape[0]
         self._least, self._rng, self._device = least, rng, rng.keys.device
         self._drawn: dict[str, Tensor] = {}
+        self._turns: Tensor | None = None
         self._sides: list[Sides] = []
         self._cut: tuple[Sides, Tensor, Tensor] | None = None
 
     def select(self, keep: Tensor) -> None:
         """Go on with the chosen samples."""
         self._rng = self._rng.select(keep)
+        self._turns = None if self._turns is None else self._turns[keep]
         self._drawn = {name: value[keep] for name, value in self._drawn.items()}
 
-    def draw(self, block: int, fractions: list[float]) -> None:
-        """Draw for the steps of a block, whose windows cover these fractions of the input."""
+    @property
+    def places(self) -> int:
+        """How many values a channel has."""
+        return math.prod(self.grid)
+
+    def single(self, fraction: float) -> bool:
+        """Whether windows that cover this fraction of the input hold one value of each channel."""
+        return math.prod(sides(self.grid, fraction, self._least)) == 1
+
+    def draw(self, block: int, fractions: list[float], turns: Tensor | None = None) -> None:
+        """Draw for the steps of a block.
+
+        Args:
+            block: its number.
+            fractions: what its windows cover of the input, for each step.
+            turns: (steps,) int64: how many steps before each had windows of one value in turn, all of which lie elsewhere until
+                every place had one; below 0, or without it, the window is drawn.
+        """
         rng, axes = self._rng.fold(f"block {block}"), len(self.grid)
         self._sides = [sides(self.grid, fraction, self._least) for fraction in fractions]
         room = torch.tensor([starts(self.grid, side) for side in self._sides], device=self._device)
@@ -162,6 +180,14 @@ class Deals:
         if self._vector:
             shuffle = rng.fold("order").bits(self.grid[0])
             self._drawn |= {"order": shuffle.argsort(1), "flip": 1.0 - 2.0 * (shuffle & 1)}
+        if turns is not None and int(turns[-1]) >= 0:
+            turns = turns.to(self._device)
+            if self._turns is None:
+                self._turns = self._rng.fold("turns").bits(self.places).argsort(1)
+            places = self._turns[:, turns.clamp_min(0) % self.places]
+            if self._vector:  # whatever order is drawn for this block
+                places = self._drawn["order"].argsort(1).gather(1, places)
+            self._drawn["first"] = torch.where(turns < 0, self._drawn["first"], places)
 
     def window(self, step: int, which: Literal["first", "second"] = "first") -> Tensor:
         """(n, channels * volume) int64: places in the flat input of the step's window, all of whose channels are covered."""
