@@ -30,6 +30,10 @@ class StoppedError(BrinellError):
     exit_code = 3
 
 
+class MemoryShortError(BrinellError):
+    """The device had no memory for a batch; an audit halves its batches and asks again (exit 2)."""
+
+
 class BatchError(ModelError):
     """A model that raises on a batch; whether one sample is to blame shows when the others are asked without it (exit 2)."""
 

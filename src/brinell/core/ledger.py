@@ -25,7 +25,7 @@ from brinell.core.batch import Batch
 from brinell.core.books import Books
 from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, NEAR, Precision
-from brinell.core.errors import ContractError, ModelError
+from brinell.core.errors import ContractError, MemoryShortError, ModelError, one_line
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Differences, Gradient, Oracle
 from brinell.core.threat import Threat
@@ -422,7 +422,10 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
     """The gradient of the summed losses; zeros where the model's answer does not depend on its input differentiably."""
     if not value.requires_grad:
         return torch.zeros_like(leaf)
-    (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
+    try:
+        (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
+    except torch.OutOfMemoryError as error:
+        raise MemoryShortError(f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})") from error
     return torch.zeros_like(leaf) if grad is None else grad
 
 

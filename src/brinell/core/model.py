@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.domain import Domain
-from brinell.core.errors import BatchError, BrinellError, ModelError, one_line
+from brinell.core.errors import BatchError, BrinellError, MemoryShortError, one_line
 
 
 class Access(IntEnum):
@@ -111,7 +111,7 @@ def ask(model: Model, x: Tensor) -> Tensor:
 
     Raises:
         BatchError: the model failed; its own error is quoted in one line.
-        ModelError: it ran out of memory.
+        MemoryShortError: it ran out of memory.
     """
     try:
         return model.predict(x)
@@ -119,7 +119,7 @@ def ask(model: Model, x: Tensor) -> Tensor:
         raise
     except Exception as error:
         short = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        raise (ModelError if short else BatchError)(
+        raise (MemoryShortError if short else BatchError)(
             f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {one_line(error)}): correct it, "
             "or try a smaller --batch-size where memory is short; what was computed is kept"
         ) from error

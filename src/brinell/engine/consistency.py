@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
-from brinell.core.errors import ModelError
+from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Access, Model
 from brinell.core.model import ask as ask_model
 from brinell.core.oracle import Oracle
@@ -241,7 +241,7 @@ def elsewhere(model: Model, x: Tensor, device: torch.device, processor: torch.de
         try:
             with model.info.session(processor):
                 there = ask_model(model, x.to(processor)).cpu()
-        except ModelError as error:
+        except (MemoryShortError, ModelError) as error:
             return Finding(code=Code.DEVICE, passed=None, text=f"not made: {error}")
     figure, limit = _apart(here, there), ROUNDED[watch.half or torch.float16]
     text = f"{len(x)} clean inputs are answered alike on {device.type} and on {processor.type}"

@@ -28,9 +28,10 @@ from brinell.engine.checks import check_answers
 from brinell.engine.implied import implied
 from brinell.engine.model_checks import ModelChecks
 from brinell.engine.peers import Alone, Cut, Descent, Known, Peers, Told, Work, make_all
-from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.plan import BATCHES, ModelSource, Plan
 from brinell.engine.progress import Progress
-from brinell.engine.shard import Group, Setting, criterion_of, null_or, predict
+from brinell.engine.room import Room
+from brinell.engine.shard import Group, Result, Setting, criterion_of, joined, null_or, predict
 from brinell.engine.state import State
 from brinell.store import rows
 from brinell.store.run import Run, closest_shards, telling_shards
@@ -62,8 +63,9 @@ class ModelAudit:
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
         self.peers: Peers = peers or Alone()
+        self.room = Room(plan.request.batch_size, lambda one: self._note("memory", [one]))
         self.checks = ModelChecks(
-            plan, source, model, surrogate, run, progress, load=self._load, note=self._note, once=self.peers.once
+            plan, source, model, surrogate, run, progress, load=self._load, note=self._note, once=self.peers.once, room=self.room
         )
 
     def __call__(self) -> dict[str, str]:
@@ -160,7 +162,8 @@ class ModelAudit:
 
     def _check(self, at: Array) -> Records:
         started = time.perf_counter()
-        logits = predict(self.model, self._load(self.plan.ids[at]), self.plan.request.batch_size, self.plan.eot)
+        x = self._load(self.plan.ids[at])
+        logits = self.room.fit(lambda: predict(self.model, x, self.room.size, self.plan.eot))
         check_answers(logits, self.model)
         self.progress.passes(len(at) * self.plan.eot, 0)
         confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
@@ -276,7 +279,7 @@ class ModelAudit:
         def attack(cut: Cut, name: str) -> Told:
             started, failed = time.perf_counter(), Failures(self, stage.name)
             group = self._group(cut.at, state, cut.level)
-            result = parallel.attack(setting, group, failed)
+            result = self.room.fit(lambda: self._attacked(setting, group, failed))
             self._note(stage.name, result.remarks, result.legend)
             shards[self.run.save_shard(key, name, result.records, result.arrays, result.extras)] = result.records
             return Told(
@@ -296,6 +299,12 @@ class ModelAudit:
         done = [*shards.values(), implied(self.plan, self.source, stage, state, descent.broken, spared, failed)]
         holders = telling_shards if self.run.legend(self.source.name, stage.name) else closest_shards
         self.run.save_part(key, _sorted(done), holders(shards) if self.peers.whole else {})
+
+    def _attacked(self, setting: Setting, group: Group, failed: "Failures") -> Result:
+        """What the stage finds in a group, in as many parts as one that was cut for batches of this size would be."""
+        setting = replace(setting, batch_size=self.room.size)
+        parts = np.split(np.arange(len(group.x)), range(BATCHES * self.room.size, len(group.x), BATCHES * self.room.size))
+        return joined([parallel.attack(setting, group if len(parts) == 1 else group.select(at), failed) for at in parts])
 
     def _take_in(self, of: str, told: Told) -> None:
         """Keep what another process says of a shard of a stage."""

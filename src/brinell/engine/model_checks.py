@@ -23,6 +23,7 @@ from brinell.engine.checks import MASKING, SAMPLES, Checked, make_checks
 from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.repair import along
+from brinell.engine.room import Room
 from brinell.engine.state import State
 from brinell.store import rows
 from brinell.store.run import Run
@@ -40,6 +41,7 @@ class ModelChecks:
         progress: where warnings go.
         load: sample ids (n,) to inputs (n, *shape) on the model's device.
         note: keeps a remark on the checks.
+        room: how many inputs the model is shown at once.
         once: has one process make what several that work on the run need, by a name.
     """
 
@@ -54,10 +56,11 @@ class ModelChecks:
         *,
         load: Callable[[Array], Tensor],
         note: Callable[[str, Sequence[Remark]], None],
+        room: Room,
         once: Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]] = lambda name, make: make(),
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
-        self._load, self._note, self._once = load, note, once
+        self._load, self._note, self._once, self._room = load, note, once, room
         self.conditions: set[str] = set()
         """What stages that wait are waiting for, as far as it holds (`engine.adaptive.When`)."""
         self.followed: dict[str, Model] = {"own": model}
@@ -75,7 +78,7 @@ class ModelChecks:
         name, manifest = self.source.name, self.run.manifest
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
-            made = self._once(f"checks-{clean_cell(self.plan, self.source)}", lambda: self._made(state))
+            made = self._once(f"checks-{clean_cell(self.plan, self.source)}", lambda: self._room.fit(lambda: self._made(state)))
             checks[name], passes = made["checks"], made["passes"]
             before = spent.get(name, {})
             spent[name] = {kind: before.get(kind, 0) + count for kind, count in passes.items()}
@@ -123,7 +126,7 @@ class ModelChecks:
         rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
         limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
         self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
-        return retry.drifted(self.model, self._load(rows_.sample_id), rows_, self.plan.request.batch_size, limit)
+        return self._room.fit(lambda: retry.drifted(self.model, self._load(rows_.sample_id), rows_, self._room.size, limit))
 
     def beyond_labels(self) -> dict[str, str]:
         """The warning that attacks end in the one class that the data has not, which may be one by which the model rejects.
@@ -142,7 +145,7 @@ class ModelChecks:
         """Decide which stages that wait will run, and with whose gradients."""
         waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
         mends = failed.keys() & MENDED and any(stage.gradient == "repaired" for stage in waiting)
-        repaired = self._repair(failed, state) if mends else None
+        repaired = self._room.fit(lambda: self._repair(failed, state)) if mends else None
         plain = {stage.name for stage in self.plan.stages if not stage.waits}
         self.conditions = conditions(
             failed, incomplete=bool(plain & self.source.skipped.keys()), masking=MASKING, repaired=repaired
@@ -151,7 +154,7 @@ class ModelChecks:
     def _repair(self, failed: dict[str, str], state: State) -> Repair | None:
         """The way around a gradient or a reject class that failed its check, kept in the manifest with its cost."""
         (batch, streams), repaired = self._checked(state), None
-        distance, eps, batch_size = self.plan.distance, self._eps(state), self.plan.request.batch_size
+        distance, eps, batch_size = self.plan.distance, self._eps(state), self._room.size
         self.progress.stage(self.source.name, "repair", len(batch), 120 * len(batch))
         spent = np.zeros(2, dtype=int)
         if failed.keys() & BROKEN:
@@ -179,7 +182,7 @@ class ModelChecks:
     def _probe(self, state: State) -> Checked:
         batch, streams = self._checked(state)
         self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
-        distance, eps, batch_size = self.plan.distance, self._eps(state), self.plan.request.batch_size
+        distance, eps, batch_size = self.plan.distance, self._eps(state), self._room.size
         made = make_checks(self.model, batch, distance, eps, streams, batch_size=batch_size, on_pass=self.progress.passes)
         if self.source.reject is None or self.model.access != Access.GRADIENTS:
             return made
@@ -200,7 +203,7 @@ class ModelChecks:
             lambda at: self._load(self.plan.ids[judged[at]]),
             spec=self.source.spec,
             classes=self.plan.dataset.classes,
-            batch_size=self.plan.request.batch_size,
+            batch_size=self._room.size,
         )
         self.progress.passes(forwards, 0)
         return [found], forwards

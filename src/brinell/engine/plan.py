@@ -27,6 +27,8 @@ Array = np.ndarray[Any, Any]
 ALONE = "no attack before it can run, so it would be kept from every sample"
 TRIED = 4
 """Samples on which an attack tries what it places."""
+BATCHES = 4
+"""Full batches that one shard may hold."""
 GROUP_BYTES = 32 * 2**20
 """About how much input one shard may hold; its attack needs some ten times that."""
 
@@ -84,7 +86,7 @@ class Plan:
     def group_size(self) -> int:
         """Samples per shard: a few full batches, within the memory allowed."""
         size = 4 * int(np.prod(self.dataset.domain.shape))
-        return max(1, min(4 * self.request.batch_size, GROUP_BYTES // size))
+        return max(1, min(BATCHES * self.request.batch_size, GROUP_BYTES // size))
 
     @property
     def called(self) -> str:

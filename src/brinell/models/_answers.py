@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from brinell.core.errors import ModelError
+from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Access, Model, ModelInfo, ask
 
 Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
@@ -221,7 +221,7 @@ def recognised(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = la
                 on_pass(len(part), 0)
                 try:
                     answer = ask(model, part)
-                except ModelError:
+                except (MemoryShortError, ModelError):
                     continue
             rows.append(answer)
             kinds.add(found[1] if (found := seen.before(answer)) else "")

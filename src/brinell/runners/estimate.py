@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from brinell.core.errors import ModelError
+from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Model
 from brinell.core.record import CLEAN, Array, Outcome
 from brinell.core.streams import Streams
@@ -263,7 +263,7 @@ class _Paces:
             run_shard(setting, group)
         except _Enough:
             pass
-        except ModelError:  # said by the run itself, with the sample that is to blame
+        except (MemoryShortError, ModelError):  # said by the run itself, with the sample that is to blame
             return None
         return clock.pace
 

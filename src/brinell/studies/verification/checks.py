@@ -10,6 +10,7 @@ from brinell.core.record import Array
 from brinell.engine.model_checks import ModelChecks
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
+from brinell.engine.room import Room
 from brinell.engine.state import State
 from brinell.store.run import Run
 from brinell.studies.verification.result import Notes
@@ -28,8 +29,9 @@ def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State
     if not kept:
         notes.note(where, "no check is listed, and they were all to be made")
         return None
-    again = ModelChecks(plan, source, model, None, run, progress, load=_loader(plan), note=lambda of, remarks: None)
-    found = again.probe(state).findings
+    room = Room(plan.request.batch_size, lambda remark: None)
+    again = ModelChecks(plan, source, model, None, run, progress, load=_loader(plan), note=lambda of, remarks: None, room=room)
+    found = room.fit(lambda: again.probe(state)).findings
     if any(one.code == Code.RANDOM and one.passed is False for one in found):
         return f"{source.name} answers at random, so that the checks come out otherwise each time"
     for one in found:
