@@ -111,9 +111,9 @@ def act(env, add=(), remove=(), family=0):
 
 
 GRAY = torch.full((1, 1, 16), 0.5)
-ALL = Rules(p_init=1.0, steps=20)
+ALL = Rules(p_init=1.0, steps=20, candidates=1)
 """All eight patches may change at first."""
-SLOW = Rules(p_init=1.0, steps=100_000)
+SLOW = Rules(p_init=1.0, steps=100_000, candidates=1)
 """And for long."""
 
 

@@ -24,6 +24,7 @@ from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import run_episodes
 from brinell.rlab.policies import Greedy, Random
+from brinell.rlab.posterior import NOISE
 from brinell.rlab.predictions import Predictions
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
@@ -53,7 +54,8 @@ def test_what_a_step_asks_is_what_was_said():
     # The lead was 0.5 * 2 * 5 - 15 = -10, and rose by 1.
     assert step.reward.item() == pytest.approx(0.1 - 0.005, abs=1e-6)
     assert made.env.assignment.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
-    assert made.env.posterior.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, 4, 4, *[0] * 10], abs=1e-4)
+    learned = 4 / (1 + NOISE)
+    assert made.env.posterior.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, learned, learned, *[0] * 10], abs=1e-4)
     assert made.env.posterior.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
 
 
@@ -108,7 +110,7 @@ def test_where_nothing_changes_nothing_is_asked():
 
 
 def test_picks_that_cannot_be_are_struck_out():
-    rules = Rules(p_init=0.25, steps=10, removals=0.5)  # at age 0 two patches, and one removal
+    rules = Rules(p_init=0.25, steps=10, removals=0.5, candidates=1)  # at age 0 two patches, and one removal
     made = begun(linear(weights(1, 1, 1, 1, 1, 1, 1, 1), -30.0), GRAY, rules=rules)
     assert made.env.choices == (2, 1, 1)
     action = act(made.env, add=[5, 6], remove=[5])
@@ -137,6 +139,21 @@ def test_policies_pick_no_more_than_the_pace():
     assert [one.tolist() for one in observation.most] == [[1], [1], [1]]
     action = Random(choices=made.env.choices).act(observation, made.env.streams)
     assert [int((one >= 0).sum()) for one in action] == [1, 0, 1], "nothing stands that could be cleared"
+
+
+def test_of_the_patches_that_are_compared_the_best_are_changed():
+    """What each patch is worth is known after one question about each; a step that changes one compares four."""
+    rules = Rules(p_init=1 / 8, steps=100_000, removals=0.0, candidates=4, temperature=0.0)
+    made = begun(linear(weights(0, -1, 3, 5, 1, 2, 4, 8), -40.0), GRAY, rules=rules)
+    assert made.env.choices == (4, 1, 1) and made.env._observation().most[0].tolist() == [4]
+    flat = torch.zeros(8, 1, 16)
+    for patch in range(8):
+        flat[patch, 0, 2 * patch : 2 * patch + 2] = 0.1
+        made.env.posterior.update(torch.tensor([0]), flat[patch, None], torch.tensor([0.2 * (0, -1, 3, 5, 1, 2, 4, 8)[patch]]))
+    action = act(made.env, add=[5, 3, 6, 1])
+    made.env.step(action)
+    assert action[0].tolist() == [[-1, 3, -1, -1]], "of patches 5, 3, 6 and 1 the third has the largest weight"
+    assert made.env.assignment.variant.tolist() == [[CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]]
 
 
 def test_naming_a_filter_is_obeyed():

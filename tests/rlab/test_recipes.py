@@ -40,7 +40,7 @@ def world(reward, *, minimal, cycle):
     weight[[0, 1, 30, 31]] = 1.0
     x = 0.5 + 0.02 * torch.randn(SLOTS, 1, 32, generator=torch.Generator().manual_seed(0))
     model, batch = linear(weight, -2.6, DOMAIN), batch_of(x, torch.zeros(SLOTS, dtype=torch.int64))
-    threat, rules = threat_of(torch.inf, "l2", DOMAIN, n=SLOTS), Rules(steps=16, p_init=1 / 16, reward=reward)
+    threat, rules = threat_of(torch.inf, "l2", DOMAIN, n=SLOTS), Rules(steps=16, p_init=1 / 16, candidates=1, reward=reward)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=minimal)
     rng = Streams.of(int(cycle), batch.ids)
     return PatchEnv(ledger.oracle(), batch, threat, GRID, PLACED, rng, rules=rules, slots=SLOTS, cycle=cycle)

@@ -45,7 +45,7 @@ def validated(agent, n=12):
     model, threat = Recorder(logits, DOMAIN), threat_of(1.0, "l2", DOMAIN, n=n)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=True)
     placed = variants([SignedPatch()], DOMAIN, (5,), 1)
-    rules = Rules(steps=20, p_init=1 / 16, offers=2)
+    rules = Rules(steps=20, p_init=1 / 16, candidates=1, offers=2)
     grid, rng = PatchGrid((1, 16), (1,)), Streams.of(0, batch.ids)
     return validate(agent, ledger.oracle(), batch, threat, grid, placed, rng, rules=rules, slots=8), model
 

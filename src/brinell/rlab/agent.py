@@ -29,6 +29,8 @@ PRIOR = "prior"
 """Name of the shipped prior, with greedy choices: it serves any distortions."""
 NAMES = (DEFAULT, PRIOR, "greedy", "random-placement", "random-search")
 """Policies that are no files."""
+P_INIT = 0.25
+"""Share of the patches that the first steps of a control by chance change, which tells good patches from bad ones by no model."""
 BY_CHANCE = 1e6
 """A temperature at which what the linear model predicts plays no part."""
 FORMAT = 2
@@ -66,6 +68,7 @@ class Agent:
 
     def rules(self, rules: Rules) -> Rules:
         """The rules by which it acts, from those of the episode."""
+        rules = replace(rules, candidates=1, p_init=P_INIT) if self.chance else rules
         return replace(rules, temperature=BY_CHANCE, removals=0.0) if self.chance == "search" else rules
 
     def save(self, path: Path) -> None:

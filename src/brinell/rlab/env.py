@@ -152,9 +152,9 @@ class PatchEnv:
 
     @staticmethod
     def choices_of(rules: Rules, grid: PatchGrid) -> tuple[int, int, int]:
-        """Patches added at most, patches removed at most, and one choice of a distortion and severity."""
+        """Patches compared at most, patches removed at most, and one choice of a distortion and severity."""
         most = int(rules.changes(torch.zeros(1), len(grid)))
-        return most, max(1, round(most * rules.removals)), 1
+        return min(most * rules.candidates, len(grid)), max(1, round(most * rules.removals)), 1
 
     @property
     def waiting(self) -> bool:
@@ -241,13 +241,17 @@ class PatchEnv:
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
         count, most = self._pace(rows)
         idle = self._pending[rows, None]
-        add = torch.where((torch.arange(add.shape[1], device=add.device) < count[:, None]) & ~idle, add, -1)
+        compared = (count * self.rules.candidates).clamp_max(len(self.grid))
+        add = torch.where((torch.arange(add.shape[1], device=add.device) < compared[:, None]) & ~idle, add, -1)
         remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
-        remove = torch.where((remove[:, :, None] == add[:, None]).any(2), -1, remove)
-        width = max(1, int(count.max()))
-        variants = self._choose(rows, add[:, :width], family[:, 0])
+        width = max(1, int(compared.max()))
+        variants, scores = self._choose(rows, add[:, :width], family[:, 0])
+        # The patches of the best scores are changed, in the order in which the policy named them.
+        rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+        variants = torch.where(rank < count[:, None], variants, CLEAN)
         add = torch.cat([torch.where(variants == CLEAN, -1, add[:, :width]), add[:, width:]], 1)
-        action[ADD][rows], action[REMOVE][rows] = torch.where(add == action[ADD][rows], add, -1), remove
+        remove = torch.where((remove[:, :, None] == add[:, None]).any(2), -1, remove)
+        action[ADD][rows], action[REMOVE][rows] = add, remove
         add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
@@ -353,10 +357,10 @@ class PatchEnv:
             self._radius[rows] = SHRINK * size
             self._restarts.aim[rows] = -1
 
-    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> Tensor:
-        """(m, k): the variant for each chosen patch (m, k), CLEAN where none would change anything."""
+    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score."""
         if not (patches >= 0).any():
-            return torch.full_like(patches, CLEAN)
+            return torch.full_like(patches, CLEAN), torch.full(patches.shape, -torch.inf, device=patches.device)
         # Variants at random among those of the family asked for; repeated if there are few.
         count = min(self.rules.offers, len(self.variants))
         keys = self.streams.select(rows).fold("offers").uniform(len(self.variants))
@@ -399,7 +403,8 @@ class PatchEnv:
         free = ~self._pending[rows, None]
         options = int(self._families.max()) + 1
         may = (free.expand(-1, patches), free & standing & (removal > 0) & (self.rules.removals > 0), free.expand(-1, options))
-        most = (*self._pace(rows), torch.ones_like(rows))
+        count, clear = self._pace(rows)
+        most = ((count * self.rules.candidates).clamp_max(patches), clear, torch.ones_like(rows))
         features, allowed, most = mapped(
             lambda one: one.new_zeros(n, *one.shape[1:]).index_copy(0, rows, one), ({"patch": patch, "whole": whole}, may, most)
         )

@@ -31,8 +31,11 @@ class Predictions:
         self._radius, self._temperature = radius, temperature
         self.members, self.inside = self._grid.members.to(radius.device), self._grid.inside.to(radius.device)
 
-    def choose(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> Tensor:
-        """(m, k): on each patch the variant with the highest prediction, CLEAN where none would change anything.
+    def choose(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, k): on each patch the variant of the highest score, CLEAN where none would change anything; and these scores.
+
+        A score is the predicted gain less the price and with as much of what is not known as chance says; it is -inf where
+        nothing would change.
 
         Args:
             rows: (m,) slots.
@@ -45,15 +48,18 @@ class Predictions:
         each = self.members.shape[1] * self._grid.channels * offered.shape[1]
         # With overlap a single input has more patches to choose for than there is room.
         width = max(1, min(patches.shape[1], ROOM // each))
-        chosen = torch.empty_like(patches)
+        chosen, scores = torch.empty_like(patches), torch.empty_like(patches, dtype=chance.dtype)
         for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // (each * width))):
             for at in range(0, patches.shape[1], width):
                 some = slice(at, at + width)
                 shown = patches[part, some].clamp_min(0)
-                chosen[part, some] = self._best(rows[part], shown, offered[part], chance[part, some], visits)
-        return torch.where(patches < 0, CLEAN, chosen)
+                chosen[part, some], scores[part, some] = self._best(rows[part], shown, offered[part], chance[part, some], visits)
+        still = (patches < 0) | (scores == -torch.inf)
+        return torch.where(still, CLEAN, chosen), torch.where(still, -torch.inf, scores)
 
-    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> Tensor:
+    def _best(
+        self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor
+    ) -> tuple[Tensor, Tensor]:
         (m, k), offers, volume = patches.shape, offered.shape[1], self.members.shape[1]
         places = self.members[patches]
         wide = places[:, :, None].expand(m, k, offers, volume)
@@ -74,7 +80,7 @@ class Predictions:
         score = gain - price + self._temperature * posterior.unit[rows, None, None] * doubt * chance
         still = change.abs().amax((1, 4)) == 0
         best = score.masked_fill(still, -torch.inf).max(2)
-        return torch.where(best.values > -torch.inf, offered.gather(1, best.indices), CLEAN)
+        return offered.gather(1, best.indices), best.values
 
     def _legal(self, change: Tensor, rows: Tensor) -> Tensor:
         """Changes as they would be asked about: clipped where the budget limits each value."""

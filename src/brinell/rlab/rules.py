@@ -24,12 +24,14 @@ class Rules:
 
     steps: int = 1000
     """Queries after the first one until an episode is given up."""
-    p_init: float = 0.25
+    p_init: float = 0.5
     """Share of the patches that the first steps change."""
     removals: float = 0.5
     """How many patches a step may clear, as a share of those it changes; 0 only adds."""
     temperature: float = 0.3
     """How far chance moves the choice of a variant, in deviations of what is not known about it."""
+    candidates: int = 4
+    """Patches that are compared for each one that a step changes: those of the best predictions are changed."""
     offers: int = 32
     """Variants that are compared for a patch in one step."""
     patience: int = 50
@@ -40,7 +42,7 @@ class Rules:
     """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
 
     def __post_init__(self) -> None:
-        at_least(self, steps=1, offers=1, refine=0, patience=0)
+        at_least(self, steps=1, candidates=1, offers=1, refine=0, patience=0)
         if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
             raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
         one_of(self, reward=tuple(REWARDS))
