@@ -130,6 +130,7 @@ SUBJECTS = {
 MORE = {
     "resnet32": ("CIFAR-10 resnet32", "cifar10.py:resnet32", "cifar10_weights/resnet32", 0.5 / 255, "0.5/255"),
     "resnet44": ("CIFAR-10 resnet44", "cifar10.py:resnet44", "cifar10_weights/resnet44", 0.5 / 255, "0.5/255"),
+    "captum_cnn": ("CIFAR-10 captum_cnn", "cifar10.py:captum_cnn", "cifar10_weights/captum_cnn_plain", 1 / 255, "1/255"),
     "resnet2b": ("CIFAR-10 resnet2b", "cifar10.py:resnet2b", "cifar10_robust_weights/resnet2b", 8 / 255, "8/255"),
     "cnn_wide_kw": ("CIFAR-10 cnn_wide_kw", "cifar10.py:cnn_wide_kw", "cifar10_robust_weights/cnn_wide_kw", 8 / 255, "8/255"),
     "lenet5_advtrained": ("MNIST lenet5_advtrained", "mnist.py:lenet5", "mnist_weights/lenet5_advtrained", 0.3, "0.3"),

@@ -1,9 +1,10 @@
 """What learning is worth: random search, greedy, the shipped prior and trained agents, on networks seen and unseen.
 
-    python benchmarks/rlab_worth.py [--data seen unseen digits beats clips] [--samples 100] [--seeds 0 1 2] [--policies FILE ...]
+    python benchmarks/rlab_worth.py [--data seen unseen plain ...] [--samples 100] [--seeds 0 1 2] [--policies FILE ...]
 
     seen     CIFAR-10 ResNet-20, on training images of which the shipped prior was fitted; L2 1, patches of 2 x 2, noise
     unseen   CIFAR-10 ResNet-44, the same otherwise
+    plain    CIFAR-10, the network of PyTorch's tutorial (captum_cnn), the same otherwise
     digits   MNIST lenet5_clean, L2 3, patches of 2 x 2, signed-patch(factor=4)
     beats    heartbeats of MIT-BIH (benchmarks/ecg.py), L2 1 mV, the six distortions for signals
     clips    ASL gestures (benchmarks/video.py), L2 25, blocks of 4 x 16 x 16, noise
@@ -56,6 +57,7 @@ def images(name: str) -> Callable[[argparse.Namespace], Bench]:
 CASES = {
     "seen": Case(images("resnet20"), 1.0, 1000, "rlab?patch=2"),
     "unseen": Case(images("resnet44"), 1.0, 1000, "rlab?patch=2"),
+    "plain": Case(images("captum_cnn"), 1.0, 1000, "rlab?patch=2"),
     "digits": Case(images("lenet5_clean"), 3.0, 1000, "rlab?patch=2&distortions=signed-patch(factor=4)"),
     "beats": Case(ecg.bench_of, ecg.CAP, 1000, f"rlab?distortions={ecg.EVERYTHING}"),
     "clips": Case(lambda options: video.bench_of("gestures", options.samples), 25.0, 200, "rlab?patch=4x16x16&draws=4&slots=32"),

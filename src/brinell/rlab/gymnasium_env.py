@@ -5,6 +5,7 @@ Rewards, ends and the meaning of an action are those of `rlab.env`; `examples/gy
 uses it.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -43,7 +44,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     `info["reached"]` says whether the criterion was met.
 
     Samples of the batch that are misclassified are passed over at a reset. The arguments from `batch` to `prior` are those
-    of `PatchEnv`; `queries` are the forwards that an episode may cost, None for no limit.
+    of `PatchEnv`, but that all patches that an action names are changed, whatever `rules` say of candidates; `queries` are the
+    forwards that an episode may cost, None for no limit.
 
     Raises:
         RequestError: no sample, a criterion that the model cannot meet, or distortions that do not
@@ -69,7 +71,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         if queries is not None and queries < 2:
             raise RequestError(f"queries is {queries}: the clean input takes one, and a step one more")
         self._model, self._batch, self._threat, self._grid = model, batch, threat, grid
-        self._variants, self._rules, self._prior, self._queries = variants, rules, prior, queries
+        self._variants, self._prior, self._queries = variants, prior, queries
+        self._rules = rules = replace(rules, candidates=1)
         patches, (adds, removals, _) = len(grid), PatchEnv.choices_of(rules, grid)
         self._split = (adds, adds + removals)
         self._ledger, self._patch_env = self._begin(0, 0)

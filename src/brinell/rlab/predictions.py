@@ -57,28 +57,27 @@ class Predictions:
         still = (patches < 0) | (scores == -torch.inf)
         return torch.where(still, CLEAN, chosen), torch.where(still, -torch.inf, scores)
 
-    def _best(
-        self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
         (m, k), offers, volume = patches.shape, offered.shape[1], self.members.shape[1]
-        places = self.members[patches]
-        wide = places[:, :, None].expand(m, k, offers, volume)
-        variants = offered[:, None, :, None].expand_as(wide)
         channels, posterior = self._grid.channels, self._posterior
-        values = self._cache.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, k, offers, volume)
-        clean, now = (self._at(x, rows, places) for x in (self._cache.x, self._assignment.x))
-        inside = self.inside[patches]
-        new = self._legal((values - clean[:, :, :, None]) * inside[:, None, :, None], rows)
+        # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than inside.
+        places = self.members[patches].transpose(1, 2)
+        wide = places[..., None].expand(m, volume, k, offers)
+        variants = offered[:, None, None].expand_as(wide)
+        values = self._cache.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, *wide.shape[1:])
+        clean, now = (self._at(x, rows, places)[..., None] for x in (self._cache.x, self._assignment.x))
+        inside = self.inside[patches].transpose(1, 2)[..., None]
+        new = self._legal((values - clean) * inside[:, None], rows)
         old = self._legal((now - clean) * inside[:, None], rows)
-        change = new - old[:, :, :, None]
-        gain = torch.einsum("mckov,mckv->mko", change, self._at(posterior.mean, rows, places))
-        price = self.price(rows)[:, None, None] * (new.square().sum((1, 4)) - old.square().sum((1, 3))[:, :, None])
-        energy = posterior.energy[rows[:, None, None], places] * inside
-        turned = torch.einsum("mckov,ce->mekov", change, posterior.covariance)
-        variance = torch.einsum("mckov,mckov,mkv->mko", turned, change, energy).clamp_min(0)
+        change = new - old
+        gain = (change * self._at(posterior.mean, rows, places)[..., None]).sum((1, 2))
+        price = self.price(rows)[:, None, None] * (new.square().sum((1, 2)) - old.square().sum((1, 2)))
+        energy = posterior.energy[rows[:, None, None], places][..., None] * inside
+        turned = (posterior.covariance.T @ change.flatten(2)).view_as(change)
+        variance = ((turned * change).sum(1) * energy).sum(1).clamp_min(0)
         doubt = (variance / (1 + visits[rows].gather(1, patches))[:, :, None]).sqrt()
         score = gain - price + self._temperature * posterior.unit[rows, None, None] * doubt * chance
-        still = change.abs().amax((1, 4)) == 0
+        still = change.abs().amax((1, 2)) == 0
         best = score.masked_fill(still, -torch.inf).max(2)
         return offered.gather(1, best.indices), best.values
 
@@ -90,7 +89,7 @@ class Predictions:
         return torch.maximum(torch.minimum(change, limit), -limit)
 
     def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
-        """(m, channels, k, volume): values of `x` (n, ...) at places (m, k, volume)."""
+        """(m, channels, ...): values of `x` (n, ...) at places (m, ...)."""
         return self._assignment.at(x, rows, places.flatten(1)).view(len(rows), self._grid.channels, *places.shape[1:])
 
     def price(self, rows: Tensor) -> Tensor:
