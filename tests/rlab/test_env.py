@@ -284,14 +284,15 @@ def test_batches_stay_full_until_the_queue_is_empty():
 
 
 @pytest.mark.parametrize(("slots", "batch_size"), [(32, 1024), (90, 7)])
-@pytest.mark.parametrize("settings", [{}, {"refine": 6}, {"norm": "linf", "eps": 0.1}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"refine": 6}, {"norm": "linf", "eps": 0.12}], ids=str)
 def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, settings):
+    settings = {"eps": 0.4} | settings
     _, one, found = episodes_of(slots=4, n=36, **settings)
     _, other, again = episodes_of(slots=slots, batch_size=batch_size, n=36, **settings)
     assert torch.equal(one.forwards, other.forwards) and torch.equal(one.first_success, other.first_success)
     assert torch.equal(found.variant, again.variant) and torch.equal(found.steps, again.steps)
     assert torch.allclose(one.closest, other.closest, atol=1e-5)
-    assert 0 < int(one.fooled.sum()) < 36 or settings, "some samples stand, so that whole episodes are compared"
+    assert 0 < int(one.fooled.sum()) < 36 or "norm" in settings, "some samples stand, so that whole episodes are compared"
 
 
 def test_results_do_not_depend_on_the_company():
