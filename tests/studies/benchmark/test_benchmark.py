@@ -112,7 +112,7 @@ def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
             assert row["prediction_quantised"] == logits(torch.from_numpy(picture)).argmax(1).item()
         undone.append(sum(row["prediction_quantised"] == 0 for row in examples))
         sizes.append(np.array([row["l2"] for row in examples]))
-    assert undone[0] >= 2 and undone[1] == 0
+    assert undone[0] >= 1 and undone[1] == 0
     assert (sizes[1] >= sizes[0]).all() and (sizes[1] <= 1.5001 * sizes[0]).all()
 
 
