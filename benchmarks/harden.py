@@ -86,7 +86,7 @@ CASES = {
         weights="cifar10_robust_weights/resnet4b.safetensors",
         eps="8/255",
         seconds=600,
-        settings=RESNET4B | {"recipe": "pgd(steps=4, step_size=0.5)", "augment": "shift-flip"},
+        settings=RESNET4B | {"recipe": "n-fgsm", "augment": "shift-flip"},
         goal="35 % robust, 65 % clean",
     ),
     "resnet20-600": Case(
