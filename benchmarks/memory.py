@@ -1,4 +1,4 @@
-"""Peak memory of large runs beside a small one, and time and memory of the embedded default audit.
+"""Peak memory of large runs beside a small one, and time and memory of the embedded default audit; with --rows, of many rows.
 
 Peak memory is the largest resident set of the process that did the work, as the kernel counts it. `baseline` is a process
 that imports Brinell, loads the same model and takes one gradient of one full batch. The growth from 1,000 to 10,000 samples
@@ -78,6 +78,25 @@ def large_runs(options) -> None:
             table.add(*cells, f"{cost.peak:.0f}", f"{cost.peak - base.peak:.0f}", f"{inputs:.0f}", f"{cost.seconds:.0f}")
 
 
+def rows(n: int) -> None:
+    """An audit of n samples of four values on a linear model, so that nothing weighs but what is kept of a sample."""
+    import brinell
+
+    rng = torch.Generator().manual_seed(0)
+    x, module = torch.rand(n, 4, generator=rng), torch.nn.Linear(4, 3, bias=False)
+    module.weight.data = torch.randn(3, 4, generator=rng)
+    with tempfile.TemporaryDirectory(prefix="brinell-memory-") as out:
+        brinell.audit(module, (x, module(x).argmax(1)), samples=n, eps=[0.02], attack="fgsm", out=f"{out}/run")
+
+
+def many_rows(options) -> None:
+    """Peak memory of a cheap model against the number of samples."""
+    table = measure.Table("Memory of many rows", measure.command(options, "rows"), ["samples", "peak MiB", "s"])
+    for n in options.rows:
+        cost = run([sys.executable, __file__, "--only-rows", n], options.threads)
+        table.add(f"{int(n):,}", f"{cost.peak:.0f}", f"{cost.seconds:.0f}")
+
+
 def default_audit(options) -> None:
     """The run of `make audit`, once to train and cache the model, then timed."""
     columns = ["run", "model", "s", "peak MiB", "repetitions"]
@@ -103,9 +122,17 @@ def main() -> None:
         repetitions=3,
         default_threads=2,
         baseline="",
+        rows=[],
+        only_rows=0,
     )
+    if options.only_rows:
+        rows(options.only_rows)
+        return
     if options.baseline:
         baseline(options.baseline, options.batch_size)
+        return
+    if options.rows:
+        many_rows(options)
         return
     large_runs(options)
     default_audit(options)

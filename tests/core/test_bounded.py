@@ -2,6 +2,7 @@
 
 import os
 import resource
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,16 @@ def test_a_file_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
     assert bounded.read(file, 5) == b"12345"
     with pytest.raises(RequestError, match="f has more than 4 bytes"):
         bounded.read(file, 4)
+
+
+def test_a_small_file_takes_little_memory_whatever_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    tracemalloc.start()
+    try:
+        assert bounded.read(tmp_path / "file", 1 << 34) == b"12345"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_no_device_pipe_or_folder_is_read(tmp_path: Path) -> None:

@@ -57,7 +57,11 @@ def read(path: Path, most: int) -> bytes:
         OSError: it is not there, or may not be read.
     """
     with opened(path) as file:
-        found = b"" if os.fstat(file.fileno()).st_size > most else file.read(most + 1)
+        length = os.fstat(file.fileno()).st_size
+        # No more than there is, since a buffer is made for all that is asked for, 16 GiB for rows.
+        found = b"" if length > most else file.read(length + 1)
+        if len(found) > length:  # it has become longer meanwhile
+            found += file.read(most + 1 - len(found))
         if len(found) > most or not found and os.fstat(file.fileno()).st_size:
             raise RequestError(f"{path} has more than {size(most)}, the most that is read of such a file: see what is in it")
     return found

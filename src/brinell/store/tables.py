@@ -19,6 +19,8 @@ MOST_BYTES = 1 << 34
 """Bytes of a file of rows at most."""
 MOST_UNPACKED = 1 << 31
 """Bytes that the rows of a small file may become."""
+GROUP_ROWS = 1 << 16
+"""Rows that a reader who takes a file group by group has in memory at once."""
 TYPES = {kind: pa.type_for_alias(kind) for kind in ("string", "bool", "int32", "int64", "float32", "float64")}
 
 
@@ -99,7 +101,7 @@ def _column(column: Any, field: Any) -> Array:
 
 def write(path: Path, records: Records, cell: str) -> None:
     """Write an audit's rows as one Parquet file that names its cell."""
-    write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell}))
+    write_table(path, to_table(records, {"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell}), row_group_size=GROUP_ROWS)
 
 
 def read(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda path: None) -> Records:
