@@ -70,6 +70,16 @@ def test_dry_run_keeps_nothing(work, tmp_path, ask, capsys):
     assert cli(words(work, tmp_path / "run", "--calibrate", "1")) == 2 and "add it" in capsys.readouterr().err
 
 
+def test_dry_run_tells_what_several_processes_take(work, tmp_path, ask, capsys):
+    line = words(work, tmp_path / "run", "--dry-run", "--calibrate", "1")
+    code, answer = ask(*line, "--shard", "1/3", schema="plan")
+    (one,) = answer["estimates"]
+    assert code == 0 and answer["workers"]["number"] == 3 and answer["workers"]["memory"] == one["memory"] > 2**20
+    assert 0 < answer["workers"]["seconds"] <= one["seconds"] and not (tmp_path / "run").exists()
+    assert cli([*line, "--shard", "2/3"]) == 0 and "on 3 processes like this one about" in capsys.readouterr().out
+    assert cli([*line, "--shard", "4/3"]) == 2
+
+
 def test_dry_run_without_calibration_computes_nothing(work, tmp_path, ask, capsys):
     code, answer = ask(*words(work, tmp_path / "run", "--dry-run", "--calibrate", "0"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists() and answer["estimates"] == []

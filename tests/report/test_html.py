@@ -99,6 +99,20 @@ def test_one_model(make):
     assert "Model against model" not in page.text and "apgd-ce, apgd-dlr · 2026" in page.text
 
 
+def test_the_bars_of_the_stages_follow_each_other_and_fill_the_whole(make):
+    breaks = {"net": random_breaks(50, 0), "other": random_breaks(50, 1)}
+    run = make(breaks, np.arange(50) % 2, [0.0, 0.1], ["a", "b"])
+    text = html.render(run)
+    rows = Run.open(run).records()
+    spent = [float(rows.seconds[rows.attack == stage].sum()) for stage in ("apgd-ce", "apgd-dlr")]
+    bars = [
+        (float(x), float(width)) for x, width in re.findall(r'<rect class="bar" x="([^"]+)" width="([^"]+)" height="8"', text)
+    ]
+    assert bars == [
+        pytest.approx((100 * sum(spent[:at]) / sum(spent), 100 * one / sum(spent)), abs=0.01) for at, one in enumerate(spent)
+    ]
+
+
 def test_several_models_are_compared(make):
     breaks = {
         name: random_breaks(200, seed, scale) for name, seed, scale in (("weak", 0, 0.05), ("firm", 1, 0.3), ("mid", 2, 0.12))

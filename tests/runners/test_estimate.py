@@ -7,7 +7,7 @@ import pytest
 
 from _helpers import Recorder, audited, plan_of, threshold
 from brinell.core.model import ModelInfo
-from brinell.runners.estimate import estimate
+from brinell.runners.estimate import Estimate, StageEstimate, estimate
 
 N, ROW = 120, 1e-4
 X = np.full((N, 2), 0.1, dtype=np.float32)
@@ -28,13 +28,37 @@ def estimated(seconds, **request):
 @pytest.mark.parametrize("seconds", [0.5, 0.1])
 def test_a_model_that_is_robust_costs_what_the_attacks_say(seconds):
     """Nothing breaks, so each sample costs each attack once; the pilot may or may not come to the second of them."""
-    plan, found = estimated(seconds, attack=("pgd?steps=20", "square?steps=60"))
+    plan, found = estimated(seconds, attack=("pgd?steps=20", "square?steps=60"), norm="l2")
     once = [plan.cost_once(plan.models[0], stage) for stage in plan.stages]
     # Attacks ask about the clean input or not; a question more or less is none of the matter here.
     assert found.passes == pytest.approx(N * sum(map(sum, once)), rel=0.05)
     asked = N * ROW * sum(forwards for forwards, _ in once)
     assert 0.9 * asked < sum(stage.seconds for stage in found.stages) < 3 * asked, "the rest is the attack's, on a busy machine"
     assert found.low <= found.seconds <= found.high and found.samples < N
+
+
+def test_what_several_processes_take_by_hand():
+    """The checks by one; each stage in groups of as many as there are processes, and not below 8."""
+
+    def stage(seconds, attacked, expected=True):
+        return StageEstimate(name="", forwards=0, backwards=0, seconds=seconds, attacked=attacked, expected=expected)
+
+    stages = (stage(100.0, 100), stage(30.0, 20), stage(1e6, 100, expected=False))
+    rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
+    found = Estimate(stages=stages, fixed=5.0, clean=10.0, **rest)
+    assert found.on_workers(1, group=512, n=100) == 5 + 10 + 100 + 30
+    # Groups of 25, 25 and 8: four, four and three of them.
+    assert found.on_workers(4, group=512, n=100) == pytest.approx(5 + 10 / 4 + 100 / 4 + 30 / 3)
+    # One process has a fifth group of 10 where memory allows no more.
+    assert found.on_workers(9, group=10, n=100) == pytest.approx(5 + 10 * 2 / 10 + 100 * 2 / 10 + 30 / 3)
+    # Groups of 8: more processes than groups help nobody.
+    assert found.on_workers(64, group=512, n=100) == found.on_workers(13, group=512, n=100)
+
+
+def test_memory_is_at_least_what_the_process_holds():
+    held = np.ones(20_000_000)  # 153 MiB that were there before
+    _, found = estimated(0.1, attack=("fgsm",))
+    assert found.memory > held.nbytes and found.memory < 64 * 2**30
 
 
 def test_stages_that_wait_are_told_apart():

@@ -1,6 +1,8 @@
 """`brinell audit`: robust accuracy per class over all budgets, with records and a report."""
 
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +19,12 @@ from brinell.engine.request import Request
 def audit(
     asked: Asked,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan, its passes and, from a short calibration, its time; keep nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show the plan, its passes and, from a short calibration, its time and memory, with --shard 1/N those of N "
+            "processes; keep nothing.",
+        ),
     ] = False,
     calibrate: Annotated[
         float | None,
@@ -31,17 +38,25 @@ def audit(
             "that all see or an address such as s3://BUCKET/RUN: begin with shard K of N, and help with the rest.",
         ),
     ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.prom", help="Keep the progress of this process in a file that Prometheus' node exporter reads."
+        ),
+    ] = None,
 ) -> int:
     """Attack the model and write records, tables and a report.
 
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
     """
     from brinell.api import carry_out, plan_audit
+    from brinell.runners.metrics import Metrics
     from brinell.runners.shards import Shard
 
     plan = plan_audit(asked.request(Request))
     if dry_run:
-        return show_plan(plan, asked, CALIBRATION if calibrate is None else calibrate)
+        workers = None if shard is None else Shard.parse(shard).of
+        return show_plan(plan, asked, CALIBRATION if calibrate is None else calibrate, workers)
     if calibrate is not None:
         raise RequestError("--calibrate is for --dry-run, which tells what a run costs: add it, or leave --calibrate out")
     if shard is not None and asked.out is None:
@@ -49,7 +64,16 @@ def audit(
     say_how_many(plan)
     part = None if shard is None else Shard.parse(shard)
     flags = () if shard is None else ("--shard", shard)
-    result = asked.carry_out(partial(carry_out, shard=part), plan, plan.request.norm, *flags)
+    with ExitStack() as ending:
+
+        def watch(progress: Any) -> Any:
+            if metrics is None:
+                return progress
+            told = Metrics(metrics, progress)
+            ending.callback(told.end)
+            return told
+
+        result = asked.carry_out(partial(carry_out, shard=part), plan, plan.request.norm, *flags, watch=watch)
     return asked.answer(result.shown, lambda: _show_result(result, plan.called))
 
 

@@ -9,13 +9,14 @@ CALIBRATION = 20.0
 """Seconds of a calibration where nobody said."""
 
 
-def dry_run(plan: Any, asked: Asked, seconds: float) -> int:
+def dry_run(plan: Any, asked: Asked, seconds: float, workers: int | None = None) -> int:
     """Answer with the plan and its estimate.
 
     Args:
         plan: the plan.
         asked: the command line.
         seconds: about how long the calibration may take, for all models together; 0 makes none.
+        workers: processes that are to share the run; None does not ask.
     """
     from brinell.cli.schemas import PlanAnswer
     from brinell.runners.estimate import estimate
@@ -33,6 +34,7 @@ def dry_run(plan: Any, asked: Asked, seconds: float) -> int:
         group_size=plan.group_size,
         cells=tuple(_cell(plan, source, stage, found[source.name]) for source in plan.models for stage in plan.stages),
         estimates=tuple(_model(one) for one in found.values() if one is not None),
+        workers=None if workers is None else _workers(plan, list(found.values()), workers),
     )
     return asked.answer(answer, lambda: _show(answer, plan.called))
 
@@ -56,6 +58,15 @@ def _cell(plan: Any, source: Any, stage: Any, found: Any) -> Any:
     )
 
 
+def _workers(plan: Any, found: list[Any], number: int) -> Any:
+    from brinell.cli.schemas import WorkersAnswer
+
+    if None in found:
+        return None
+    seconds = sum(one.on_workers(number, group=plan.group_size, n=len(plan.ids)) for one in found)
+    return WorkersAnswer(number=number, seconds=seconds, memory=max(one.memory for one in found))
+
+
 def _model(found: Any) -> Any:
     from brinell.cli.schemas import EstimateAnswer
 
@@ -65,6 +76,7 @@ def _model(found: Any) -> Any:
         seconds=found.seconds,
         low=found.low,
         high=found.high,
+        memory=found.memory,
         alarmed=found.alarmed,
         samples=found.samples,
         spent=found.spent,
@@ -95,6 +107,12 @@ def _show(answer: Any, attacks: str) -> None:
         for why, names in _left_out(cells).items():
             show(f"  left out {', '.join(names)}: {why}")
     if answer.estimates:
+        share = f"{max(one.memory for one in answer.estimates) / 2**20:,.0f} MiB of memory"
+        if answer.workers is None:
+            show(f"one process needs about {share}")
+        else:
+            several = f"on {answer.workers.number} processes like this one about {duration(answer.workers.seconds)}"
+            show(f"{several} from when they have started, each with about {share}")
         spent = sum(one.spent for one in answer.estimates)
         samples = ", ".join(dict.fromkeys(str(one.samples) for one in answer.estimates))
         show(f"estimated in {duration(spent)} from {samples} samples, and nothing was kept; leave out --dry-run to run it")

@@ -57,12 +57,25 @@ class EstimateAnswer(Result):
     """Lower end of the 95 % interval of the time, for what another few samples may say."""
     high: float
     """Upper end."""
+    memory: int
+    """Bytes that the process needs at most."""
     alarmed: float
     """Seconds that the stages for masked gradients cost besides, if a check raises that alarm."""
     samples: int
     """Samples of the calibration."""
     spent: float
     """Seconds that it took."""
+
+
+class WorkersAnswer(Result):
+    """What the audit of all models is expected to take on several processes (`--shard 1/N --dry-run`)."""
+
+    number: int
+    """Processes, and shards."""
+    seconds: float
+    """Time, from when all have opened model and data."""
+    memory: int
+    """Bytes that each of them needs at most."""
 
 
 class PlanAnswer(Result):
@@ -84,6 +97,8 @@ class PlanAnswer(Result):
     """Every attack on every model."""
     estimates: tuple[EstimateAnswer, ...]
     """One for each model; empty without a calibration, and for models on other machines, which are asked nothing."""
+    workers: WorkersAnswer | None = None
+    """The same on several processes; None without --shard, or where a model has no estimate."""
 
 
 class AgentValidation(Result):

@@ -88,11 +88,21 @@ class Asked:
         assert self.out is not None, "typer refuses the command line without it"
         return self.out
 
-    def carry_out(self, make: Callable[..., Made], plan: Any, what: str, *flags: str) -> Made:
-        """What `make`, one of the functions of `brinell.api` for this, makes of a plan, with progress; `flags` as of `begin`."""
+    def carry_out(
+        self,
+        make: Callable[..., Made],
+        plan: Any,
+        what: str,
+        *flags: str,
+        watch: Callable[[Any], Any] = lambda progress: progress,
+    ) -> Made:
+        """What `make`, one of the functions of `brinell.api` for this, makes of a plan, with progress; `flags` as of `begin`.
+
+        `watch` makes of the live progress the one that is told.
+        """
         folder = self.folder(plan.request, what, *flags)
         with self.progress() as progress:
-            return make(plan, folder, progress, command=self.command(plan.request), resume=self.resume)
+            return make(plan, folder, watch(progress), command=self.command(plan.request), resume=self.resume)
 
     def progress(self) -> "LiveProgress":
         """Live progress on standard error, as loud as the command line asks for."""

@@ -6,6 +6,9 @@ will find and how much it asks on each; then each stage that is expected runs fo
 once, which tells its pace. Stages that the pilot did not come to are taken to break nothing.
 """
 
+import math
+import resource
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -28,6 +31,7 @@ from brinell.engine.engine import setting_of
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import Group, predict, run_shard, session
 from brinell.runners import local
+from brinell.runners.shards import group_size
 from brinell.store.run import Run
 
 LEAST, MOST = 8, 128
@@ -39,6 +43,8 @@ WARM = 2
 PILOT = 0.6
 """Share of the time that the pilot may take."""
 NORMAL = 1.96
+ROW = 250
+"""Bytes that a row takes in memory where a page is made of all."""
 
 
 class _Enough(Exception):
@@ -53,6 +59,8 @@ class StageEstimate:
     forwards: float
     backwards: float
     seconds: float
+    attacked: int
+    """Samples on which it spends something."""
     expected: bool
     """Whether it will run as far as is known; the figures of one that waits for an alarm are what it costs after one."""
 
@@ -69,10 +77,34 @@ class Estimate:
     high: float
     alarmed: float
     """Seconds that the stages which wait for an alarm cost besides, if one is raised."""
+    fixed: float
+    """Seconds of the checks, which one process makes for all."""
+    clean: float
+    """Seconds of the first look at the samples."""
+    memory: int
+    """Bytes that a process had at most until the end of the calibration, and those of the run's rows."""
     samples: int
     """Samples of the pilot."""
     spent: float
     """Seconds that the calibration took."""
+
+    def on_workers(self, number: int, *, group: int, n: int) -> float:
+        """Seconds that as many processes of this kind take together, from when all have opened model and data.
+
+        A stage begins when the one before has ended, and its groups are taken one by one: some processes have one more than
+        others, and all wait for these. Claims and files are left out, and that small groups cost more a sample than large ones.
+
+        Args:
+            number: of processes, and of shards.
+            group: samples in a group where there is one process.
+            n: samples of the run.
+        """
+        spent = self.fixed
+        work = [(self.clean, n), *((one.seconds, one.attacked) for one in self.stages if one.expected)]
+        for seconds, samples in work:
+            groups = math.ceil(samples / group_size(group, samples, number))
+            spent += seconds * math.ceil(groups / number) / max(1, groups)
+        return spent
 
     @property
     def passes(self) -> float:
@@ -113,7 +145,8 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
         pilot = _Pilot(part, small, run, watch)
         stages, each = _extrapolated(plan, model, pilot, started + seconds)
     n, m = len(plan.ids), len(at)
-    fixed = watch.before * min(SAMPLES, n) / min(SAMPLES, m) + n * pilot.clean_pace
+    checks, clean = watch.before * min(SAMPLES, n) / min(SAMPLES, m), n * pilot.clean_pace
+    fixed = checks + clean
     total = fixed + sum(one.seconds for one in stages if one.expected)
     spread = NORMAL * float(each.std(ddof=1)) * np.sqrt(m * (1 - m / n)) if m > 1 else total
     masked = {one.name for one in plan.stages if one.turn.when == "masked"}
@@ -124,9 +157,19 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
         low=max(fixed, total - spread),
         high=total + spread,
         alarmed=sum(one.seconds for one in stages if one.name in masked and not one.expected),
+        fixed=checks,
+        clean=clean,
+        memory=_peak(plan.device) + ROW * n * len(plan.budgets.values) * (1 + len(plan.stages)),
         samples=m,
         spent=time.perf_counter() - started,
     )
+
+
+def _peak(device: torch.device) -> int:
+    """Bytes that this process had at most: of its device where that is no processor, else of the machine."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_reserved(device))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _pilot_size(plan: Plan, source: ModelSource, model: Model, seconds: float) -> int:
@@ -317,6 +360,7 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tupl
                 forwards=scale * float(forwards.sum()),
                 backwards=scale * float(backwards.sum()),
                 seconds=scale * pace * total[stage.name] + extra,
+                attacked=attacked,
                 expected=not pilot.waits(stage),
             )
         )

@@ -103,8 +103,8 @@ class Shards:
         return Shards(self._store, folder, self._shard, self._me, self._group, whole=True, lease=self._lease)
 
     def size(self, most: int, samples: int) -> int:
-        """As many groups as there are shards, where that leaves enough samples in each."""
-        return min(self._group, max(LEAST_GROUP, math.ceil(samples / self._shard.of)))
+        """As of `group_size`; the most is what the first process said."""
+        return group_size(self._group, samples, self._shard.of)
 
     def collect(self, cell: str) -> dict[str, Told]:
         """As of `Peers`.
@@ -236,6 +236,17 @@ class Shards:
                     assemble()
                     self._store.delete(PLAN)
                     raise _AssembledError
+
+
+def group_size(most: int, samples: int, shards: int) -> int:
+    """Samples in a group of a stage: as many groups as there are shards, where that leaves enough samples in each.
+
+    Args:
+        most: samples in a group where there is one process.
+        samples: those that the stage begins on.
+        shards: into how many the run is cut.
+    """
+    return min(most, max(LEAST_GROUP, math.ceil(samples / shards)))
 
 
 def run(
