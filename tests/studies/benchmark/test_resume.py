@@ -66,7 +66,7 @@ def test_killed_before_every_file(work, tmp_path, monkeypatch):
 
 def test_interrupted(work, made, tmp_path, monkeypatch, capsys):
     out = tmp_path / "set"
-    monkeypatch.setenv("TEST_INTERRUPT_AT", "100")
+    monkeypatch.setenv("TEST_INTERRUPT_AT", "40")
     assert cli(words(work, out)) == 130
     assert f"go on with brinell benchmark --resume --out {out}" in capsys.readouterr().err
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
