@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from _helpers import Recorder, batch_of, fight, opened, threat_of, threshold
+from _square import IMAGE, accepted, asked, unbeaten
 from brinell.attacks import _windows as windows
 from brinell.attacks.pgd import PGD
 from brinell.attacks.square import Square
@@ -17,7 +18,6 @@ from brinell.core.losses import margin
 from brinell.core.streams import Streams
 from brinell.testing import check_attack
 
-IMAGE = Domain(kind="image", shape=(3, 12, 12))
 WIDE = {"low": -100.0, "high": 100.0}
 """Bounds that cut nothing off."""
 DOMAINS = [
@@ -27,37 +27,6 @@ DOMAINS = [
     Domain(kind="video", shape=(1, 4, 6, 6)),
     Domain(kind="vector", shape=(40,)),
 ]
-
-
-def unbeaten(classes=2):
-    """A linear model that is never fooled, so that every query is a proposal; its scores move with each value."""
-
-    def logits(x):
-        flat = x.flatten(1)
-        weight = torch.linspace(-1, 1, flat.shape[1]) + 0.3 * torch.sin(torch.arange(flat.shape[1]) * 1.7)
-        return torch.stack([torch.full((len(x),), 1e4), flat @ weight], 1)
-
-    return logits
-
-
-def asked(domain, norm, eps, *, n=3, steps=30, seed=0, **settings):
-    """Clean inputs (n, *shape), and (steps + 1, n, *shape) of what the attack asked about, the start first."""
-    x = Streams.of(9, torch.arange(n)).uniform(*domain.shape) * 0.4 + 0.3
-    model = Recorder(unbeaten(), domain)
-    ledger = fight(Square(steps=steps, **settings), model, x, [0] * n, eps, norm, seed=seed)
-    assert ledger.forwards.tolist() == [steps + 1] * n and not ledger.backwards.any()
-    return x, torch.stack(model.calls)
-
-
-def accepted(calls):
-    """For each proposal, the best input before it and whether it was taken."""
-    model, y = unbeaten(), torch.zeros(calls.shape[1], dtype=torch.long)
-    best, highest = calls[0].clone(), margin(model(calls[0]), y)
-    for proposal in calls[1:]:
-        value = margin(model(proposal), y)
-        better = value > highest
-        yield best.clone(), proposal, better
-        best[better], highest = proposal[better], torch.maximum(value, highest)
 
 
 # The schedule
@@ -423,47 +392,3 @@ def test_it_finds_what_pgd_does_not_on_a_masked_network(root, shared):
     white_box = fight(PGD(steps=40), model, x, y, 0.3)
     black_box = fight(Square(steps=1500), model, x, y, 0.3)
     assert (black_box.fooled & ~white_box.fooled).any() and black_box.fooled.sum() >= white_box.fooled.sum()
-
-
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_patience_gives_up_only_after_as_many_idle_proposals(norm):
-    """The same search, ended where the first run of idle proposals is long enough; each sample by itself."""
-    x, calls = asked(IMAGE, norm, 0.1, steps=120)
-    better = torch.stack([taken for _, _, taken in accepted(calls)])
-    patience, ends = 6, []
-    for taken in better.T.tolist():
-        idle = [0]
-        for one in taken:
-            idle.append(0 if one else idle[-1] + 1)
-        ends.append(next((step for step, run in enumerate(idle) if run >= patience), 120))
-    assert min(ends) < 120 and len(set(ends)) > 1
-    model = Recorder(unbeaten(), IMAGE)
-    ledger = fight(Square(steps=120, patience=patience), model, x, [0] * 3, 0.1, norm, seed=0)
-    assert ledger.forwards.tolist() == [1 + end for end in ends]
-
-
-@pytest.mark.parametrize(
-    "domain", [Domain(kind="image", shape=(1, 5, 5)), Domain(kind="signal", shape=(1, 30)), Domain(kind="vector", shape=(70,))]
-)
-def test_a_search_ends_where_a_round_of_single_values_was_no_better(domain):
-    """On a linear model single changes lead to the largest margin of all; then each was asked about once more, and no other."""
-    values, eps, steps = math.prod(domain.shape), 0.1, 3000
-    x = Streams.of(9, torch.arange(3)).uniform(*domain.shape) * 0.4 + 0.3
-    model, told = Recorder(unbeaten(), domain), []
-    batch, threat = batch_of(x, [0] * 3), threat_of(eps, "linf", domain, n=3)
-    ledger = Ledger(model, batch, threat)
-    told = Square(steps=steps)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids)).remarks
-    assert [one.code for one in told] == ["whole-round"]
-    weight = unbeaten()(torch.eye(values).reshape(-1, *domain.shape))[:, 1]
-    best = x + eps * weight.sign().reshape(domain.shape)
-    torch.testing.assert_close(ledger.best_margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long)))
-    assert (ledger.forwards < steps / 2).all()
-    last = max(range(3), key=lambda sample: (int(ledger.forwards[sample]), sample))  # it is asked about until the end
-    tail = torch.cat([call[-1:] for call in model.calls[-values:]])
-    changed = (tail - best[last]).abs().flatten(1) > eps
-    assert (changed.sum(1) == 1).all() and (changed.sum(0) == 1).all()
-
-
-def test_where_a_round_does_not_fit_all_steps_are_taken():
-    for steps, image in ((60, (1, 8, 8)), (400, (3, 8, 8))):
-        asked(Domain(kind="image", shape=image), "linf", 0.1, steps=steps)

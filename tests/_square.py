@@ -1,0 +1,42 @@
+"""What the tests of the Square Attack share: a model that is never fooled, and what the attack asks about it."""
+
+import torch
+
+from _helpers import Recorder, fight
+from brinell.attacks.square import Square
+from brinell.core.domain import Domain
+from brinell.core.losses import margin
+from brinell.core.streams import Streams
+
+IMAGE = Domain(kind="image", shape=(3, 12, 12))
+
+
+def unbeaten(classes=2):
+    """A linear model that is never fooled, so that every query is a proposal; its scores move with each value."""
+
+    def logits(x):
+        flat = x.flatten(1)
+        weight = torch.linspace(-1, 1, flat.shape[1]) + 0.3 * torch.sin(torch.arange(flat.shape[1]) * 1.7)
+        return torch.stack([torch.full((len(x),), 1e4), flat @ weight], 1)
+
+    return logits
+
+
+def asked(domain, norm, eps, *, n=3, steps=30, seed=0, **settings):
+    """Clean inputs (n, *shape), and (steps + 1, n, *shape) of what the attack asked about, the start first."""
+    x = Streams.of(9, torch.arange(n)).uniform(*domain.shape) * 0.4 + 0.3
+    model = Recorder(unbeaten(), domain)
+    ledger = fight(Square(steps=steps, **settings), model, x, [0] * n, eps, norm, seed=seed)
+    assert ledger.forwards.tolist() == [steps + 1] * n and not ledger.backwards.any()
+    return x, torch.stack(model.calls)
+
+
+def accepted(calls):
+    """For each proposal, the best input before it and whether it was taken."""
+    model, y = unbeaten(), torch.zeros(calls.shape[1], dtype=torch.long)
+    best, highest = calls[0].clone(), margin(model(calls[0]), y)
+    for proposal in calls[1:]:
+        value = margin(model(proposal), y)
+        better = value > highest
+        yield best.clone(), proposal, better
+        best[better], highest = proposal[better], torch.maximum(value, highest)
