@@ -37,6 +37,7 @@ from brinell.api import audit as _imports_everything  # noqa: F401 # before the 
 from brinell.cli import run as command_line
 from brinell.runners import shards
 from brinell.store import shared
+from brinell.store.folder import SHARDS as FOLDER
 from brinell.store.run import Run
 
 BUCKET = "brinell"
@@ -118,7 +119,7 @@ def trial(options: argparse.Namespace, out: str, copy: Path, alone: Path, groups
     found.starts = len(running)
     while any(one.is_alive() for one in running):
         time.sleep(0.05)
-        if not moments or len(store.names(f"{shards.FOLDER}/rows")) < moments[0]:
+        if not moments or len(store.names(f"{FOLDER}/rows")) < moments[0]:
             continue
         time.sleep(rng.uniform(0, 0.5))
         at = rng.randrange(len(running))
@@ -127,14 +128,14 @@ def trial(options: argparse.Namespace, out: str, copy: Path, alone: Path, groups
             os.kill(running[at].pid, signal.SIGKILL)
             running[at].join()
             found.kills += 1
-            found.with_work += bool(store.names(f"{shards.FOLDER}/rows"))
+            found.with_work += bool(store.names(f"{FOLDER}/rows"))
             running[at] = begin(options, out)
             found.starts += 1
     found.codes = [one.exitcode for one in running]
     found.seconds = time.perf_counter() - started
     if not any(found.codes):
         found.differences = kill.compare(alone, copied(out, copy))
-        found.left = len([one for one in copy.rglob("*") if kill.is_leftover(one) or shards.FOLDER in one.parts])
+        found.left = len([one for one in copy.rglob("*") if kill.is_leftover(one) or FOLDER in one.parts])
     shutil.rmtree(copy, ignore_errors=True)
     return found
 

@@ -25,7 +25,7 @@ import measure
 
 from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
-from brinell.runners import shards
+from brinell.runners import meeting
 
 
 def main() -> int:
@@ -96,7 +96,7 @@ def _work(options: argparse.Namespace, out: Path, number: str | None, pipe) -> N
         waited += seconds
         sleep(seconds)
 
-    shards.time.sleep = slept
+    meeting.time.sleep = slept
     sys.stdout = Path(os.devnull).open("w")
     code = command_line(words)
     used = resource.getrusage(resource.RUSAGE_SELF)

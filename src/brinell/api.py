@@ -23,6 +23,7 @@ from brinell.engine.trust import MARK, refusal, untrusted
 from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_of, texts
 from brinell.report import html
 from brinell.runners import local, shards
+from brinell.runners.meeting import Shard, chosen
 from brinell.store.run import Run
 from brinell.store.signature import signers
 from brinell.studies.benchmark import run as benchmark_run
@@ -172,7 +173,7 @@ def specs_of(model: Models, models: tuple[Model, ...]) -> tuple[str, ...]:
 
 
 def carry_out(
-    plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, shard: shards.Shard | None = None
+    plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
 ) -> AuditResult:
     """Run an audit that is planned, and write its report.
 
@@ -186,7 +187,7 @@ def carry_out(
     """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.message(f"note: {note}")
-    if (shard := shards.chosen(folder, shard, resume=resume)) is not None:
+    if (shard := chosen(folder, shard, resume=resume)) is not None:
         return shards.run(plan, folder, shard, progress, command=command, page=html.write, answer=_summary)
     run = local.run(plan, folder, progress, command=command, resume=resume)
     html.write(run.path)

@@ -17,7 +17,7 @@ from brinell.core.errors import RequestError, SampleError, StoppedError
 from brinell.core.model import Access, ModelInfo
 from brinell.engine.progress import Silent
 from brinell.runners import local, shards
-from brinell.runners.shards import Shard
+from brinell.runners.meeting import LEAST_GROUP, Meeting, Shard, chosen
 from brinell.store.run import Run
 from brinell.store.shared import AddressStore, FolderStore
 
@@ -205,7 +205,7 @@ def test_of_two_that_finish_one_shard_the_first_counts(tmp_path):
         run = audited(folder, Recorder(parabola), X[:4], Y[:4], eps="0.1", attack=("pgd?steps=2",))
         records = replace(run.records(), seconds=np.full(len(run.records()), outcome, np.float32))
         run.save_shard("cell", "key", records, {0: np.full(2, outcome, np.float32)})
-        made[me] = shards.Shards(store, folder, Shard(1, 2), me, 8)
+        made[me] = shards.Shards(Meeting(store, Shard(1, 2), me), folder, 8)
         assert made[me].finish("cell", "key", shards.Told(seconds=outcome)) == (me == "first")
     assert len(store.names("shards/rows")) == len(store.names("shards/arrays")) == 1, "what does not count is not kept"
     told = made["second"].assembler(tmp_path / "second").collect("cell")
@@ -292,10 +292,13 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, whole):
     work(small_plan(batch_size=64), tmp_path / "run", "1/1000")
     plan = json.dumps(Run.open(tmp_path / "run").manifest["request"]["batch_size"])
     assert plan == "64"
-    peers = shards.Shards(FolderStore(tmp_path), tmp_path, Shard(1, 1000), "me", 256)
-    assert peers.size(256, 14) == shards.LEAST_GROUP
-    assert shards.Shards(FolderStore(tmp_path), tmp_path, Shard(1, 4), "me", 256).size(256, 100) == 25
-    assert shards.Shards(FolderStore(tmp_path), tmp_path, Shard(1, 4), "me", 16).size(256, 100) == 16
+
+    def peers(of, group):
+        return shards.Shards(Meeting(FolderStore(tmp_path), Shard(1, of), "me"), tmp_path, group)
+
+    assert peers(1000, 256).size(256, 14) == LEAST_GROUP
+    assert peers(4, 256).size(256, 100) == 25
+    assert peers(4, 16).size(256, 100) == 16
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/1000000", "1/4/2"])
@@ -306,13 +309,13 @@ def test_shards_are_two_numbers(text):
 
 def test_a_run_in_shards_is_not_begun_without(tmp_path):
     out = tmp_path / "run"
-    assert shards.chosen(out, None, resume=False) is None and shards.chosen(out, Shard(2, 3), resume=False) == Shard(2, 3)
+    assert chosen(out, None, resume=False) is None and chosen(out, Shard(2, 3), resume=False) == Shard(2, 3)
     with pytest.raises(KeyboardInterrupt):
         work(small_plan(Dies(20)), out, "3/4")
     with pytest.raises(RequestError, match="holds a run in 4 shards that is not whole: work on it with --shard 1/4, go on with"):
-        shards.chosen(out, None, resume=False)
-    assert shards.chosen(out, None, resume=True) == Shard(1, 4)
-    assert shards.chosen("memory://nothing", None, resume=False) == Shard(1, 1)
+        chosen(out, None, resume=False)
+    assert chosen(out, None, resume=True) == Shard(1, 4)
+    assert chosen("memory://nothing", None, resume=False) == Shard(1, 1)
 
 
 class Served(Recorder):

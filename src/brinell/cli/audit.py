@@ -9,7 +9,7 @@ import typer
 
 from brinell.cli.dry_run import CALIBRATION
 from brinell.cli.dry_run import dry_run as show_plan
-from brinell.cli.options import percent, say_how_many, show
+from brinell.cli.options import ShardText, flags_of, percent, say_how_many, show
 from brinell.cli.verb import Asked, verb
 from brinell.core.errors import RequestError
 from brinell.engine.request import Request
@@ -30,14 +30,7 @@ def audit(
         float | None,
         typer.Option(min=0, help=f"Seconds that the calibration of --dry-run may take; 0 makes none. Default: {CALIBRATION:g}."),
     ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K/N",
-            help="Work on the run together with other processes that are given the same options and the same --out, a folder "
-            "that all see or an address such as s3://BUCKET/RUN: begin with shard K of N, and help with the rest.",
-        ),
-    ] = None,
+    shard: ShardText = None,
     metrics: Annotated[
         Path | None,
         typer.Option(
@@ -50,8 +43,8 @@ def audit(
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
     """
     from brinell.api import carry_out, plan_audit
+    from brinell.runners.meeting import Shard
     from brinell.runners.metrics import Metrics
-    from brinell.runners.shards import Shard
 
     plan = plan_audit(asked.request(Request))
     if dry_run:
@@ -59,11 +52,8 @@ def audit(
         return show_plan(plan, asked, CALIBRATION if calibrate is None else calibrate, workers)
     if calibrate is not None:
         raise RequestError("--calibrate is for --dry-run, which tells what a run costs: add it, or leave --calibrate out")
-    if shard is not None and asked.out is None:
-        raise RequestError("--shard needs --out: the folder or address where the processes meet")
+    part = Shard.asked(shard, asked.out)
     say_how_many(plan)
-    part = None if shard is None else Shard.parse(shard)
-    flags = () if shard is None else ("--shard", shard)
     with ExitStack() as ending:
 
         def watch(progress: Any) -> Any:
@@ -73,7 +63,7 @@ def audit(
             ending.callback(told.end)
             return told
 
-        result = asked.carry_out(partial(carry_out, shard=part), plan, plan.request.norm, *flags, watch=watch)
+        result = asked.carry_out(partial(carry_out, shard=part), plan, plan.request.norm, *flags_of(shard), watch=watch)
     return asked.answer(result.shown, lambda: _show_result(result, plan.called))
 
 

@@ -19,6 +19,14 @@ Verbose = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made by brinell audit.")]
+ShardText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="K/N",
+        help="Work on the run together with other processes that are given the same options and the same --out, a folder that "
+        "all see or an address such as s3://BUCKET/RUN: begin with shard K of N, and help with the rest.",
+    ),
+]
 TRUST = "A folder from elsewhere whose files, addresses and code may be used as it names them; one above it will do."
 
 
@@ -68,6 +76,11 @@ def say_how_many(plan: Any) -> None:
     if (plan.request.samples is None or plan.request.select is None) and plan.selection.how != "all":
         more = "; --samples asks for more" if plan.request.samples is None else ""
         tell(f"{plan.selection.text(len(plan.dataset))}{more}")
+
+
+def flags_of(shard: str | None) -> tuple[str, ...]:
+    """The option --shard, as it was given."""
+    return () if shard is None else ("--shard", shard)
 
 
 def percent(value: float | None) -> str:

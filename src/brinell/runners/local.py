@@ -39,18 +39,7 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         RequestError: the folder holds another run, or one that nobody asked to go on with.
         StoppedError: the disk is full.
     """
-    job = Job(
-        LAYOUT,
-        out,
-        plan.request,
-        about=about(plan),
-        inputs="the data, the weights, the recommended budgets",
-        device=plan.device,
-        command=command,
-        kept={key: {} for key in KEPT},
-        identity=identity,
-    )
-    with carry_out(job, resume=resume) as manifest:
+    with carry_out(job_of(plan, out, command), resume=resume) as manifest:
         folder = Run(out, manifest)
         for note in manifest["data"]["notes"]:
             progress.message(f"note: {plan.dataset.name}: {note}")
@@ -76,6 +65,21 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
             folder.save_manifest()
         manifest["files"] = folder.digests()
     return folder
+
+
+def job_of(plan: Plan, out: Path, command: str) -> Job:
+    """What is to be written to the folder of a run, or to the address of one."""
+    return Job(
+        LAYOUT,
+        out,
+        plan.request,
+        about=about(plan),
+        inputs="the data, the weights, the recommended budgets",
+        device=plan.device,
+        command=command,
+        kept={key: {} for key in KEPT},
+        identity=identity,
+    )
 
 
 def cells_of(plan: Plan, source: ModelSource) -> list[str]:

@@ -65,12 +65,17 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
         manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
         manifest[trust.MARK] = trust.mark(manifest["request"])
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
-        again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{layout.verb} {layout.request}"
-        write_text(path / layout.request, trust.marked(toml.dump(job.request, again), manifest[trust.MARK]))
+        write_text(path / layout.request, request_text(job, manifest[trust.MARK]))
         layout.save(path, manifest)
         yield manifest
         manifest |= {"state": "finished", "finished": provenance.now()}
         layout.save(path, manifest)
+
+
+def request_text(job: Job, mark: str) -> str:
+    """What the file of a request says: the settings, how it is made again, and the mark of whoever began it."""
+    again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{job.layout.verb} {job.layout.request}"
+    return trust.marked(toml.dump(job.request, again), mark)
 
 
 def refuse(

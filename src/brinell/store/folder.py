@@ -42,6 +42,8 @@ def fitting(path: Path) -> Iterator[None]:
 
 SEAL = "seal"
 """The key of a manifest that holds its own hash."""
+SHARDS = "shards"
+"""The folder in which several processes meet until what they make is whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +138,18 @@ class Layout:
                 "add --resume to go on with it, or " if self.resumable else "",
             )
             raise RequestError(f"{path} holds {article} {self.what}: {more}choose another --out")
-        if self.alone and not resume and path.is_dir() and any(not one.name.startswith(".") for one in path.iterdir()):
-            raise RequestError(f"{path} is not empty, and a {self.what} needs a folder of its own: choose another --out")
+        if not resume:
+            self.check_free(path)
         return {}
+
+    def check_free(self, path: Path, *besides: str) -> None:
+        """Refuse a folder that holds other files, where this is to be alone in it; `besides` are names that do no harm.
+
+        Raises:
+            RequestError: it does.
+        """
+        if self.alone and path.is_dir() and any(one.name[0] != "." and one.name not in besides for one in path.iterdir()):
+            raise RequestError(f"{path} is not empty, and a {self.what} needs a folder of its own: choose another --out")
 
     def save(self, path: Path, manifest: Mapping[str, Any]) -> None:
         """Write the manifest.
