@@ -30,6 +30,7 @@ from brinell.studies.benchmark import run as benchmark_run
 from brinell.studies.benchmark.cards import figures
 from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.plan import make_plan as make_benchmark_plan
+from brinell.studies.benchmark.records import BenchmarkSet
 from brinell.studies.benchmark.request import BenchmarkRequest
 from brinell.studies.detection import page as detection_page
 from brinell.studies.detection.analysis import DetectionResult
@@ -215,10 +216,13 @@ def benchmark(
     answers: str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
+    shard: str | None = None,
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> BenchmarkResult:
     """Make the adversarial benchmark set of a classifier, as `brinell benchmark` does; arguments as of `audit`.
+
+    `shard` is `K/N`: several processes make the set together in `out`, a folder that all see or the address of a store.
 
     Returns:
         What `brinell benchmark --json` prints; `result.folder` holds the set.
@@ -231,13 +235,18 @@ def benchmark(
     folder = Path(out or default_out(plan.request.data, "benchmark"))
     command = call_text("benchmark", model, data, said | settings)
     with telling(progress) as told:
-        return make_benchmark(plan, folder, told, command=command, resume=resume)
+        return make_benchmark(plan, folder, told, command=command, resume=resume, shard=Shard.asked(shard, out))
 
 
-def make_benchmark(plan: BenchmarkPlan, folder: Path, progress: Progress, *, command: str, resume: bool) -> BenchmarkResult:
+def make_benchmark(
+    plan: BenchmarkPlan, folder: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
+) -> BenchmarkResult:
     """Make a benchmark set that is planned; arguments as of `carry_out`."""
-    made = benchmark_run.make(plan, folder, progress, command=command, resume=resume)
-    return BenchmarkResult(folder=str(folder), **figures(made))
+    return benchmark_run.work_on(plan, folder, progress, command=command, resume=resume, shard=shard, answer=_figured)
+
+
+def _figured(made: BenchmarkSet, name: str) -> BenchmarkResult:
+    return BenchmarkResult(folder=name, **figures(made))
 
 
 @takes(UnrestrictedRequest)

@@ -17,7 +17,7 @@ from brinell.core.errors import RequestError, SampleError, StoppedError
 from brinell.core.model import Access, ModelInfo
 from brinell.engine.progress import Silent
 from brinell.runners import local, shards
-from brinell.runners.meeting import LEAST_GROUP, Meeting, Shard, chosen
+from brinell.runners.meeting import Meeting, Shard, chosen
 from brinell.store.run import Run
 from brinell.store.shared import AddressStore, FolderStore
 
@@ -296,7 +296,7 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, whole):
     def peers(of, group):
         return shards.Shards(Meeting(FolderStore(tmp_path), Shard(1, of), "me"), tmp_path, group)
 
-    assert peers(1000, 256).size(256, 14) == LEAST_GROUP
+    assert peers(1000, 256).size(256, 14) == shards.LEAST_GROUP
     assert peers(4, 256).size(256, 100) == 25
     assert peers(4, 16).size(256, 100) == 16
 

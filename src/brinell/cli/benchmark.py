@@ -1,26 +1,29 @@
 """`brinell benchmark`: the adversarial benchmark set of a model."""
 
+from functools import partial
 from typing import Any
 
-from brinell.cli.options import percent, say, say_how_many, show
+from brinell.cli.options import ShardText, flags_of, percent, say, say_how_many, show
 from brinell.cli.verb import Asked, verb
 from brinell.studies.benchmark.request import BenchmarkRequest
 
 
 @verb(BenchmarkRequest, kept="benchmark.toml", resume="Go on with the set in --out.")
-def benchmark(asked: Asked) -> int:
+def benchmark(asked: Asked, shard: ShardText = None) -> int:
     """Distort what the model classifies correctly until it errs, at graded severities, and store it as a data set.
 
     The folder loads with the datasets library; --data bench:FOLDER scores other models on it.
     """
     from brinell.api import make_benchmark
+    from brinell.runners.meeting import Shard
     from brinell.studies.benchmark.plan import make_plan
 
+    part = Shard.asked(shard, asked.out)
     plan = make_plan(asked.request(BenchmarkRequest))
     for sample, why in plan.unreadable.items():
         say(f"warning: sample {sample} is left out: {why}")
     say_how_many(plan)
-    result = asked.carry_out(make_benchmark, plan, "benchmark")
+    result = asked.carry_out(partial(make_benchmark, shard=part), plan, "benchmark", *flags_of(shard))
     return asked.answer(result, lambda: _show(result))
 
 

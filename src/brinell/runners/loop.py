@@ -72,7 +72,7 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
         layout.save(path, manifest)
 
 
-def request_text(job: Job, mark: str) -> str:
+def request_text(job: Job, mark: str | None) -> str:
     """What the file of a request says: the settings, how it is made again, and the mark of whoever began it."""
     again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{job.layout.verb} {job.layout.request}"
     return trust.marked(toml.dump(job.request, again), mark)

@@ -14,7 +14,6 @@ What an audit shares is in `runners.shards`, what studies share in `runners.part
 
 import hashlib
 import json
-import math
 import re
 import tempfile
 import time
@@ -30,18 +29,15 @@ from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.runners.loop import Job, refuse, request_text
 from brinell.store.claims import LEASE, Claims
-from brinell.store.folder import SHARDS as FOLDER
-from brinell.store.folder import Layout
+from brinell.store.folder import SHARDS, Layout
 from brinell.store.shared import Store, address_of, check_exclusive, open_store
 
 Answer = TypeVar("Answer")
-PLAN = f"{FOLDER}/plan.json"
+PLAN = f"{SHARDS}/plan.json"
 ALONE = ".parts/plan.json"
 """The same of a process that makes parts by itself."""
 MOST = 100_000
 """Shards that a run may be cut into."""
-LEAST_GROUP = 8
-"""Samples that a group holds at least, however many shards there are: below, claims and files cost more than they save."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two looks at what others do; each pause is half as long again as the one before."""
 
@@ -93,12 +89,12 @@ class Meeting:
 
     def __init__(self, store: Store, shard: Shard, me: str, lease: float = LEASE) -> None:
         self.store, self.shard, self.me = store, shard, me
-        self._claims = Claims(store, f"{FOLDER}/claims", me, lease)
+        self._claims = Claims(store, f"{SHARDS}/claims", me, lease)
         self._pause = FIRST_PAUSE
 
     def done(self, kind: str) -> list[str]:
         """Keys of what is done of a kind."""
-        return [f"{FOLDER}/done/{kind}/{name}" for name in self.store.names(f"{FOLDER}/done/{kind}")]
+        return [f"{SHARDS}/done/{kind}/{name}" for name in self.store.names(f"{SHARDS}/done/{kind}")]
 
     def told(self, key: str) -> dict[str, Any] | None:
         """What is said of something that is done; None where it is not."""
@@ -135,7 +131,7 @@ class Meeting:
         begin = len(names) * (self.shard.number - 1) // self.shard.of
         tasks = {f"{kind}-{name}": name for name in [*names[begin:], *names[:begin]]}
         with self._task(list(tasks)) as task:
-            done = task is not None and self.store.read(f"{FOLDER}/done/{kind}/{tasks[task]}.json") is not None
+            done = task is not None and self.store.read(f"{SHARDS}/done/{kind}/{tasks[task]}.json") is not None
             yield None if task is None or done else tasks[task]
 
     @contextmanager
@@ -176,7 +172,7 @@ class Meeting:
             digests[key] = _digest(content)
             self.store.write(key, content)
         told = {"by": self.me, "digests": digests, **said}
-        if self.store.create(f"{FOLDER}/done/{kind}/{name}.json", json.dumps(told).encode()):
+        if self.store.create(f"{SHARDS}/done/{kind}/{name}.json", json.dumps(told).encode()):
             return True
         for key in files:
             self.store.delete(key)
@@ -184,7 +180,7 @@ class Meeting:
 
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What one of the processes makes for all: JSON values."""
-        key = f"{FOLDER}/done/once/{name}.json"
+        key = f"{SHARDS}/done/once/{name}.json"
         while (told := self.told(key)) is None:
             with self.take("once", [name]) as mine:
                 if mine is not None:
@@ -253,7 +249,7 @@ def meet(
                 meeting.assembly(assemble)
             except AssembledError:
                 message(f"note: {name} is whole")
-        store.drop(FOLDER)  # each that ends does it, because another may have left a claim there meanwhile
+        store.drop(SHARDS)  # each that ends does it, because another may have left a claim there meanwhile
         return answer(out if address is None else _fetched(store, job.layout, needed, mine / "fetched"), name)
 
 
@@ -285,17 +281,6 @@ def chosen(out: Path, shard: Shard | None, *, resume: bool, what: str = "run") -
     return Shard(1, of)
 
 
-def group_size(most: int, samples: int, shards: int) -> int:
-    """Samples in a group: as many groups as there are shards, where that leaves enough samples in each.
-
-    Args:
-        most: samples in a group where there is one process.
-        samples: how many are to be cut into groups.
-        shards: into how many the run is cut.
-    """
-    return min(most, max(LEAST_GROUP, math.ceil(samples / shards)))
-
-
 def _join(
     job: Job, store: Store, name: str, shard: Shard, settled: Mapping[str, Any], fetched: Callable[[], Path]
 ) -> Mapping[str, Any] | None:
@@ -318,8 +303,8 @@ def _join(
         if store.read(ALONE) is not None:
             refuse_begun(layout, name)
         if address_of(job.path) is None:
-            layout.check_free(job.path, FOLDER, layout.request)
-        check_exclusive(store, FOLDER, name)
+            layout.check_free(job.path, SHARDS, layout.request)
+        check_exclusive(store, SHARDS, name)
         own = trust.mark(request.model_dump(mode="json"))
         store.create(layout.request, request_text(job, own).encode())
         begun = {"brinell": VERSION, "cells": cells, "of": shard.of, **settled, "request": request.model_dump(mode="json")}

@@ -26,8 +26,10 @@ from brinell.core.errors import RequestError
 from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.runners.loop import Job, refuse, request_text
-from brinell.runners.meeting import ALONE, FOLDER, LEASE, Meeting, Shard, article, chosen, meet
+from brinell.runners.meeting import ALONE, Meeting, Shard, article, chosen, meet
+from brinell.store.claims import LEASE
 from brinell.store.files import write_atomically, write_text
+from brinell.store.folder import SHARDS
 
 Answer = TypeVar("Answer")
 KEPT = Path(ALONE).parent.name
@@ -127,7 +129,7 @@ class Together:
         for name in part.needs:
             self._fetch(name, self.folder)
         told = part.make()
-        keys = {file: f"{FOLDER}/files/{part.name}-{self._meeting.me}-{Path(file).name}" for file in part.files}
+        keys = {file: f"{SHARDS}/files/{part.name}-{self._meeting.me}-{Path(file).name}" for file in part.files}
         files = {keys[file]: self.folder / file for file in part.files}
         first = self._meeting.offer(KIND, part.name, files, {"files": keys, "told": told})
         if not (first and keep):
@@ -139,8 +141,8 @@ class Together:
         said = self._said[name]
         for file, key in said["files"].items():
             if not (folder / file).exists():
-                content = self._meeting.content(key, said["digests"], f"{FOLDER}/done/{KIND}/{name}.json")
-                write_atomically(folder / file, lambda path, content=content: path.write_bytes(content))
+                content = self._meeting.content(key, said["digests"], f"{SHARDS}/done/{KIND}/{name}.json")
+                _write(folder / file, content)
 
     def gather(self, folder: Path) -> None:
         """Copy the files of all parts into a folder."""
@@ -195,7 +197,8 @@ def alone(job: Job, work: Work, *, resume: bool) -> None:
                 refuse(layout, path, held["request"], job.request, job.ignored, job.inputs)
             if not resume:
                 raise RequestError(
-                    f"{path} holds {article(layout.what)} that is not whole: add --resume to go on with it, or choose another --out"
+                    f"{path} holds {article(layout.what)} that is not whole: add --resume to go on with it, or choose another "
+                    "--out"
                 )
         if not before:
             request = job.request.model_dump(mode="json")
@@ -220,6 +223,10 @@ def run(
         return together(job, shard, work, needed=needed, answer=answer, message=message)
     alone(job, work, resume=resume)
     return answer(job.path, str(job.path))
+
+
+def _write(file: Path, content: bytes) -> None:
+    write_atomically(file, lambda temporary: temporary.write_bytes(content))
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ Who puts the run together writes all shards into the run folder and resumes the 
 ends as any run does (design/0025-shards.md).
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,11 +20,15 @@ from brinell.engine.peers import Told
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress, Silent
 from brinell.runners import local
-from brinell.runners.meeting import FOLDER, LEASE, Meeting, Shard, group_size, meet
+from brinell.runners.meeting import Meeting, Shard, meet
+from brinell.store.claims import LEASE
 from brinell.store.files import write_atomically
+from brinell.store.folder import SHARDS
 from brinell.store.run import LAYOUT, Run
 
 Answer = TypeVar("Answer")
+LEAST_GROUP = 8
+"""Samples that a group holds at least, however many shards there are: below, claims and files cost more than they save."""
 
 
 class Shards:
@@ -85,7 +90,7 @@ class Shards:
         for folder, ending in (("arrays", "safetensors"), ("records", "parquet")):
             file = self._folder / folder / f"{name}.{ending}"
             if file.exists():
-                keys[folder] = f"{FOLDER}/{'rows' if folder == 'records' else folder}/{cell}-{key}-{self._meeting.me}.{ending}"
+                keys[folder] = f"{SHARDS}/{'rows' if folder == 'records' else folder}/{cell}-{key}-{self._meeting.me}.{ending}"
                 files[keys[folder]] = file
         said = {
             "rows": keys["records"],
@@ -98,7 +103,7 @@ class Shards:
         }
         first = self._meeting.offer(cell, key, files, said)
         if first:
-            self._had.add(f"{FOLDER}/done/{cell}/{key}.json")
+            self._had.add(f"{SHARDS}/done/{cell}/{key}.json")
         if "arrays" in keys and not self.whole:
             files[keys["arrays"]].unlink()
         return first
@@ -113,6 +118,17 @@ class Shards:
             return 0.0
         found = (self._meeting.told(key) for cell in cells for key in self._meeting.done(cell))
         return sum(float(told["seconds"]) for told in found if told is not None)
+
+
+def group_size(most: int, samples: int, shards: int) -> int:
+    """Samples in a group of a stage: as many groups as there are shards, where that leaves enough samples in each.
+
+    Args:
+        most: samples in a group where there is one process.
+        samples: those that the stage begins on.
+        shards: into how many the run is cut.
+    """
+    return min(most, max(LEAST_GROUP, math.ceil(samples / shards)))
 
 
 def run(

@@ -30,7 +30,7 @@ from brinell.core.form import Count, Number
 from brinell.core.record import Array, Column
 from brinell.store import tables
 from brinell.store.files import read_arrays, write_arrays, write_text
-from brinell.store.folder import Layout
+from brinell.store.folder import SHARDS, Layout
 
 FORM: dict[str, Any] = {
     **facts.HEAD,
@@ -62,6 +62,8 @@ LAYOUT = Layout(
     alone=True,
 )
 SPLIT = "test"
+BLOCKS = ".blocks"
+"""The folder of blocks of unfinished parts."""
 TOLD = "told"
 """The array of a block that holds its rows, as JSON."""
 
@@ -220,7 +222,7 @@ class BenchmarkSet:
         Raises:
             RequestError: its file is damaged.
         """
-        file = self._block_file(at)
+        file = self.block_file(at)
         if not file.exists():
             return None
         arrays = read_arrays(file)
@@ -234,18 +236,19 @@ class BenchmarkSet:
         """Keep a block of samples of an unfinished part."""
         rows = [{key: value for key, value in row.items() if key not in ("input", "mask")} for row in made.rows]
         told = np.frombuffer(json.dumps([rows, made.samples]).encode(), np.uint8)
-        write_arrays(self._block_file(at), {**made.arrays, TOLD: told})
+        write_arrays(self.block_file(at), {**made.arrays, TOLD: told})
 
     def drop_blocks(self, at: slice) -> None:
         """Forget the blocks of a part that is complete, by the places of its samples."""
-        for file in self._block_file(at).parent.glob("*"):
+        for file in self.block_file(at).parent.glob("*"):
             if at.start <= int(file.name.partition("-")[0]) < at.stop:
                 file.unlink()
         with suppress(OSError):  # others are still in it, or there never was any
-            self._block_file(at).parent.rmdir()
+            self.block_file(at).parent.rmdir()
 
-    def _block_file(self, at: slice) -> Path:
-        return self.path / ".blocks" / f"{at.start:08d}-{at.stop:08d}.safetensors"
+    def block_file(self, at: slice) -> Path:
+        """Where a block of samples of an unfinished part is kept."""
+        return self.path / BLOCKS / f"{at.start:08d}-{at.stop:08d}.safetensors"
 
     def samples(self) -> dict[str, list[Any]]:
         """SAMPLES of all parts, column by column."""
@@ -260,9 +263,9 @@ class BenchmarkSet:
         return {name: [value for table in found for value in table[name].to_pylist()] for name in columns}
 
     def sums(self) -> dict[str, str]:
-        """SHA-256 of every file but SHA256SUMS itself, by its path in the folder."""
+        """SHA-256 of every file but SHA256SUMS itself, by its path in the folder; not of what several processes meet in."""
         files = [path for path in self.path.rglob("*") if path.is_file() and not path.name.startswith(".")]
-        names = {path.relative_to(self.path).as_posix(): path for path in files}
+        names = {name: path for path in files if not (name := path.relative_to(self.path).as_posix()).startswith(f"{SHARDS}/")}
         return {name: _sha256(path) for name, path in sorted(names.items()) if name != "SHA256SUMS"}
 
     def save_sums(self) -> None:
