@@ -10,6 +10,7 @@ from brinell.core.model import Model
 from brinell.engine.progress import Progress
 from brinell.engine.toml import checked
 from brinell.inputs import Data, call_text, models_of, open_dataset, spec_of
+from brinell.runners.meeting import Shard
 from brinell.studies.corruption import page as corrupt_page
 from brinell.studies.corruption import run as corrupt_run
 from brinell.studies.corruption.analysis import summarise as summarise_corruption
@@ -27,6 +28,7 @@ from brinell.studies.transfer import run as transfer_run
 from brinell.studies.transfer.analysis import summarise as summarise_transfer
 from brinell.studies.transfer.plan import TransferPlan
 from brinell.studies.transfer.plan import make_plan as plan_transfer
+from brinell.studies.transfer.records import Transfer
 from brinell.studies.transfer.request import TransferRequest
 from brinell.studies.transfer.results import TransferResult
 from brinell.telling import telling
@@ -88,6 +90,8 @@ def transfer(
     model: Models = None,
     data: Data | Any = None,
     out: Path | str | None = None,
+    resume: bool = False,
+    shard: str | None = None,
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> TransferResult:
@@ -99,6 +103,8 @@ def transfer(
         model: the models that are shown the examples, as for `audit`.
         data: the data, as for `audit`.
         out: the folder; none makes a fresh one under runs/.
+        resume: go on with a folder that holds part of this transfer.
+        shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
         progress: whether to tell what goes on, or what is told.
         settings: the other options of `brinell transfer`; none stands for the default.
 
@@ -108,17 +114,25 @@ def transfer(
     dataset, models, named = _opened(model, data)
     sources = tuple(str(runs.folder_of(one)) for one in (source if isinstance(source, list | tuple) else (source,)))
     request = checked(TransferRequest, settings | named | {"source": sources})
+    part = Shard.asked(shard, out)
     plan = plan_transfer(request, dataset=dataset, models=models)
     folder = Path(out or default_out(plan.data, "transfer"))
+    command = call_text("transfer", model, data, settings)
     with telling(progress) as told:
-        return make_transfer(plan, folder, told, command=call_text("transfer", model, data, settings))
+        return make_transfer(plan, folder, told, command=command, resume=resume, shard=part)
 
 
-def make_transfer(plan: TransferPlan, folder: Path, progress: Progress, *, command: str) -> TransferResult:
+def make_transfer(
+    plan: TransferPlan, folder: Path, progress: Progress, *, command: str, resume: bool = False, shard: Shard | None = None
+) -> TransferResult:
     """Carry out a transfer that is planned, and write its page; arguments as of `carry_out`."""
-    made = transfer_run.make(plan, folder, progress, command=command)
-    transfer_page.write(folder)
-    return summarise_transfer(made)
+
+    def answer(made: Transfer, name: str) -> TransferResult:
+        return summarise_transfer(made).model_copy(update={"folder": name})
+
+    return transfer_run.make(
+        plan, folder, progress, command=command, page=transfer_page.write, answer=answer, resume=resume, shard=shard
+    )
 
 
 @takes(CorruptRequest)

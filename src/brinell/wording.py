@@ -36,4 +36,5 @@ def in_options(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]
 def in_python(line: str) -> str:
     """A line with options of the command line written as keywords."""
     keyword = r"--([a-z][a-z-]*)(?: (?=[A-Z]{2}))?"  # with the space before the name of its value, as in --out FOLDER
+    line = re.sub(r"--shard (\d+/\d+)", r'shard="\1"', line)
     return re.sub(keyword, lambda found: FLAGS.get(found[1], f"{found[1].replace('-', '_')}="), line)

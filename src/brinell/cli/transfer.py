@@ -2,24 +2,28 @@
 
 from typing import Any
 
-from brinell.cli.options import show
+from brinell.cli.options import ShardText, flags_of, show
 from brinell.cli.verb import Asked, verb
 from brinell.studies.transfer.request import TransferRequest
 
 
-@verb(TransferRequest, argument="source")
-def transfer(asked: Asked) -> int:
+@verb(TransferRequest, argument="source", kept="transfer.toml", resume="Go on with the transfer in --out.")
+def transfer(asked: Asked, shard: ShardText = None) -> int:
     """Show models the adversarial examples of others: made here, of runs, or of benchmark sets.
 
     Without options: a network for digits, the same retrained, a narrower and a wider one.
     """
     from brinell.across import make_transfer, plan_transfer
     from brinell.api import default_out
+    from brinell.runners.meeting import Shard
 
+    part = Shard.asked(shard, asked.out)
     plan = plan_transfer(asked.request(TransferRequest))
     folder = asked.out or default_out(plan.data, "transfer")
+    asked.begin(plan.request, folder, *flags_of(shard))
+    command = asked.command(plan.request)
     with asked.progress() as progress:
-        result = make_transfer(plan, folder, progress, command=asked.command(plan.request))
+        result = make_transfer(plan, folder, progress, command=command, resume=asked.resume, shard=part)
     return asked.answer(result, lambda: _show(result))
 
 

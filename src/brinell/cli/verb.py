@@ -142,7 +142,7 @@ class Verb:
     requests: tuple[type[BaseRequest], ...]
     """The requests whose fields are its options."""
     argument: str = ""
-    """The field that is given by its position; what ends with .toml there is a file of settings."""
+    """The field that is given by its position; a name that ends with .toml, and stands alone, is a file of settings."""
     kept: str = ""
     """The TOML file in an output folder with which --resume goes on; a verb that has one reads such a file too."""
     file: str = ""
@@ -163,8 +163,11 @@ class Verb:
             file, out, resume, json, trust = (words.pop(name, None) for name in ("file", "out", "resume", "json", "trust"))
             LOUDNESS.quiet |= words.pop("quiet")
             LOUDNESS.verbose |= words.pop("verbose")
-            if str(words.get(self.argument, "")).endswith(".toml"):
-                file = Path(words.pop(self.argument))
+            named = words.get(self.argument, "")
+            alone = named[0] if self.kept and isinstance(named, list) and len(named) == 1 else named
+            if str(alone).endswith(".toml"):
+                file = Path(alone)
+                del words[self.argument]
             given = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
             given = {key: value for key, value in given.items() if value not in (None, ())}
             given |= {key: ", ".join(given[key]) for key in self._joined() if key in given}

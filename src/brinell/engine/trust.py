@@ -31,6 +31,8 @@ REQUESTS = {
     "benchmark.toml": "benchmark.json",
     "unrestricted.toml": "unrestricted.json",
     "harden.toml": "harden.json",
+    "transfer.toml": "transfer.json",
+    "explain.toml": "explain.json",
 }
 """The file of settings of each kind of folder, and its manifest."""
 SPECS = {
@@ -60,6 +62,9 @@ PLAIN = frozenset(
         "name",
         "optimizer",
         "augment",
+        "select",
+        "explain",
+        "only",
     )
 )
 """Settings whose text names no file, whatever it says."""

@@ -16,6 +16,7 @@ Who puts the folder together copies the files of all parts into it.
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,6 +192,8 @@ def alone(job: Job, work: Work, *, resume: bool) -> None:
     before, plan = layout.begin(path, resume=resume), path / ALONE
     with layout.lock(path):
         identity = json.loads(json.dumps(job.identity(job.about)))
+        if not any(re.fullmatch(r"(?!plan|once-).+\.json", one.name) for one in plan.parent.glob("*")):
+            shutil.rmtree(plan.parent, ignore_errors=True)  # it stopped before any part was whole
         if before or plan.exists():
             held = before or _read(plan)
             if (job.identity(before) if before else held["cells"]) != identity:

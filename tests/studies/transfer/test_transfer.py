@@ -108,7 +108,7 @@ def test_the_folder_holds_what_the_figures_are_made_of(made, tmp_path):
     html = render(made)
     assert runs.report(made).read_text() == html, "brinell report writes it again"
     assert "http:" not in html and html.count(' own"') == 3
-    with pytest.raises(RequestError, match="holds a transfer: choose another out="):
+    with pytest.raises(RequestError, match="holds a transfer: add resume=True to go on with it, or choose another out="):
         brinell.transfer(model=[near(), far()], data=(X, Y), eps=0.15, out=made.folder)
     with pytest.raises(RequestError, match="is no transfer folder"):
         Transfer.open(tmp_path)

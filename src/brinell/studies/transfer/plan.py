@@ -14,8 +14,10 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.threat import Distance
+from brinell.core.version import VERSION
 from brinell.datasets.bench import Bench, manifest_of
 from brinell.engine.cascade import Stage, build_stages
+from brinell.engine.cells import cell
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import (
     check_classes,
@@ -29,7 +31,9 @@ from brinell.engine.plan import (
     usual_eps,
 )
 from brinell.engine.selection import choose
+from brinell.store.files import digest
 from brinell.store.run import Run
+from brinell.studies.transfer.records import LAYOUT
 from brinell.studies.transfer.request import DIGITS, TransferRequest
 
 
@@ -84,6 +88,28 @@ class TransferPlan:
         """What it is about, for the name of a folder."""
         return self.request.data or "transfer"
 
+    @property
+    def cell(self) -> str:
+        """Hash of all that the rows depend on."""
+        stage = self.stage
+        return cell(
+            layout=LAYOUT.version,
+            brinell=VERSION,
+            data=self.dataset.digest(),
+            ids=self.ids.tolist(),
+            domain=list(self.dataset.domain.to_json().values()),
+            distance=self.distance.name,
+            eps=self.eps,
+            stage=None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot],
+            models=[[one.name, one.facts["digest"]] for one in self.models],
+            sources=[
+                [one.name, one.kind, one.members, one.level, None if one.folder is None else digest(_manifest(one.folder))]
+                for one in self.sources
+            ],
+            seed=self.request.seed,
+            draws=self.request.draws,
+        )
+
 
 def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> TransferPlan:
     """Resolve a request; `dataset` and `models` are in place of those that it names.
@@ -124,6 +150,11 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
         sources=sources,
         device=choose_device(request.device),
     )
+
+
+def _manifest(folder: Path) -> Path:
+    """That of the folder of a set or a run, which holds or names the hashes of what else is in it."""
+    return next(path for name in ("benchmark.json", "manifest.json") if (path := folder / name).exists())
 
 
 def _is_folder(path: Path) -> bool:

@@ -1,9 +1,11 @@
 """A transfer folder: what every model makes of every source's examples (design/0023-across-models.md).
 
-transfer.json            the request, the sources and models, costs
+transfer.toml            the request
+transfer.json            the same, the sources and models, costs
 rows.parquet             one row per source, sample and model
 examples/*.safetensors   the examples that were made here, a file for each source, by sample
 transfer.html            the page; made from the files above
+.parts/                  while it is made: what is done (`runners.parts`)
 """
 
 from collections.abc import Mapping
@@ -34,6 +36,7 @@ _SOURCE = {
 }
 FORM: dict[str, Any] = {
     "request": {"draws": Count(1, MOST_COUNT), "seed": Count()},
+    "cell?": str,
     "data": {"name": str, "classes": [str]},
     "distance": str,
     "eps": Number(0),
@@ -52,7 +55,7 @@ LAYOUT = Layout(
     version=1,
     manifest="transfer.json",
     form=FORM,
-    resumable=False,
+    request="transfer.toml",
 )
 
 

@@ -1,11 +1,12 @@
 """Carries out `brinell transfer`: makes or reads each source's examples, and shows them to every model."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,18 +19,25 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
-from brinell.core.record import Array, Outcome
+from brinell.core.record import Array, Outcome, columns_of
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.bench import Bench, pairs_of
+from brinell.engine import trust
 from brinell.engine.answers import settled
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
-from brinell.store import rows
+from brinell.runners import parts
+from brinell.runners.loop import Job
+from brinell.runners.meeting import Shard
+from brinell.store import one_table, rows, tables
+from brinell.store.files import read_arrays, write_arrays
 from brinell.store.run import Run
 from brinell.studies.transfer.ensemble import Ensemble
 from brinell.studies.transfer.plan import Source, TransferPlan
 from brinell.studies.transfer.records import LAYOUT, Answers, Transfer, save_examples
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,58 +54,212 @@ class Examples:
     """(n, *shape)."""
     x: Tensor
     """(n, *shape)."""
-    cost: Mapping[str, float] = field(default_factory=dict)
-    """Of made ones: forwards, backwards, seconds."""
     missing: int = 0
     """Samples of the source without an example."""
 
 
-def make(plan: TransferPlan, folder: Path, progress: Progress, *, command: str) -> Transfer:
-    """Make or read every source's examples, show them to every model, and write the folder.
+def make(
+    plan: TransferPlan,
+    out: Path,
+    progress: Progress,
+    *,
+    command: str,
+    page: Callable[[Path], object],
+    answer: Callable[[Transfer, str], Answer],
+    resume: bool = False,
+    shard: Shard | None = None,
+) -> Answer:
+    """Make or read every source's examples, show them to every model, and write the folder, alone or with other processes.
+
+    Args:
+        plan: what to do.
+        out: the folder; with a shard also the address of one (`store.shared`).
+        progress: told what goes on.
+        command: the command line that repeats it, for the manifest.
+        page: writes the page of a whole transfer into its folder.
+        answer: what is made of the whole transfer and the name of its folder; where the store is no folder, it holds no examples.
+        resume: whether to go on with what is there.
+        shard: where this process begins among those that meet in `out`; none works alone, if `out` is a folder.
 
     Raises:
-        RequestError: the folder holds a transfer, or a source's data are not these models' data.
+        RequestError: the folder holds another transfer, or a source's data are not these models' data.
         StoppedError: the folder cannot be written.
     """
-    LAYOUT.begin(folder)
-    started = time.perf_counter()
-    kept: dict[str, Any] = {}
-    with LAYOUT.lock(folder), ExitStack() as stack:
-        models: dict[str, Model] = {}
-        for shown in plan.models:
-            model = shown.open()
-            stack.enter_context(session(model, plan.device))
-            models[shown.name] = settled(model, plan.dataset, kept, plan.device, name=shown.name)
-        _check_sets(plan)
-        parts, told = [], []
-        clean: dict[tuple[str, str], Array] = {}
-        passes = 0
-        for number, source in enumerate(plan.sources):
-            progress.message(f"source {number + 1} of {len(plan.sources)}: {source.name}")
-            examples = _examples(plan, source, models)
-            if source.kind == "made":
-                named = {str(one): x.numpy() for one, x in zip(examples.sample_id.tolist(), examples.x.cpu(), strict=True)}
-                save_examples(folder, number, named)
-            for name, model in models.items():
-                answers, asked = _answered(plan, examples, name, model, clean)
-                parts.append(answers)
-                passes += asked
-            told.append(_told(plan, examples))
-        about = {
-            "request": plan.request.model_dump(mode="json"),
-            "command": command,
-            "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},
-            "distance": plan.distance.name,
-            "eps": plan.eps,
-            "eps_text": plan.eps_text,
-            "attack": plan.stage.name if plan.stage else None,
-            "title": plan.stage.title if plan.stage else None,
-            "sources": told,
-            "models": [{"name": one.name, **one.facts} for one in plan.models],
-            "passes": passes,
-            "seconds": time.perf_counter() - started,
-        }
-        return Transfer.make(folder, about, rows.concatenate(parts))
+    job = Job(
+        LAYOUT,
+        out,
+        plan.request,
+        about={"cell": plan.cell},
+        identity=lambda manifest: manifest.get("cell"),
+        inputs="the data, the weights, a source",
+        device=plan.device,
+        command=command,
+    )
+
+    def work(makers: parts.Makers) -> Callable[[Path], None]:
+        with ExitStack() as stack:
+            opened: dict[str, Model] = {}
+            for shown in plan.models:
+                opened[shown.name] = shown.open()
+                stack.enter_context(session(opened[shown.name], plan.device))
+
+            def settle() -> dict[str, Any]:
+                found: dict[str, Any] = {"batches": plan.request.batch_size}
+                for name, model in opened.items():
+                    settled(model, plan.dataset, found, plan.device, name=name)
+                return found
+
+            begun = makers.once("answers", settle)
+            models = {name: settled(model, plan.dataset, begun, plan.device, name=name) for name, model in opened.items()}
+            _check_sets(plan)
+            cells = Cells(plan, models, begun["batches"], makers.folder, progress)
+            told = makers.make(cells.listed())
+        return lambda whole: _finish(plan, cells, told, whole, command, page)
+
+    def answered(folder: Path, name: str) -> Answer:
+        return answer(Transfer.open(folder), name)
+
+    return parts.run(job, shard, work, resume=resume, needed=(one_table.TABLE,), answer=answered, message=progress.message)
+
+
+class Cells:
+    """The parts of a transfer: slices of made examples, answers to clean inputs, and a cell for each source and model.
+
+    Args:
+        plan: what to do.
+        models: ready to be asked, by name.
+        batches: samples of a batch, by which made examples are cut into slices: that of the process that began.
+        folder: where parts are written.
+        progress: told what goes on.
+    """
+
+    def __init__(self, plan: TransferPlan, models: Mapping[str, Model], batches: int, folder: Path, progress: Progress) -> None:
+        self.slices = {slice_name(at): at for at in _slices(len(plan.ids), batches)}
+        self._plan, self._models, self._folder, self._progress = plan, models, folder, progress
+        self._last: Examples | None = None
+        """Those of the source that was read last."""
+
+    def listed(self) -> list[parts.Part]:
+        """All of them, source after source."""
+        found: dict[str, parts.Part] = {}
+        for source in self._plan.sources:
+            slices = self.slices if source.kind == "made" else {}
+            made = {
+                name: self._part(self.made(source, name), partial(self._make_slice, source, at)) for name, at in slices.items()
+            }
+            found |= {one.name: one for one in made.values()}
+            for model in self._models:
+                clean = self._part(self._clean(source, model), partial(self._ask_clean, source, model))
+                found.setdefault(clean.name, clean)
+                needs = (clean.name, *(one.name for one in made.values()))
+                one = self._part(self.cell(source, model), partial(self._show, source, model), needs)
+                found[one.name] = one
+        return list(found.values())
+
+    def _part(self, name: str, make: Callable[[str], dict[str, Any]], needs: tuple[str, ...] = ()) -> parts.Part:
+        return parts.Part(name=name, files=(file_of(name),), make=partial(make, file_of(name)), needs=needs)
+
+    def made(self, source: Source, name: str) -> str:
+        """The part of a slice of a source's examples."""
+        return f"made-{self._plan.sources.index(source):03d}-{name}"
+
+    def cell(self, source: Source, model: str) -> str:
+        """The part of what a model makes of a source."""
+        return f"cell-{self._plan.sources.index(source):03d}-{list(self._models).index(model):03d}"
+
+    def _clean(self, source: Source, model: str) -> str:
+        """The part of what a model makes of the clean inputs of a source, which it may share with others."""
+        first = next(at for at, one in enumerate(self._plan.sources) if _where(one) == _where(source))
+        return f"clean-{first:03d}-{list(self._models).index(model):03d}"
+
+    def _make_slice(self, source: Source, at: slice, file: str) -> dict[str, Any]:
+        self._tell(source)
+        started = time.perf_counter()
+        x, cost = _made(self._plan, source, self._models, at)
+        write_arrays(self._folder / file, {"x": x.cpu().numpy()})
+        return cost | {"seconds": time.perf_counter() - started}
+
+    def _ask_clean(self, source: Source, model: str, file: str) -> dict[str, Any]:
+        """Every clean input that some source has in the same place is asked about once."""
+        started, same = time.perf_counter(), [one for one in self._plan.sources if _where(one) == _where(source)]
+        ids = np.unique(np.concatenate([_ids_of(self._plan, one) for one in same]))
+        predicted = _classes(self._models[model], _clean_of(self._plan, source, ids), self._plan)
+        write_arrays(self._folder / file, {"sample_id": ids, "pred": predicted})
+        return {"passes": len(ids), "seconds": time.perf_counter() - started}
+
+    def _show(self, source: Source, model: str, file: str) -> dict[str, Any]:
+        started = time.perf_counter()
+        if self._last is None or self._last.source is not source:
+            self._tell(source)
+            self._last = self._examples(source)
+        examples, known = self._last, read_arrays(self._folder / file_of(self._clean(source, model)))
+        answers = _answered(self._plan, examples, model, self._models[model], known)
+        tables.write_table(self._folder / file, tables.to_table(answers))
+        seconds = time.perf_counter() - started
+        return {"passes": len(answers), "n": len(answers), "missing": examples.missing, "seconds": seconds}
+
+    def _examples(self, source: Source) -> Examples:
+        if source.kind != "made":
+            return _of_set(source) if source.kind == "set" else _of_run(self._plan, source)
+        clean = self._plan.dataset.load(self._plan.ids.tolist())
+        return Examples(
+            source=source,
+            sample_id=self._plan.ids,
+            label=self._plan.labels,
+            distortion=[""] * len(self._plan.ids),
+            clean=clean,
+            x=self.joined(source, self._folder),
+        )
+
+    def joined(self, source: Source, folder: Path) -> Tensor:
+        """(n, *shape): the made examples of a source, whose slices lie in a folder."""
+        held = [read_arrays(folder / file_of(self.made(source, name)))["x"] for name in self.slices]
+        return torch.as_tensor(np.concatenate(held))
+
+    def _tell(self, source: Source) -> None:
+        self._progress.message(f"source {self._plan.sources.index(source) + 1} of {len(self._plan.sources)}: {source.name}")
+
+
+def file_of(part: str) -> str:
+    """The file of a part, by its path in the folder."""
+    return f"{parts.KEPT}/{part}.{'parquet' if part.startswith('cell') else 'safetensors'}"
+
+
+def slice_name(at: slice) -> str:
+    """How a slice of samples is called."""
+    return f"{at.start:08d}-{at.stop:08d}"
+
+
+def _finish(
+    plan: TransferPlan, cells: Cells, told: Mapping[str, Any], folder: Path, command: str, page: Callable[[Path], object]
+) -> None:
+    """Put a folder together in which the files of all parts are."""
+    names = [cells.cell(source, model.name) for source in plan.sources for model in plan.models]
+    schema = tables.schema_of(columns_of(Answers))
+    answers = [tables.from_table(Answers, tables.read_table(folder / file_of(name), schema=schema)) for name in names]
+    for number, source in enumerate(plan.sources):
+        if source.kind == "made":
+            x = cells.joined(source, folder).numpy()
+            save_examples(folder, number, {str(one): each for one, each in zip(plan.ids.tolist(), x, strict=True)})
+    request = plan.request.model_dump(mode="json")
+    about = {
+        "request": request,
+        trust.MARK: trust.mark(request),
+        "command": command,
+        "cell": plan.cell,
+        "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},
+        "distance": plan.distance.name,
+        "eps": plan.eps,
+        "eps_text": plan.eps_text,
+        "attack": plan.stage.name if plan.stage else None,
+        "title": plan.stage.title if plan.stage else None,
+        "sources": [_told(plan, cells, source, told) for source in plan.sources],
+        "models": [{"name": one.name, **one.facts} for one in plan.models],
+        "passes": sum(one.get("passes", 0) for one in told.values()),
+        "seconds": sum(one["seconds"] for one in told.values()),
+    }
+    Transfer.make(folder, about, rows.concatenate(answers))
+    page(folder)
 
 
 def _check_sets(plan: TransferPlan) -> None:
@@ -113,70 +275,78 @@ def _check_sets(plan: TransferPlan) -> None:
             raise RequestError(f"the classes of {folder} are not those of {plan.dataset.name}: name the --data of this set")
 
 
-def _told(plan: TransferPlan, examples: Examples) -> dict[str, Any]:
-    source = examples.source
+def _told(plan: TransferPlan, cells: Cells, source: Source, told: Mapping[str, Any]) -> dict[str, Any]:
     facts = {one.name: one.facts["digest"] for one in plan.models}
     # By the digest, so that a retrained model of the same name is another; of a set, whose exact inputs have no levels any more
     # and so another domain, which is part of a digest, by the name as well.
     known = set(source.digests) or {facts[name] for name in source.members}
     names = set(source.members) if source.kind == "set" else set()
+    shown = told[cells.cell(source, plan.models[0].name)]
+    spent = [told[cells.made(source, name)] for name in cells.slices] if source.kind == "made" else []
     return {
         "name": source.name,
         "kind": source.kind,
         "members": list(source.members),
         "white_box": [name for name, digest in facts.items() if digest in known or name in names],
         "level": source.level,
-        "n": len(examples.label),
-        "missing": examples.missing,
+        "n": shown["n"],
+        "missing": shown["missing"],
         "folder": None if source.folder is None else str(source.folder),
-        **{key: examples.cost.get(key, 0) for key in ("forwards", "backwards", "seconds")},
+        **{key: sum(one[key] for one in spent) for key in ("forwards", "backwards", "seconds")},
     }
 
 
-def _examples(plan: TransferPlan, source: Source, models: Mapping[str, Model]) -> Examples:
-    if source.kind == "made":
-        return _made(plan, source, models)
-    return _of_set(source) if source.kind == "set" else _of_run(plan, source)
+def _made(plan: TransferPlan, source: Source, models: Mapping[str, Model], at: slice) -> tuple[Tensor, dict[str, Any]]:
+    """The input of the largest margin that the attack finds of each sample within eps; of a minimal attack the closest.
 
-
-def _made(plan: TransferPlan, source: Source, models: Mapping[str, Model]) -> Examples:
-    """The input of the largest margin that the attack finds of each sample within eps; of a minimal attack the closest."""
+    Returns:
+        (at, *shape), and the forwards and backwards that it took.
+    """
     assert plan.stage is not None
-    started = time.perf_counter()
     members = [models[name] for name in source.members]
     model = members[0] if len(members) == 1 else Ensemble(members)
-    clean = plan.dataset.load(plan.ids.tolist()).to(plan.device)
-    labels = torch.as_tensor(plan.labels, device=plan.device)
+    clean = plan.dataset.load(plan.ids[at].tolist()).to(plan.device)
     minimal = plan.stage.attack.family == "minimal"
-    x, forwards, backwards = [], 0, 0
-    for at in _parts(len(clean), plan.request.batch_size):
-        here, eps = clean[at], torch.full((at.stop - at.start,), plan.eps, device=plan.device)
-        criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
-        ledger = Ledger(
-            model,
-            Batch(ids=torch.arange(len(here), device=plan.device), x=here, y=labels[at]),
-            Threat(distance=plan.distance, eps=eps, domain=plan.dataset.domain, criterion=criterion),
-            access=plan.stage.attack.access,
-            batch_size=plan.request.batch_size,
-            minimal=minimal,
-            reach=reach_of(plan.stage.attack, plan.distance.name),
-            eot=plan.stage.eot,
-            strongest=True,
-        )
-        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[at], device=plan.device)).fold(plan.stage.name)
-        plan.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
-        found = ledger.fooled.reshape(-1, *[1] * (here.ndim - 1))
-        x.append(torch.where(found, ledger.closest, ledger.strongest))
-        forwards, backwards = forwards + int(ledger.forwards.sum()), backwards + int(ledger.backwards.sum())
-    return Examples(
-        source=source,
-        sample_id=plan.ids,
-        label=plan.labels,
-        distortion=[""] * len(plan.ids),
-        clean=clean,
-        x=torch.cat(x),
-        cost={"forwards": forwards, "backwards": backwards, "seconds": time.perf_counter() - started},
+    criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
+    eps = torch.full((len(clean),), plan.eps, device=plan.device)
+    ledger = Ledger(
+        model,
+        Batch(ids=torch.arange(len(clean), device=plan.device), x=clean, y=torch.as_tensor(plan.labels[at], device=plan.device)),
+        Threat(distance=plan.distance, eps=eps, domain=plan.dataset.domain, criterion=criterion),
+        access=plan.stage.attack.access,
+        batch_size=plan.request.batch_size,
+        minimal=minimal,
+        reach=reach_of(plan.stage.attack, plan.distance.name),
+        eot=plan.stage.eot,
+        strongest=True,
     )
+    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[at], device=plan.device)).fold(plan.stage.name)
+    plan.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
+    found = ledger.fooled.reshape(-1, *[1] * (clean.ndim - 1))
+    cost = {"forwards": int(ledger.forwards.sum()), "backwards": int(ledger.backwards.sum())}
+    return torch.where(found, ledger.closest, ledger.strongest), cost
+
+
+def _where(source: Source) -> str:
+    """Whose clean inputs those of a source are."""
+    return str(source.folder) if source.kind == "set" else "data"
+
+
+def _ids_of(plan: TransferPlan, source: Source) -> Array:
+    """(n,) the samples of which a source has examples."""
+    if source.kind == "made":
+        return plan.ids
+    if source.kind == "set":
+        assert source.folder is not None and source.level is not None
+        return np.array([one for one, _, _ in pairs_of(source.folder, source.level)], dtype=np.int64)
+    return np.array(sorted(_closest(plan, source)), dtype=np.int64)
+
+
+def _clean_of(plan: TransferPlan, source: Source, ids: Array) -> Tensor:
+    """(n, *shape): the clean inputs of samples of a source."""
+    if source.kind == "set":
+        return Bench(path=str(source.folder), level="clean")().load(ids.tolist())
+    return plan.dataset.load(ids.tolist())
 
 
 def _of_set(source: Source) -> Examples:
@@ -200,8 +370,8 @@ def _of_set(source: Source) -> Examples:
     )
 
 
-def _of_run(plan: TransferPlan, source: Source) -> Examples:
-    """The closest adversarial example within eps of each sample that has one, over all stages."""
+def _closest(plan: TransferPlan, source: Source) -> dict[int, tuple[float, str]]:
+    """The smallest eps at which each sample of a run was fooled within eps, and by which stage."""
     assert source.folder is not None
     run, (name,) = Run.open(source.folder), source.members
     if run.manifest["data"]["digest"] != plan.dataset.digest():
@@ -215,14 +385,21 @@ def _of_run(plan: TransferPlan, source: Source) -> Examples:
         records.sample_id[mine].tolist(), records.eps[mine].tolist(), records.attack[mine], strict=True
     ):
         best[sample] = min(best.get(sample, (eps, str(stage))), (eps, str(stage)))
-    held: dict[int, Array] = {}
-    for stage in {stage for _, stage in best.values()}:
-        held |= run.adversarial(name, stage, [sample for sample, (_, of) in best.items() if of == stage])
-    ids = np.array(sorted(held), dtype=np.int64)
-    if not len(ids):
+    if not best:
         raise RequestError(
             f"{source.folder} holds no adversarial example of {name} within {plan.eps_text}: give a larger --eps, or leave it out"
         )
+    return best
+
+
+def _of_run(plan: TransferPlan, source: Source) -> Examples:
+    """The closest adversarial example within eps of each sample that has one, over all stages."""
+    assert source.folder is not None
+    run, (name,), best = Run.open(source.folder), source.members, _closest(plan, source)
+    records, held = run.records(), dict[int, Array]()
+    for stage in {stage for _, stage in best.values()}:
+        held |= run.adversarial(name, stage, [sample for sample, (_, of) in best.items() if of == stage])
+    ids = np.array(sorted(held), dtype=np.int64)
     return Examples(
         source=source,
         sample_id=ids,
@@ -234,21 +411,10 @@ def _of_run(plan: TransferPlan, source: Source) -> Examples:
     )
 
 
-def _answered(
-    plan: TransferPlan, examples: Examples, name: str, model: Model, clean: dict[tuple[str, str], Array]
-) -> tuple[Answers, int]:
-    """What one model makes of a source's examples, and how many inputs it was shown; `clean` keeps its answers to clean ones."""
-    where = str(examples.source.folder) if examples.source.kind == "set" else "data"
-    n = 1 + int(examples.sample_id.max())
-    known = clean.get((where, name), np.full(0, -1))
-    known = np.concatenate([known, np.full(max(n - len(known), 0), -1)])
-    unknown = np.flatnonzero(known[examples.sample_id] < 0)
-    size = plan.request.batch_size
-    if len(unknown):
-        known[examples.sample_id[unknown]] = _classes(model, examples.clean[torch.as_tensor(unknown)], size, plan.device)
-    clean[where, name] = known
+def _answered(plan: TransferPlan, examples: Examples, name: str, model: Model, known: Mapping[str, Array]) -> Answers:
+    """What one model makes of a source's examples; `known` says what it makes of clean inputs."""
     change = examples.x.cpu() - examples.clean.cpu()
-    answers = rows.build(
+    return rows.build(
         Answers,
         len(examples.label),
         source=examples.source.name,
@@ -258,18 +424,17 @@ def _answered(
         distortion=np.array(examples.distortion, dtype=object),
         linf=linf(change).numpy(),
         l2=l2(change).numpy(),
-        clean_pred=known[examples.sample_id],
-        pred=_classes(model, examples.x, size, plan.device),
+        clean_pred=known["pred"][np.searchsorted(known["sample_id"], examples.sample_id)],
+        pred=_classes(model, examples.x, plan),
     )
-    return answers, len(unknown) + len(examples.label)
 
 
-def _classes(model: Model, x: Tensor, size: int, device: torch.device) -> Array:
-    found: Array = predict(model, x.to(device), size).argmax(1).cpu().numpy()
+def _classes(model: Model, x: Tensor, plan: TransferPlan) -> Array:
+    found: Array = predict(model, x.to(plan.device), plan.request.batch_size).argmax(1).cpu().numpy()
     return found
 
 
-def _parts(n: int, size: int) -> Iterator[slice]:
+def _slices(n: int, size: int) -> Iterator[slice]:
     """Slices of some batches each, so that a ledger's copies stay small."""
     step = 4 * size
     for start in range(0, n, step):
