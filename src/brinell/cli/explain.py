@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from brinell.cli.options import show, tell
+from brinell.cli.options import ShardText, flags_of, show, tell
 from brinell.cli.verb import Asked, verb
 from brinell.studies.explain.request import ExplainRequest
 
 
-@verb(ExplainRequest, foreign=True)
-def explain(asked: Asked) -> int:
+@verb(ExplainRequest, foreign=True, kept="explain.toml", resume="Go on with the explanations in --out.")
+def explain(asked: Asked, shard: ShardText = None) -> int:
     """Show which places of an input matter to a model, by several methods, and judge each method's maps.
 
     With ground truth it is told how well maps lie on the objects; without, how well the model follows them.
@@ -17,7 +17,11 @@ def explain(asked: Asked) -> int:
     from brinell.wording import in_options
 
     request = asked.request(ExplainRequest)
-    result = in_options(explaining.explain)(**request.model_dump(exclude_unset=True), out=asked.out, tell=tell, trust=asked.trust)
+    out = asked.out or (None if shard else explaining.default_folder(request))
+    if out is not None:
+        asked.begin(request, out, *flags_of(shard))
+    given = request.model_dump(exclude_unset=True) | {"out": out, "resume": asked.resume, "shard": shard}
+    result = in_options(explaining.explain)(**given, tell=tell, trust=asked.trust)
     return asked.answer(result, lambda: _show(result))
 
 

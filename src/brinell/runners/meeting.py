@@ -345,9 +345,10 @@ def _fetched(store: Store, layout: Layout, needed: Sequence[str], folder: Path) 
     """The manifest and the files needed of what is whole in a store, copied to a folder."""
     keys = [one + name for one in needed for name in (store.names(one[:-1]) if one.endswith("/") else [""])]
     for key in (layout.manifest, *keys):
-        path = folder / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(store.read(key) or b"")
+        if (content := store.read(key)) is not None:
+            path = folder / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
     return folder
 
 

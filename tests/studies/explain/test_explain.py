@@ -140,7 +140,7 @@ def test_out_of_the_box(tmp_path, root, capsys):
     page = (tmp_path / "run" / "explain.html").read_text()
     assert runs.report(tmp_path / "run").read_text() == page, "brinell report writes it again"
     assert cli([*words, "--out", str(tmp_path / "run")]) == 2
-    assert "holds an explanation: choose another --out" in capsys.readouterr().err
+    assert "holds an explanation: add --resume to go on with it, or choose another --out" in capsys.readouterr().err
 
 
 def test_a_model_of_scores_gets_what_asks_for_scores(files, tmp_path):

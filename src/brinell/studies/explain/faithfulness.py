@@ -62,8 +62,8 @@ def _asked(
     return torch.cat(probability, 1).cpu().numpy(), torch.cat(leads, 1).cpu().numpy()
 
 
-def perturbed(model: Model, x: Tensor, y: Tensor, domain: Domain, rng: Streams, batch_size: int) -> tuple[Array, Array]:
-    """Random hidings (n, k, *places), 1 where hidden, and by how much (n, k) the class's probability falls under each."""
+def hidings(x: Tensor, domain: Domain, rng: Streams) -> Tensor:
+    """Random hidings (n, k, *places) of inputs (n, *shape), 1 where hidden; no model is asked."""
     n, places = len(x), places_of(domain)
     along = max(2, round(PATCHES ** (2 / len(places))))
     at = torch.zeros(places, dtype=torch.int64, device=x.device)
@@ -71,8 +71,11 @@ def perturbed(model: Model, x: Tensor, y: Tensor, domain: Domain, rng: Streams, 
         here = torch.arange(length, device=x.device) * min(along, length) // length
         at = at * min(along, length) + here.reshape(-1, *[1] * (len(places) - axis - 1))
     chosen = (rng.uniform(PERTURBATIONS, int(at.max()) + 1) < 0.5).float()
-    hides = chosen[:, :, at.flatten()].reshape(n, PERTURBATIONS, *places)
-    fill = hidden_by(x, domain)
-    under, _ = _asked(model, x, y, fill, 1 - hides, domain, batch_size)
+    return chosen[:, :, at.flatten()].reshape(n, PERTURBATIONS, *places)
+
+
+def drops(model: Model, x: Tensor, y: Tensor, hides: Tensor, domain: Domain, batch_size: int) -> Array:
+    """By how much (n, k) the probability of the classes `y` (n,) falls under hidings (n, k, *places)."""
+    under, _ = _asked(model, x, y, hidden_by(x, domain), 1 - hides, domain, batch_size)
     clean = predict(model, x, batch_size).softmax(1).gather(1, y[:, None]).cpu().numpy()
-    return hides.cpu().numpy(), np.asarray(clean - under)
+    return np.asarray(clean - under)

@@ -1,11 +1,13 @@
 """A folder of explanations: one row per sample and method, and the maps behind them (design/0022-explain.md).
 
-explain.json           the request, the data, the model, the methods and what was left out
+explain.toml           the request
+explain.json           the same, the data, the model, the methods and what was left out
 rows.parquet           one row per sample and method
 maps.safetensors       METHOD/SAMPLE: the map (*places), float32
 cascade.safetensors    METHOD/SAMPLE: (stages,) float64, rank correlation with the map at each stage of the cascade; if asked for
 inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the ground truth (*places), uint8
 explain.html           the page; made from the files above
+.parts/                while it is made: what is done (`runners.parts`)
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +33,7 @@ FORM: dict[str, Any] = {
     "unfit": {str: str},
     "left_out": {str: Count()},
     "judge_forwards": Count(),
+    "cell?": str,
 }
 """What explain.json says."""
 LAYOUT = Layout(
@@ -41,7 +44,7 @@ LAYOUT = Layout(
     form=FORM,
     misfit=lambda manifest: facts.misfit(manifest["data"]),
     folders=(),
-    resumable=False,
+    request="explain.toml",
 )
 BLURRED, INVERSE = ", blurred", ", inverse"
 """What follows the name of a method in rows about its map blurred, and about the opposite of its map."""
