@@ -1,4 +1,4 @@
-"""Carry out an audit on Ray, on this machine or a cluster: python examples/scale/on_ray.py 16 audit run.toml --out FOLDER.
+"""Carry out a run on Ray, on this machine or a cluster: python examples/scale/on_ray.py 16 audit run.toml --out FOLDER.
 
 The cluster is the one that RAY_ADDRESS names; without it Ray is started here for the time of the run.
 """

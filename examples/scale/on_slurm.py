@@ -1,4 +1,4 @@
-"""Queue an audit as an array of SLURM jobs, and wait for them: python examples/scale/on_slurm.py 16 audit run.toml --out FOLDER.
+"""Queue a run as an array of SLURM jobs, and wait for them: python examples/scale/on_slurm.py 16 audit run.toml --out FOLDER.
 
 With CLUSTER=local in the environment the jobs are processes on this machine.
 """

@@ -54,6 +54,18 @@ def test_submitit_on_this_machine(alone, tmp_path):
     equal(alone, tmp_path / "run")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["benchmark", "transfer", "explain"])
+def test_any_verb_in_shards(alone, tmp_path, verb):
+    """A worker's command line is that of the verb."""
+    given = ["--data", f"npz:{alone / 'data.npz'}", "--model", f"torch:{alone / 'model.py'}:parabola", "--samples", "4"]
+    more = {"benchmark": ["--steps", "5", "--refine", "0"], "transfer": ["--eps", "0.1"], "explain": ["--method", "random"]}
+    words = [verb, *given, *more[verb], "--quiet", "--out", str(tmp_path / "out")]
+    slurm.check_words(words)
+    assert ray.carried_out([*words, "--shard", "2/2"]) == 0
+    assert (tmp_path / "out" / f"{verb}.json").exists() and not (tmp_path / "out" / "shards").exists()
+
+
 def test_a_job_that_fails_says_so(capfd):
     with pytest.raises(RuntimeError, match="brinell plugins ended with exit code 2"):
         slurm.Worker(["plugins", "--nosuch"])()

@@ -1,4 +1,6 @@
-"""An audit on Ray: as many tasks as there are shards, each a process that works on the run in the store until it is whole.
+"""A run on Ray: as many tasks as there are shards, each a process that works on the run in the store until it is whole.
+
+The run is whatever takes --shard: an audit, a benchmark set, a transfer, explanations.
 
 Ray starts the tasks as it has processors or GPUs for them, asks its autoscaler for more where it has not, and starts a task again
 whose machine is lost. A model is loaded once in a task. The tasks share nothing through Ray, so neither inputs nor models pass
@@ -21,7 +23,7 @@ from brinell.runners.slurm import check_words
 def run(
     words: Sequence[str], shards: int, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0, retries: int = 3
 ) -> list[int]:
-    """Carry out an audit on Ray, and wait for it.
+    """Carry out a run on Ray, and wait for it.
 
     Args:
         words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`.

@@ -1,4 +1,6 @@
-"""An audit on SLURM through submitit: an array of jobs, each of which works on the run in the store until it is whole.
+"""A run on SLURM through submitit: an array of jobs, each of which works on the run in the store until it is whole.
+
+The run is whatever takes --shard: an audit, a benchmark set, a transfer, explanations.
 
 A job that is preempted or runs out of its time is queued again, and goes on with what is left; what it held passes to the others
 after a lease. SLURM itself needs nothing of this: `--shard $SLURM_ARRAY_TASK_ID/16` in a script of your own does the same
@@ -41,7 +43,7 @@ class Worker:
 def submit(
     words: Sequence[str], shards: int, *, logs: Path | str = "slurm", cluster: str | None = None, **parameters: Any
 ) -> list[Any]:
-    """Queue an audit as an array of jobs.
+    """Queue a run as an array of jobs.
 
     Args:
         words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`.

@@ -138,6 +138,8 @@ class Cells:
         self._plan, self._models, self._folder, self._progress = plan, models, folder, progress
         self._last: Examples | None = None
         """Those of the source that was read last."""
+        self._named: set[str] = set()
+        """The sources that were told of."""
 
     def listed(self) -> list[parts.Part]:
         """All of them, source after source."""
@@ -217,7 +219,9 @@ class Cells:
         return torch.as_tensor(np.concatenate(held))
 
     def _tell(self, source: Source) -> None:
-        self._progress.message(f"source {self._plan.sources.index(source) + 1} of {len(self._plan.sources)}: {source.name}")
+        if source.name not in self._named:
+            self._named.add(source.name)
+            self._progress.message(f"source {self._plan.sources.index(source) + 1} of {len(self._plan.sources)}: {source.name}")
 
 
 def file_of(part: str) -> str:
