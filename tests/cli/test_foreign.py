@@ -173,7 +173,7 @@ def test_verbs_that_read_records_name_nothing(made, tmp_path, watched, untouched
     assert cli([verb, str(folder), *more]) == 0
 
 
-@pytest.mark.parametrize("name", ["benchmark", "unrestricted"])
+@pytest.mark.parametrize("name", ["benchmark", "unrestricted", "transfer", "explain"])
 def test_other_folders_that_go_on(tmp_path, watched, untouched, refused, name):
     folder = tmp_path / "theirs"
     folder.mkdir()
