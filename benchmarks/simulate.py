@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from brinell.core.record import Outcome, Records
-from brinell.engine.peers import Cut, Descent
+from brinell.engine.peers import Cut, Descent, Known
 from brinell.runners.shards import LEAST_GROUP
 from brinell.store.run import Run
 
@@ -133,7 +133,7 @@ def simulate(
         broken = np.zeros(int(samples.max()) + 1, dtype=int)
         broken[samples] = [stage.start[one] + 1 for one in samples.tolist()]
         size = min(most, max(LEAST_GROUP, math.ceil(len(samples) / shards)))
-        descent, known = Descent(samples, broken, size), {}
+        descent, known = Descent(samples, broken, size), Known(len(broken), int(broken.max()))
         taken: dict[int, Cut] = {}
         free = [(now, number) for number in range(workers)]
         heapq.heapify(free)
@@ -165,7 +165,9 @@ def simulate(
                 failed += 1
                 heapq.heappush(waiting, (now + machine.lease, id(cut)))
                 continue
-            known |= {pair: stage.answers[pair][:2] for pair in zip(cut.at.tolist(), cut.level.tolist(), strict=True)}
+            pairs = zip(cut.at.tolist(), cut.level.tolist(), strict=True)
+            reached, closed = np.array([stage.answers[pair][:2] for pair in pairs]).T
+            known.note(cut.at, cut.level, reached, closed)
             descent.advance(known)
     return Outlook(now, busy, groups, failed)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.engine.peers import Descent
+from brinell.engine.peers import Descent, Known
 
 
 def in_turns(samples, broken, size, answer):
@@ -23,6 +23,14 @@ def in_turns(samples, broken, size, answer):
             if not closed:
                 queue.append(one)
     return groups, broken
+
+
+def known_of(samples, levels, answers=()):
+    """What is known where some answers are there: (sample, level) to (smallest level broken, whether that is all)."""
+    known = Known(samples, levels)
+    for (sample, level), (reached, closed) in dict(answers).items():
+        known.note(np.array([sample]), np.array([level]), np.array([reached]), np.array([closed]))
+    return known
 
 
 def answers_of(seed, levels):
@@ -45,7 +53,7 @@ def answers_of(seed, levels):
 def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels, seed, order):
     answer, start = answers_of(seed, levels), [levels] * n
     expected, broken = in_turns(range(n), start, size, answer)
-    descent, known, seen = Descent(np.arange(n), np.array(start, dtype=int), size), {}, []
+    descent, known, seen = Descent(np.arange(n), np.array(start, dtype=int), size), known_of(n, levels), []
     cut_so_far = set()
     while True:
         ended = descent.advance(known)
@@ -55,7 +63,8 @@ def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels,
             break
         cut_so_far |= {tuple(one.at.tolist()) for one in under_way}
         one = order.choice(under_way)
-        known |= {key: answer(*key) for key in zip(one.at.tolist(), one.level.tolist(), strict=True)}
+        answers = np.array([answer(*key) for key in zip(one.at.tolist(), one.level.tolist(), strict=True)])
+        known.note(one.at, one.level, *answers.T)
         assert descent.left == len(descent._queue) + sum(len(cut.at) for cut in descent.cuts)
     assert seen == expected and descent.broken.tolist() == broken and descent.left == 0
     assert cut_so_far == {at for at, _ in expected}
@@ -64,21 +73,21 @@ def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels,
 def test_groups_are_there_to_be_shared():
     """Twelve samples in fours: three groups at once, and a fourth when the first has ended, before the others have."""
     descent = Descent(np.arange(12), np.full(12, 3), 4)
-    descent.advance({})
+    descent.advance(known_of(12, 3))
     assert [one.at.tolist() for one in descent.cuts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    descent.advance({(sample, 2): (2, False) for sample in range(4)})
+    descent.advance(known_of(12, 3, {(sample, 2): (2, False) for sample in range(4)}))
     assert [one.at.tolist() for one in descent.cuts] == [[4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
     assert descent.cuts[-1].level.tolist() == [1, 1, 1, 1]
 
 
 def test_what_the_second_group_says_waits_for_the_first():
     descent = Descent(np.arange(4), np.full(4, 2), 2)
-    descent.advance({(2, 1): (1, False), (3, 1): (1, False)})
+    descent.advance(known_of(4, 2, {(2, 1): (1, False), (3, 1): (1, False)}))
     assert [one.at.tolist() for one in descent.cuts] == [[0, 1], [2, 3]], "or the third group would depend on who is faster"
 
 
 @pytest.mark.parametrize("known", [{}, {(0, 1): (2, True)}])
 def test_the_missing_ones_of_a_group(known):
     descent = Descent(np.arange(2), np.full(2, 2), 2)
-    descent.advance({})
-    assert descent.cuts[0].missing(known).at.tolist() == ([1] if known else [0, 1])
+    descent.advance(known_of(2, 2))
+    assert descent.cuts[0].missing(known_of(2, 2, known)).at.tolist() == ([1] if known else [0, 1])

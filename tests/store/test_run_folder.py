@@ -14,6 +14,7 @@ from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import rows, tables
 from brinell.store.files import digest, write_atomically, write_text
+from brinell.store.joining import Block
 from brinell.store.run import LAYOUT, Run, closest_shards
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -231,7 +232,7 @@ def test_units_become_a_part(run):
     before = run.adversarial("m", "fgsm", [0, 1, 2])
     assert not run.has_part("cell") and len(run.records()) == 3
     whole = rows.concatenate(list(units.values()))
-    run.save_part("cell", whole, closest_shards(units))
+    run.save_part("cell", [Block(whole, closest_shards(units))])
     assert run.has_part("cell") and run.shards("cell") == {} and not list(run.path.glob("*/shard-*"))
     assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(whole)
     after = run.adversarial("m", "fgsm", [0, 1, 2])
@@ -248,7 +249,7 @@ def test_large_parts_are_cut_into_several_files(run, monkeypatch):
     arrays = {i: np.float32([i, i]) for i in range(7)}
     records = some_records(7, outcome=str(Outcome.FOOLED))
     name = run.save_shard("cell", "k", records, arrays)
-    run.save_part("cell", records, dict.fromkeys(range(7), name))
+    run.save_part("cell", [Block(records, dict.fromkeys(range(7), name))])
     assert len(list((run.path / "arrays").glob("part-cell-*"))) == 4
     found = run.adversarial("m", "fgsm", [6, 0, 3])
     assert {sample: array.tolist() for sample, array in found.items()} == {6: [6, 6], 0: [0, 0], 3: [3, 3]}
@@ -257,7 +258,7 @@ def test_large_parts_are_cut_into_several_files(run, monkeypatch):
 def test_a_part_makes_its_units_superfluous(run):
     """Killed after the part was written and before the units were deleted: no row counts twice."""
     records = some_records()
-    run.save_part("cell", records, {})
+    run.save_part("cell", [Block(records, {})])
     run.save_shard("cell", "k", records, {})
     assert len(run.records()) == 3
     run.save_shard("other", "k", records, {})

@@ -1,5 +1,6 @@
 """The per-sample record: one row per model x sample x attack x eps. Every figure anywhere is computed from these rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -127,6 +128,23 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.sample_id)
+
+
+class StoredRecords(Records):
+    """Rows that stay where they are written: whoever looks at a column has it read, and little is kept.
+
+    Args:
+        read: the (rows,) array of a column, by its name.
+    """
+
+    def __init__(self, read: Callable[[str], Array]) -> None:
+        object.__setattr__(self, "_read", read)
+
+    def __getattr__(self, name: str) -> Array:
+        if name not in COLUMNS:
+            raise AttributeError(name)
+        read: Callable[[str], Array] = self.__dict__["_read"]
+        return read(name)
 
 
 COLUMNS = columns_of(Records)

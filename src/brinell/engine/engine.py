@@ -5,6 +5,7 @@ answers is not computed again (design/0002-run-folder.md, design/0003-sweep.md).
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,7 @@ from brinell.engine.room import Room
 from brinell.engine.shard import Group, Result, Setting, criterion_of, joined, null_or, predict
 from brinell.engine.state import State
 from brinell.store import rows
+from brinell.store.joining import blocks, nobody
 from brinell.store.run import Run, closest_shards, telling_shards
 
 Array = np.ndarray[Any, Any]
@@ -136,26 +138,36 @@ class ModelAudit:
         key = clean_cell(self.plan, self.source)
         if not self.run.has_part(key):
             self.progress.stage(self.source.name, CLEAN, len(self.plan.ids), len(self.plan.ids) * self.plan.eot)
-            shards, every = self.run.shards(key), np.arange(len(self.plan.ids))
+            every, known, right = np.arange(len(self.plan.ids)), Known(len(self.plan.ids), 1), Counter[str]()
             answers = partial(retry.answers_somewhere, self.model, self.plan.device)
 
-            def check(cut: Cut, name: str) -> Told:
+            def check(cut: Cut, name: str) -> tuple[Told, Records]:
                 started, failed = time.perf_counter(), Failures(self, CLEAN)
                 records = rows.concatenate(
                     retry.divided(self._check, cut.at, lambda at, error: self._unchecked(at, error, failed), answers)
                 )
-                shards[self.run.save_shard(key, name, records, {})] = records
-                return Told(failed=failed.told, seconds=time.perf_counter() - started, traffic=self._traffic())
+                self.run.save_shard(key, name, records, {})
+                return Told(failed=failed.told, seconds=time.perf_counter() - started, traffic=self._traffic()), records
+
+            def note(shard: Records) -> None:
+                at = np.searchsorted(self.plan.ids, shard.sample_id)
+                new = known.lacks(at, np.zeros_like(at))
+                right[CLEAN] += int((shard.outcome[new] == Outcome.CORRECT).sum())
+                known.note(at, np.zeros_like(at), np.ones_like(at), np.ones(len(at), bool))
 
             def open_(left: int) -> None:
-                self.progress.open(left, sum(int((one.outcome == Outcome.CORRECT).sum()) for one in shards.values()))
+                self.progress.open(left, right[CLEAN])
 
             size = self.peers.size(self.plan.group_size, len(every))
-            work = Work(
-                key, Descent(every, np.ones_like(every), size), shards, self._checked, check, partial(self._take_in, CLEAN), open_
+            descent = Descent(every, np.ones_like(every), size)
+            make_all(
+                self.peers,
+                self.run,
+                self.plan.ids,
+                Work(key, descent, known, note, check, partial(self._take_in, CLEAN), open_),
             )
-            make_all(self.peers, self.run, self.plan.ids, work)
-            self.run.save_part(key, _sorted(list(shards.values())), {})
+            none = self._clean_rows(every[:0], clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
+            self.run.save_part(key, blocks(self.run.shard_files(key), self.plan.ids, 1, lambda at, found: none))
         self.run.drop_shards(key)
         records = self.run.part(key)
         return State.of(records, self.plan.levels, targeted=self.plan.targeting is not None)
@@ -190,10 +202,6 @@ class ModelAudit:
         drawn = self.plan.targeting.classes(logits, labels, Streams.of(self.plan.request.seed, ids))
         return np.asarray(drawn.cpu().numpy())
 
-    def _checked(self, shards: Mapping[str, Records]) -> Known:
-        ids = [one.sample_id for one in shards.values()]
-        return {(at, 0): (1, True) for at in np.searchsorted(self.plan.ids, np.concatenate(ids)).tolist()} if ids else {}
-
     def _unchecked(self, at: int, error: ModelError, failed: Callable[[int, str], None]) -> Records:
         failed(int(self.plan.ids[at]), str(error))
         return self._clean_rows(np.array([at]), clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
@@ -224,13 +232,20 @@ class ModelAudit:
             unbroken = np.full_like(state.broken, len(self.plan.levels))
             seen = replace(state, broken=unbroken) if stage.turn.alone else state
             if stage.name in self.source.skipped:
-                self.run.save_part(key, implied(self.plan, self.source, stage, seen, seen.broken, None), {})
+                self.run.save_part(
+                    key,
+                    blocks(
+                        [],
+                        self.plan.ids,
+                        len(self.plan.levels),
+                        lambda at, found: implied(self.plan, self.source, stage, seen, seen.broken, None, of=at),
+                    ),
+                )
             else:
                 self._descend(key, stage, seen)
         self.run.drop_shards(key)
-        records = self.run.part(key)
         open_, before = state.correct & (state.broken > 0), state.nearest
-        found = state.note(records, self.plan.ids, self.plan.levels)
+        found = state.note(self.run.part_in_groups(key), self.plan.ids, self.plan.levels)
         if stage.turn.when == "suspected" and len(found):
             self.checks.conditions.add("masked")
         if not self._is_probe(stage):
@@ -270,35 +285,40 @@ class ModelAudit:
         answers is looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups;
         then the samples of a group that are known already are left out of it.
         """
-        plan, shards = self.plan, self.run.shards(key)
+        plan, known = self.plan, Known(len(self.plan.ids), len(self.plan.levels))
         setting, spared = self._setting(stage), self._spared(stage, state)
         samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         descent = Descent(samples, state.broken, self.peers.size(plan.group_size, len(samples)))
         self._begin(stage, len(samples), state)
 
-        def attack(cut: Cut, name: str) -> Told:
+        def attack(cut: Cut, name: str) -> tuple[Told, Records]:
             started, failed = time.perf_counter(), Failures(self, stage.name)
             group = self._group(cut.at, state, cut.level)
             result = self.room.fit(lambda: self._attacked(setting, group, failed))
             self._note(stage.name, result.remarks, result.legend)
-            shards[self.run.save_shard(key, name, result.records, result.arrays, result.extras)] = result.records
-            return Told(
+            self.run.save_shard(key, name, result.records, result.arrays, result.extras)
+            told = Told(
                 remarks=result.remarks,
                 legend=result.legend,
                 failed=failed.told,
                 seconds=time.perf_counter() - started,
                 traffic=self._traffic(),
             )
+            return told, result.records
 
         def open_(left: int) -> None:
             self.progress.open(left, int((state.correct & (descent.broken == len(plan.levels))).sum()))
 
-        work = Work(key, descent, shards, self._known, attack, partial(self._take_in, stage.name), open_)
+        def rest(at: Array, found: Mapping[str, Records]) -> Records:
+            failed = np.zeros(len(plan.ids), np.int64)
+            failed[at] = retry.failed_levels(found, plan.ids[at], plan.levels)
+            return implied(plan, self.source, stage, state, descent.broken, spared, failed, at)
+
+        work = Work(key, descent, known, partial(self._take_rows, known), attack, partial(self._take_in, stage.name), open_)
         make_all(self.peers, self.run, plan.ids, work)
-        failed = retry.failed_levels(shards, plan.ids, plan.levels)
-        done = [*shards.values(), implied(self.plan, self.source, stage, state, descent.broken, spared, failed)]
         holders = telling_shards if self.run.legend(self.source.name, stage.name) else closest_shards
-        self.run.save_part(key, _sorted(done), holders(shards) if self.peers.whole else {})
+        holders = holders if self.peers.whole else nobody
+        self.run.save_part(key, blocks(self.run.shard_files(key), plan.ids, len(plan.levels), rest, holders))
 
     def _attacked(self, setting: Setting, group: Group, failed: "Failures") -> Result:
         """What the stage finds in a group, in as many parts as one that was cut for batches of this size would be."""
@@ -329,19 +349,17 @@ class ModelAudit:
         for text in new.values():
             self.progress.message(f"note: {self.source.name}, {self._short(of)}: {text}")
 
-    def _known(self, shards: Mapping[str, Records]) -> Known:
-        """What shards answer: (sample, level attacked) to (smallest level broken, whether the stage is done with the sample)."""
-        levels = self.plan.levels
-        known: Known = {}
-        for records in shards.values():
-            at = np.searchsorted(self.plan.ids, records.sample_id)
-            level = np.searchsorted(levels, records.eps)
-            for sample in np.unique(at).tolist():
-                mine = at == sample
-                found, ended = mine & (records.outcome == Outcome.FOOLED), mine & np.isin(records.outcome, ENDED)
-                reached = int(level[found][0]) if found.any() else len(levels)
-                known[sample, int(level[mine].max())] = (reached, bool(ended.any()) or reached == 0)
-        return known
+    def _take_rows(self, known: Known, shard: Records) -> None:
+        """Note what the rows of a shard answer: each sample at the highest level that it has a row of, where it was attacked."""
+        level = np.searchsorted(self.plan.levels, shard.eps)
+        at, each = np.unique(np.searchsorted(self.plan.ids, shard.sample_id), return_inverse=True)
+        attacked, reached = np.zeros(len(at), np.int64), np.full(len(at), len(self.plan.levels))
+        np.maximum.at(attacked, each, level)
+        fooled, ended = shard.outcome == Outcome.FOOLED, np.isin(shard.outcome.astype(str), ENDED)
+        reached[each[fooled]] = level[fooled]
+        closed = reached == 0
+        closed[each[ended]] = True
+        known.note(at, attacked, reached, closed)
 
     def _spared(self, stage: Stage, state: State) -> Array:
         """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
@@ -430,8 +448,3 @@ def spared(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Array:
     """(n,) bool: which samples earlier stages left too far from the boundary for this one, or all where it waits in vain."""
     far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=draw(plan, stage), waits=waits)
     return np.asarray(far | (plan.units == 0))
-
-
-def _sorted(parts: Sequence[Records]) -> Records:
-    records = rows.concatenate(list(parts))
-    return rows.take(records, np.lexsort((records.eps, records.sample_id)))

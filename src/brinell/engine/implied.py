@@ -15,12 +15,31 @@ Array = np.ndarray[Any, Any]
 
 
 def implied(
-    plan: Plan, source: ModelSource, stage: Stage, state: State, broken: Array, spared: Array | None, failed: Array | None = None
+    plan: Plan,
+    source: ModelSource,
+    stage: Stage,
+    state: State,
+    broken: Array,
+    spared: Array | None,
+    failed: Array | None = None,
+    of: Array | None = None,
 ) -> Records:
-    """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run."""
+    """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run.
+
+    Args:
+        plan: what the run is.
+        source: the model.
+        stage: the stage.
+        state: what was known before it; arrays are aligned with the samples of the run.
+        broken: (n,) the smallest level at which each sample is broken after it.
+        spared: (n,) bool: which samples it left alone.
+        failed: (n,) the level at which it failed on each.
+        of: (m,) positions of the samples whose rows are made; all by default.
+    """
     count = len(plan.levels)
-    level = np.tile(np.arange(count), len(plan.ids))
-    at = np.repeat(np.arange(len(plan.ids)), count)
+    of = np.arange(len(plan.ids)) if of is None else of
+    level = np.tile(np.arange(count), len(of))
+    at = np.repeat(of, count)
     outcome = np.full(len(at), "", dtype=object)
     if spared is None:
         outcome[:] = str(Outcome.SKIPPED)

@@ -6,9 +6,10 @@ processes cut the same ones, and the rows are those of one process (design/0025-
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,8 +19,38 @@ from brinell.core.record import Array, Records
 from brinell.engine.cells import cell
 from brinell.store.run import Run
 
-Known = dict[tuple[int, int], tuple[int, bool]]
-"""(sample, level attacked) to (smallest level broken, whether the stage is done with the sample); samples by position."""
+
+class Known:
+    """What a stage's shards say: at each level at which a sample was attacked, the smallest one broken, and whether that is all.
+
+    Args:
+        samples: how many the run has.
+        levels: how many budgets.
+    """
+
+    def __init__(self, samples: int, levels: int) -> None:
+        self._codes = np.zeros((samples, levels), np.min_scalar_type(2 * levels + 2))
+        """0 for nothing known; otherwise 1 more than twice the level broken, and 1 more where the stage is done."""
+
+    def note(self, at: Array, level: Array, reached: Array, closed: Array) -> None:
+        """Take in answers; arrays (n,) are aligned.
+
+        Args:
+            at: positions of the samples.
+            level: the level at which each was attacked.
+            reached: the smallest level broken; the number of levels for none.
+            closed: whether the stage is done with the sample.
+        """
+        self._codes[at, level] = 1 + 2 * np.asarray(reached) + closed
+
+    def lacks(self, at: Array, level: Array) -> Array:
+        """(n,) bool: of which samples nothing is known at these levels."""
+        return np.asarray(self._codes[at, level] == 0)
+
+    def answers(self, at: Array, level: Array) -> tuple[Array, Array]:
+        """(n,) the smallest level broken, and (n,) bool, whether the stage is done, for samples of which that is known."""
+        codes = self._codes[at, level].astype(np.int64) - 1
+        return codes // 2, codes % 2 == 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +132,8 @@ class Cut:
 
     def missing(self, known: Known) -> "Cut":
         """Those of it that nothing is known of."""
-        new = np.array([one not in known for one in zip(self.at.tolist(), self.level.tolist(), strict=True)], dtype=bool)
-        return Cut(self.at[new], self.level[new])
+        new = known.lacks(self.at, self.level)
+        return self if new.all() else Cut(self.at[new], self.level[new])
 
 
 class Descent:
@@ -123,7 +154,9 @@ class Descent:
         self.broken = broken.copy()
         self.cuts: deque[Cut] = deque()
         """Groups that are cut and not all known, in order; the first answers that are missing are those of the first."""
-        self._queue = deque(samples.tolist())
+        self.made = 0
+        """Groups that were cut so far."""
+        self._queue = np.asarray(samples)
         self._size = size
 
     @property
@@ -135,15 +168,16 @@ class Descent:
         """Take in what is known, and cut what can be cut. Returns the groups that this ended, in order."""
         ended: list[Cut] = []
         while True:
-            while len(self._queue) >= self._size or (self._queue and not self.cuts):
-                at = np.array([self._queue.popleft() for _ in range(min(self._size, len(self._queue)))])
+            while len(self._queue) >= self._size or (len(self._queue) and not self.cuts):
+                at, self._queue = self._queue[: self._size], self._queue[self._size :]
                 self.cuts.append(Cut(at, self.broken[at] - 1))
+                self.made += 1
             if not self.cuts or len(self.cuts[0].missing(known).at):
                 return ended
             first = self.cuts.popleft()
-            answers = [known[one] for one in zip(first.at.tolist(), first.level.tolist(), strict=True)]
-            self.broken[first.at] = np.minimum(self.broken[first.at], [reached for reached, _ in answers])
-            self._queue.extend(first.at[[not closed for _, closed in answers]].tolist())
+            reached, closed = known.answers(first.at, first.level)
+            self.broken[first.at] = np.minimum(self.broken[first.at], reached)
+            self._queue = np.concatenate([self._queue, first.at[~closed]])
             ended.append(first)
 
 
@@ -153,20 +187,45 @@ class Work:
 
     cell: str
     descent: Descent
-    shards: dict[str, Records]
-    """Those that are there, by the names of their files; the others are added."""
-    known_of: Callable[[Mapping[str, Records]], Known]
-    """What shards say of their samples."""
-    make: Callable[[Cut, str], Told]
-    """Makes the shard of a group, by the name that it is to have, and adds it to the others."""
+    known: Known
+    """What is known of its samples; nothing at first."""
+    note: Callable[[Records], None]
+    """Takes in what a shard says of them."""
+    make: Callable[[Cut, str], tuple[Told, Records]]
+    """Makes the shard of a group, by the name that it is to have, in the run folder."""
     take_in: Callable[[Told], None]
     """Keeps what another process says of a shard."""
     open_: Callable[[int], None]
     """Told how many samples are left."""
 
 
+class _Missing:
+    """The groups of a stage of which something is not known yet, by the names of the shards that say it, in order."""
+
+    def __init__(self, work: Work, ids: Array) -> None:
+        self._work, self._ids, self._seen = work, ids, 0
+        self.cuts: dict[str, Cut] = {}
+
+    def name_of(self, cut: Cut) -> str:
+        """The name of the shard of a group."""
+        return cell(columns=[self._ids[cut.at].tolist(), cut.level.tolist()])
+
+    def update(self, done: Iterable[str]) -> None:
+        """Take away the shards that are there now, and add those of groups that were cut since the last call."""
+        descent, known = self._work.descent, self._work.known
+        new = min(len(descent.cuts), descent.made - self._seen)
+        if not self.cuts.keys() >= set(done):  # of whose samples some were known here, so that they are in other company
+            self.cuts, new = {}, len(descent.cuts)
+        for name in done if self.cuts else ():
+            del self.cuts[name]
+        for one in islice(descent.cuts, len(descent.cuts) - new, None):
+            if len((left := one.missing(known)).at):
+                self.cuts[self.name_of(left)] = left
+        self._seen = descent.made
+
+
 def make_all(peers: Peers, run: Run, ids: Array, work: Work) -> None:
-    """Have every group of a stage made, here or by another process.
+    """Have every group of a stage made, here or by another process. Their rows are in the run folder then, and not in memory.
 
     Args:
         peers: the other processes.
@@ -174,25 +233,24 @@ def make_all(peers: Peers, run: Run, ids: Array, work: Work) -> None:
         ids: (n,) the samples of the run.
         work: what is to be made.
     """
-
-    def name_of(cut: Cut) -> str:
-        return cell(columns=[ids[cut.at].tolist(), cut.level.tolist()])
-
-    known, told = work.known_of(work.shards), dict[str, Told]()
+    told, missing = dict[str, Told](), _Missing(work, ids)
+    for path in run.shard_files(work.cell):
+        work.note(run.shard(work.cell, path.stem.removeprefix(f"shard-{work.cell}-")))
     while True:
         others = peers.collect(work.cell)
         told |= others
-        found = {f"shard-{work.cell}-{name}": run.shard(work.cell, name) for name in others}
-        work.shards.update(found)
-        known |= work.known_of(found)
-        for ended in work.descent.advance(known):
-            if (said := told.pop(name_of(ended), None)) is not None:
+        for name in others:
+            work.note(run.shard(work.cell, name))
+        for ended in work.descent.advance(work.known):
+            if told and (said := told.pop(missing.name_of(ended), None)) is not None:
                 work.take_in(said)
+        missing.update(others)
         work.open_(work.descent.left)
-        missing = {name_of(cut): cut for one in work.descent.cuts if len((cut := one.missing(known)).at)}
-        if not missing:
+        if not missing.cuts:
             return
-        with peers.take(work.cell, list(missing)) as name:
-            if name is not None and peers.finish(work.cell, name, work.make(missing[name], name)):
-                made = f"shard-{work.cell}-{name}"
-                known |= work.known_of({made: work.shards[made]})
+        with peers.take(work.cell, list(missing.cuts)) as taken:
+            if taken is not None:
+                said, records = work.make(missing.cuts[taken], taken)
+                if peers.finish(work.cell, taken, said):
+                    work.note(records)
+                    missing.update([taken])

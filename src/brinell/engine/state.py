@@ -1,5 +1,6 @@
 """What an audit knows of each sample between two stages."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,22 +47,25 @@ class State:
             last=np.full(len(clean), -np.inf),
         )
 
-    def note(self, records: Records, ids: Array, levels: Array) -> Array:
+    def note(self, parts: Iterable[Records], ids: Array, levels: Array) -> Array:
         """Take in what the rows of a stage say; returns the positions of the samples that it fooled, each as often as it did.
 
         Args:
-            records: all rows of the stage.
+            parts: all rows of the stage, in any number of pieces.
             ids: (n,) the samples, ascending.
             levels: the positive budgets, ascending.
         """
-        before, fooled = self.nearest, records.outcome == Outcome.FOOLED
-        found = np.searchsorted(ids, records.sample_id[fooled])
-        np.minimum.at(self.broken, found, np.searchsorted(levels, records.eps[fooled]))
-        failed = (records.outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(records.best_margin)
-        at = np.searchsorted(ids, records.sample_id[failed])
+        before, founds = self.nearest, [np.zeros(0, np.int64)]
         self.last = np.full(len(ids), -np.inf)
-        self.last[at] = np.ma.getdata(records.best_margin)[failed]
+        for records in parts:
+            at, outcome = np.searchsorted(ids, records.sample_id), records.outcome
+            fooled, margin = outcome == Outcome.FOOLED, records.best_margin
+            np.minimum.at(self.broken, at[fooled], np.searchsorted(levels, records.eps[fooled]))
+            failed = (outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(margin)
+            self.last[at[failed]] = np.ma.getdata(margin)[failed]
+            founds.append(at[fooled])
+        found = np.concatenate(founds)
         self.nearest = np.maximum(before, self.last)
         # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
         self.nearest[found] = np.where(np.isinf(self.last[found]), before[found], self.last[found])
-        return np.asarray(found)
+        return found

@@ -107,6 +107,30 @@ def check(path: Path, content: Any, expected: str | None = None) -> None:
         raise _damaged(path, "it was changed after the run ended")
 
 
+def checked_file(path: Path, most: int, expected: str | None = None) -> int:
+    """Refuse a file that is not as it was written, without taking it into memory. Returns its bytes.
+
+    Args:
+        path: where it lies.
+        most: bytes that it may have.
+        expected: the hash that it must have, as for `check`.
+
+    Raises:
+        RequestError: as of `check`, or it is larger, or no regular file.
+        OSError: it is not there, or may not be read.
+    """
+    with bounded.opened(path) as file:
+        length = os.fstat(file.fileno()).st_size
+        if length > most:
+            raise RequestError(
+                f"{path} has more than {bounded.size(most)}, the most that is read of such a file: see what is in it"
+            )
+        if length:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                check(path, content, expected)
+        return length
+
+
 def _damaged(path: Path, why: str) -> RequestError:
     """The line that says what to do: to delete the file and the rows that go with it, so that they are made again."""
     rows = [one for name in LAST for one in path.parent.parent.glob(f"{name}/*.parquet") if path.stem.startswith(one.stem)]

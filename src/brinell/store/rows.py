@@ -35,6 +35,11 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
     return of(**filled)
 
 
+def _kind(rows: Rows) -> type[Rows]:
+    """The dataclass of records that some rows are of, where these may stay in their files."""
+    return next(one for one in type(rows).__mro__ if "__dataclass_fields__" in vars(one))
+
+
 def concatenate(parts: Sequence[Rows]) -> Rows:
     """The rows of all `parts`, of which there is at least one, in order."""
     filled = {}
@@ -43,9 +48,9 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
         filled[name] = np.concatenate([np.ma.getdata(one) for one in values])
         if column.null:
             filled[name] = np.ma.MaskedArray(filled[name], np.concatenate([np.ma.getmaskarray(one) for one in values]))
-    return type(parts[0])(**filled)
+    return _kind(parts[0])(**filled)
 
 
 def take(rows: Rows, chosen: Array) -> Rows:
     """The chosen rows (bool or indices)."""
-    return type(rows)(**{name: getattr(rows, name)[chosen] for name in columns_of(rows)})
+    return _kind(rows)(**{name: getattr(rows, name)[chosen] for name in columns_of(rows)})

@@ -11,12 +11,15 @@ from brinell.core import facts
 from brinell.core.errors import RequestError
 from brinell.core.form import Count, Number
 from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
-from brinell.store import tables
+from brinell.store import in_place, tables
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
+from brinell.store.joining import Block
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
+PART_SAMPLES = 1 << 13
+"""Samples that it holds at most: of small inputs, their names take more memory than they."""
 
 _FOUND = {"code": str, "passed": (bool, None), "text": str, "figure?": (float, None), "limit?": (float, None)}
 _BY_MODEL = {
@@ -116,11 +119,19 @@ class Run:
 
     def records(self) -> Records:
         """All rows there are, in the order of the manifest: finished stages, and the shards of unfinished ones."""
+        return tables.read(self._rows(), self._expected)
+
+    def records_in_place(self) -> Records:
+        """The same rows, which stay in their files: a column is read when it is looked at, as long as the run is not changed."""
+        return in_place.records(self._rows(), self._expected)
+
+    def _rows(self) -> list[Path]:
+        """The files of all rows, in order."""
         parts = self._files("records", "part-*")
         finished = {path.stem.removeprefix("part-") for path in parts}
         shards = [path for path in self._files("records", "shard-*") if path.stem.split("-")[1] not in finished]
         self._check_names(parts + shards)
-        return tables.read(sorted(parts + shards, key=self._place), self._expected)
+        return sorted(parts + shards, key=self._place)
 
     def _expected(self, path: Path) -> str | None:
         """The hash of a file as the manifest of a finished run has it."""
@@ -156,9 +167,18 @@ class Run:
         """All rows of a complete stage."""
         return tables.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
 
+    def part_in_groups(self, cell: str) -> Iterator[Records]:
+        """The same rows, some ten thousand at a time, of which only the columns are read that are looked at."""
+        path = self.path / "records" / f"part-{cell}.parquet"
+        return in_place.groups(path, self._expected(path))
+
     def shards(self, cell: str) -> dict[str, Records]:
         """The rows computed so far for an unfinished stage, by shard."""
-        return {path.stem: tables.read([path]) for path in self._files("records", f"shard-{cell}-*")}
+        return {path.stem: tables.read([path]) for path in self.shard_files(cell)}
+
+    def shard_files(self, cell: str) -> list[Path]:
+        """The files of these rows."""
+        return self._files("records", f"shard-{cell}-*")
 
     def shard(self, cell: str, key: str) -> Records:
         """The rows of one shard of an unfinished stage."""
@@ -267,26 +287,40 @@ class Run:
         """Keep some clean inputs for the gallery."""
         self._save_arrays(f"clean-{cell}", {str(sample): array for sample, array in arrays.items()})
 
-    def save_part(self, cell: str, records: Records, shards: Mapping[int, str]) -> None:
+    def save_part(self, cell: str, blocks: Iterable[Block]) -> None:
         """Complete a stage: all its rows in one file, what its arrays say of each sample, and no shards any more.
 
         Args:
             cell: the stage's cell.
-            records: all rows of the stage.
-            shards: for each sample of which an array is kept, the shard that holds it.
+            blocks: all rows of the stage and where its arrays are, samples ascending.
         """
-        samples = sorted(shards)
-        size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
-        per_part = max(1, PART_BYTES // size)
-        for number, start in enumerate(range(0, len(samples), per_part)):
-            group = samples[start : start + per_part]
-            arrays: dict[str, Array] = {}
-            for shard in sorted({shards[sample] for sample in group}):
-                wanted = [sample for sample in group if shards[sample] == shard]
-                arrays |= self._read_named([self.path / "arrays" / f"{shard}.safetensors"], wanted)
-            self._save_arrays(f"part-{cell}-{number:04d}", arrays)
-        tables.write(self.path / "records" / f"part-{cell}.parquet", records, cell)
+        tables.write_parts(self.path / "records" / f"part-{cell}.parquet", self._keeping(cell, blocks), cell)
         self.drop_shards(cell)
+
+    def _keeping(self, cell: str, blocks: Iterable[Block]) -> Iterator[Records]:
+        """The rows of the blocks, while the arrays that they speak of are put into files of the part."""
+        size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
+        per_part = max(1, min(PART_SAMPLES, PART_BYTES // size))
+        left: list[tuple[int, str]] = []
+        number = 0
+        for block in blocks:
+            left += sorted(block.holders.items())
+            whole = len(left) // per_part
+            for start in range(0, whole * per_part, per_part):
+                self._join_arrays(f"part-{cell}-{number:04d}", dict(left[start : start + per_part]))
+                number += 1
+            left = left[whole * per_part :]
+            yield block.records
+        if left:
+            self._join_arrays(f"part-{cell}-{number:04d}", dict(left))
+
+    def _join_arrays(self, name: str, holders: Mapping[int, str]) -> None:
+        """Put the arrays of samples, each in the shard that holds it, into one file."""
+        arrays: dict[str, Array] = {}
+        for shard in sorted(set(holders.values())):
+            wanted = [sample for sample, holder in holders.items() if holder == shard]
+            arrays |= self._read_named([self.path / "arrays" / f"{shard}.safetensors"], wanted)
+        self._save_arrays(name, arrays)
 
     def drop_shards(self, cell: str) -> None:
         """Delete what a complete part has made superfluous."""

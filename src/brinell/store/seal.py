@@ -7,7 +7,9 @@ nothing against whoever seals anew: that is what `brinell verify` is for.
 """
 
 import hashlib
+import mmap
 import re
+from pathlib import Path
 from typing import Any
 
 BLANK = "brinell:sealed brinell:digest:" + "0" * 32
@@ -29,6 +31,24 @@ def sealed(content: bytes) -> bytes:
     if not places:
         raise ValueError("the file has no place for a seal")
     return content[: places[-1][0]] + _digest(content, *places[-1]).encode() + content[places[-1][1] :]
+
+
+def seal(path: Path) -> None:
+    """Put the hash of a file in place of the zeros of its last BLANK, with no more of it in memory than a piece at a time.
+
+    Raises:
+        ValueError: it has no BLANK.
+    """
+    with path.open("r+b") as file:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            at = content.rfind(BLANK.encode())
+        if at < 0:
+            raise ValueError("the file has no place for a seal")
+        digest = hashlib.file_digest(
+            file, lambda: hashlib.blake2b(digest_size=16)
+        ).hexdigest()  # with the zeros, as `_digest` has them
+        file.seek(at + len(BLANK) - len(digest))
+        file.write(digest.encode())
 
 
 def holds(content: Any) -> bool | None:

@@ -1,6 +1,7 @@
 """Rows to and from Parquet. The columns are an argument: `Column`s by name, or the fields of a dataclass of records."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +40,26 @@ def write_table(path: Path, table: Any, **settings: Any) -> None:
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
+def write_parts(path: Path, parts: Iterable[Records], cell: str) -> None:
+    """Write an audit's rows as one Parquet file that names its cell, part after part, of which one is in memory at a time."""
+
+    def fill(temporary: Path) -> None:
+        schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell})
+        schema = schema.with_metadata({**schema.metadata, seal.KEY: seal.BLANK})
+        left = schema.empty_table()
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for part in parts:
+                left = pa.concat_tables([left, to_table(part).replace_schema_metadata(schema.metadata)])
+                while len(left) >= GROUP_ROWS:
+                    writer.write_table(left[:GROUP_ROWS])
+                    left = left[GROUP_ROWS:]
+            if len(left):
+                writer.write_table(left)
+        seal.seal(temporary)
+
+    write_atomically(path, fill)
+
+
 def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None, expected: str | None = None) -> Any:
     """A Parquet file as an Arrow table.
 
@@ -51,20 +72,44 @@ def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = N
     Raises:
         RequestError: it is damaged or missing, or has other columns or another version than `schema`.
     """
-    try:
+    with reading(path):
         content = bounded.read(path, MOST_BYTES)
         check(path, content, expected)
         held = pq.ParquetFile(pa.BufferReader(content))
-        bounded.unpacked(8 * held.metadata.num_rows * held.metadata.num_columns, len(content), path, MOST_UNPACKED)
+        check_size(path, held.metadata, len(content))
         table = held.read(columns)
+    if schema is not None:
+        check_schema(path, table.schema, schema)
+    return table
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say in one line what is wrong with a Parquet file that is read meanwhile."""
+    try:
+        yield
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"{path} is damaged or missing ({reason}): delete it and go on with --resume") from None
-    if schema is not None and (table.schema.names != schema.names or _version(table.schema) != _version(schema)):
-        raise RequestError(
-            f"{path} was written by another version of brinell (schema {_version(table.schema)}): read it with that one"
-        )
-    return table
+
+
+def check_size(path: Path, metadata: Any, length: int) -> None:
+    """Refuse a Parquet file of `length` bytes that would become far more in memory.
+
+    Raises:
+        RequestError: it would.
+    """
+    bounded.unpacked(8 * metadata.num_rows * metadata.num_columns, length, path, MOST_UNPACKED)
+
+
+def check_schema(path: Path, found: Any, schema: Any) -> None:
+    """Refuse a file with other columns, or of another version, than it must have been written with.
+
+    Raises:
+        RequestError: it has.
+    """
+    if found.names != schema.names or _version(found) != _version(schema):
+        raise RequestError(f"{path} was written by another version of brinell (schema {_version(found)}): read it with that one")
 
 
 def _version(schema: Any) -> str:

@@ -60,7 +60,7 @@ class Rows:
             if records is None or not self._whole(where, records):
                 return begin
             self._stage(where, stage, state, clean, records)
-            state.note(records, self.plan.ids, self.plan.levels)
+            state.note([records], self.plan.ids, self.plan.levels)
         self.broken = state.broken
         return begin
 
