@@ -167,7 +167,7 @@ def simulate(
                 continue
             pairs = zip(cut.at.tolist(), cut.level.tolist(), strict=True)
             reached, closed = np.array([stage.answers[pair][:2] for pair in pairs]).T
-            known.note(cut.at, cut.level, reached, closed)
+            known.note(cut.at, cut.level, np.minimum(reached, broken.max()), closed)
             descent.advance(known)
     return Outlook(now, busy, groups, failed)
 

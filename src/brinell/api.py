@@ -196,7 +196,7 @@ def carry_out(
 
 
 def _summary(run: Run, name: str) -> AuditResult:
-    return summarise(run.manifest, run.records(), name)
+    return summarise(run.manifest, run.records_in_place(), name)
 
 
 def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:

@@ -92,7 +92,7 @@ def read_all(folder: Path) -> None:
     for model in run.manifest["models"]:
         for stage in run.manifest["stages"]:
             run.adversarial(model["name"], stage["name"], range(len(X)))
-    run.clean(range(len(X)))
+    run.clean()
 
 
 @pytest.mark.parametrize("count", [90, pytest.param(1200, marks=pytest.mark.slow)])

@@ -1,6 +1,6 @@
 """Records of one model as a dense grid of states: stage x sample x eps. Everything else is counting in this grid."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,9 @@ from brinell.core.record import Array as Array
 
 WRONG, RIGHT, UNJUDGED, NOT_RUN, ABSENT = range(5)
 """States of a cell: broken, robust, failed, skipped for this model, and no row (a run that is not finished)."""
+
+BLOCK = 1 << 16
+"""Rows that are worked on at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +45,15 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     Returns:
         The grid; at eps 0 the clean inputs replace attacks without rows.
     """
-    mine = np.flatnonzero(records.model == model)
-    sample_id, attack, state = records.sample_id[mine], records.attack[mine], _states(records.outcome[mine])
+    mine = records.model == model
+    sample_id = records.sample_id[mine]
     ids, first = np.unique(sample_id, return_index=True)
     labels = records.label[mine][first]
     eps = np.asarray(manifest["eps"], dtype=np.float64)
-    where = np.searchsorted(ids, sample_id)
-    column = eps_index(eps, records.eps[mine])
+    where = _in_blocks(lambda some: np.searchsorted(ids, some), sample_id, np.int32)
+    del sample_id, first
+    column = _in_blocks(lambda some: eps_index(eps, some), records.eps[mine], np.int32)
+    attack, state = records.attack[mine], _states(records.outcome)[mine]
 
     clean = np.full(len(ids), ABSENT, np.int8)
     is_clean = attack == CLEAN
@@ -66,6 +71,14 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
     at_zero = states[:, :, zero]
     states[:, :, zero] = np.where((at_zero == ABSENT) | (at_zero == NOT_RUN), clean[None, :, None], at_zero)
     return Grid(model=model, ids=ids, labels=labels, clean=clean, stages=stages, eps=eps, states=states)
+
+
+def _in_blocks(place: Callable[[Array], Array], values: Array, kind: type) -> Array:
+    """What `place` makes of the values (n,), a block at a time, since what it needs for itself is several times as large."""
+    made = np.empty(len(values), kind)
+    for start in range(0, len(values), BLOCK):
+        made[start : start + BLOCK] = place(values[start : start + BLOCK])
+    return made
 
 
 def eps_index(eps: Array, values: Array) -> Array:

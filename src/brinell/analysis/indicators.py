@@ -8,7 +8,7 @@ import numpy as np
 from brinell.analysis.results import CheckResult, WarningResult
 from brinell.core.checks import Code
 from brinell.core.intervals import wilson
-from brinell.core.record import CLEAN, Outcome, Records
+from brinell.core.record import CLEAN, Array, Outcome, Records
 
 NOTABLE = 0.002
 """Share of all samples that a black-box attack may break after the gradient attacks: the reference AutoAttack's figure."""
@@ -135,7 +135,7 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     access = [stage["access"] for stage in stages]
     first = access.index("gradients") if "gradients" in access else len(access)
     after = [stage["name"] for stage in stages[first:] if stage["access"] != "gradients"]
-    if manifest["state"] == "finished" and n and not _robust(records, max(manifest["eps"]), model):
+    if manifest["state"] == "finished" and n and not len(_robust(records, max(manifest["eps"]), model)):
         return CheckResult(code=Code.BLACK_BOX, passed=True, text=LEFT)
     if not after or not n:
         return _unmade(Code.BLACK_BOX, AFTER)
@@ -172,12 +172,12 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
         return _unmade(Code.INCOMPLETE, "the run is not finished, or no budget is above 0")
     robust = _robust(records, max(manifest["eps"]), model)
     gains = _last_gains(records, stages, max(manifest["eps"]), model, robust)
-    if not robust:
+    if not len(robust):
         return CheckResult(code=Code.INCOMPLETE, passed=True, text=LEFT)
-    if not gains:
+    if not len(gains):
         alone = "it takes two gradient attacks, one after the other"
         return _unmade(Code.INCOMPLETE, "no robust sample was attacked by two of them" if len(stages) > 1 else alone)
-    k, n = sum(gain > RISING for gain in gains), len(gains)
+    k, n = int((gains > RISING).sum()), len(gains)
     seen = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
     bad = ": more steps or restarts would come nearer still, and the robust accuracy is too high"
     return _judged(Code.INCOMPLETE, k, n, UNFINISHED, seen, bad)
@@ -190,34 +190,36 @@ def _judged(code: Code, k: int, n: int, limit: float, seen: str, bad: str) -> Ch
     return CheckResult(code=code, passed=not failed, figure=k / n, limit=limit, text=seen + bad * failed)
 
 
-def _broken(records: Records, eps: float, model: str) -> np.ndarray[Any, Any]:
+def _broken(records: Records, eps: float, model: str) -> Array:
     """(rows,) whether the row says that its attack broke its sample within eps."""
     fooled = np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.FOOLED_BELOW)])
     return np.asarray((records.model == model) & fooled & np.isclose(records.eps, eps))
 
 
-def _robust(records: Records, eps: float, model: str) -> set[int]:
-    """Samples that are right untouched and that nothing broke within eps."""
+def _robust(records: Records, eps: float, model: str) -> Array:
+    """Samples that are right untouched and that nothing broke within eps, ascending."""
     right = (records.model == model) & (records.attack == CLEAN) & (records.outcome == Outcome.CORRECT)
     broken = _broken(records, eps, model)
-    return set(records.sample_id[right].tolist()) - set(records.sample_id[broken].tolist())
+    return np.setdiff1d(records.sample_id[right], records.sample_id[broken])
 
 
-def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, robust: set[int]) -> list[float]:
-    """What the last of `stages` gained on each robust sample that others attacked before it, as a share of what all gained."""
-    mine = records.model == model
-    clean = mine & (records.attack == CLEAN)
-    start = dict(zip(records.sample_id[clean].tolist(), np.ma.getdata(records.best_margin[clean]).tolist(), strict=True))
-    seen: dict[int, list[tuple[float, int]]] = {}
+def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, robust: Array) -> Array:
+    """(n,) what the last of `stages` gained on robust samples that others attacked before it, as a share of what all gained."""
+    mine = (records.model == model) & np.isin(records.sample_id, robust)
+    clean = np.flatnonzero(mine & (records.attack == CLEAN))
+    start = np.full(len(robust), np.nan)
+    start[np.searchsorted(robust, records.sample_id[clean])] = np.ma.getdata(records.best_margin)[clean]
+    here = np.flatnonzero(mine & np.isclose(records.eps, eps) & (records.outcome == Outcome.SURVIVED))
+    here = here[~np.ma.getmaskarray(records.best_margin)[here]]
+    attack, at = records.attack[here], np.searchsorted(robust, records.sample_id[here])
+    margin, cost = np.ma.getdata(records.best_margin)[here], records.backwards[here]
+    # Of each sample what the last stage reached that attacked it, and the best and the costs of those before.
+    best, last = np.full((2, len(robust)), -np.inf)
+    spent, steps, times = np.zeros((3, len(robust)), np.int64)
     for stage in stages:
-        rows = mine & np.isclose(records.eps, eps) & (records.attack == stage) & (records.outcome == Outcome.SURVIVED)
-        rows &= ~np.ma.getmaskarray(records.best_margin)
-        columns = records.sample_id[rows], np.ma.getdata(records.best_margin[rows]), records.backwards[rows]
-        for sample, margin, steps in zip(*(column.tolist() for column in columns), strict=True):
-            if sample in robust:
-                seen.setdefault(sample, []).append((margin, steps))
-    gains = []
-    for sample, (*before, (last, steps)) in seen.items():
-        if before and sum(spent for _, spent in before) >= ENOUGH * steps:
-            gains.append((last - max(margin for margin, _ in before)) / max(last - start[sample], 1e-12))
-    return gains
+        rows = attack == stage
+        of = at[rows]
+        best[of], spent[of], times[of] = np.maximum(best[of], last[of]), spent[of] + steps[of], times[of] + 1
+        last[of], steps[of] = margin[rows], cost[rows]
+    told = (times > 1) & (spent >= ENOUGH * steps)
+    return np.asarray((last - best)[told] / np.maximum((last - start)[told], 1e-12))

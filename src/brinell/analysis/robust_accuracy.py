@@ -264,8 +264,8 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
     before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     titles = stage_titles(manifest)
     results = []
+    costs = _costs(records, cells)
     for i, stage in enumerate(cells.stages):
-        rows = (records.model == cells.model) & (records.attack == stage)
         after = worst_case(cells, [j for j in counted if j <= i]) if i in counted else None
         curve = [] if after is None else rates(after, [float(e) for e in cells.eps], unseen)
         last = rates(before[:, -1:], [0.0])[0].value
@@ -278,10 +278,10 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
                 eps=float(cells.eps[-1]),
                 accuracy=accuracy,
                 drop=minus(accuracy, last),
-                forwards=int(records.forwards[rows].sum()),
-                backwards=int(records.backwards[rows].sum()),
-                judge_forwards=int(records.judge_forwards[rows].sum()),
-                seconds=math.fsum(records.seconds[rows].tolist()),
+                forwards=int(costs["forwards"][i]),
+                backwards=int(costs["backwards"][i]),
+                judge_forwards=int(costs["judge_forwards"][i]),
+                seconds=costs["seconds"][i],
                 curve=curve,
                 broken=broken,
                 finished=done[i] and bool((cells.states[i] != ABSENT).any()),
@@ -290,6 +290,18 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
         )
         before = before if after is None else after
     return results
+
+
+def _costs(records: Records, cells: Grid) -> dict[str, list[float]]:
+    """What each stage cost in all, column by column, so that of rows in files one column is in memory at a time."""
+    mine, attack = records.model == cells.model, records.attack
+    rows = [np.flatnonzero(mine & (attack == stage)) for stage in cells.stages]
+    costs: dict[str, list[float]] = {}
+    for name in ("forwards", "backwards", "judge_forwards", "seconds"):
+        column = getattr(records, name)
+        total = np.sum if name != "seconds" else math.fsum  # to the last bit, whatever the order of the rows
+        costs[name] = [total(column[at]) for at in rows]
+    return costs
 
 
 def stage_titles(manifest: Mapping[str, Any]) -> dict[str, str]:

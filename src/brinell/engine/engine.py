@@ -169,8 +169,7 @@ class ModelAudit:
             none = self._clean_rows(every[:0], clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
             self.run.save_part(key, blocks(self.run.shard_files(key), self.plan.ids, 1, lambda at, found: none))
         self.run.drop_shards(key)
-        records = self.run.part(key)
-        return State.of(records, self.plan.levels, targeted=self.plan.targeting is not None)
+        return State.of(self.run.part_in_place(key), self.plan.levels, targeted=self.plan.targeting is not None)
 
     def _check(self, at: Array) -> Records:
         started = time.perf_counter()

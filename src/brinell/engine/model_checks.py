@@ -109,7 +109,7 @@ class ModelChecks:
 
     def _elsewhere(self) -> Finding:
         """The check of whether the model answers a few clean inputs on the processor as on the device of the audit."""
-        clean = self.run.part(clean_cell(self.plan, self.source))
+        clean = self.run.part_in_place(clean_cell(self.plan, self.source))
         judged = clean.sample_id[clean.outcome != Outcome.FAILED]
         ids = judged[retry.evenly(len(judged), consistency.ALONE)]
         if self.plan.device.type != "cpu":
@@ -118,7 +118,7 @@ class ModelChecks:
 
     def _drifted(self, checks: Mapping[str, Mapping[str, Any]]) -> Finding | None:
         """The failed check of a model that answers otherwise than at the beginning; None where it does not, or never did."""
-        clean = self.run.part(clean_cell(self.plan, self.source))
+        clean = self.run.part_in_place(clean_cell(self.plan, self.source))
         judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
         unsure = any(checks[code]["passed"] is False for code in consistency.UNSURE if code in checks)
         if self.plan.eot > 1 or unsure or not len(judged):
@@ -136,7 +136,7 @@ class ModelChecks:
         known = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
         if self.source.reject is not None or known < 2 or self.model.classes != known + 1:
             return {}
-        found = extras.beyond_labels(self.run.records(), self.source.name, known)
+        found = extras.beyond_labels(self.run.records_in_place(), self.source.name, known)
         for text in found.values():
             self.progress.message(f"warning: {self.source.name}: {text}")
         return found

@@ -17,6 +17,7 @@ from brinell.report.figures import Frame, polyline, svg
 from brinell.report.filmstrip import film, most_changed, thumbnail, weight
 from brinell.report.format import short
 from brinell.report.masks import masks
+from brinell.store.rows import take
 from brinell.store.run import Run
 
 PER_MODEL = 12
@@ -68,9 +69,10 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
     heavy = weight(tuple(shape)) if len(shape) == 4 else heavy
     room = min(PER_MODEL, max(min(IN_ALL, PIXEL_BYTES // heavy) // max(models, 1), 3))
     room -= room % 3  # full rows where the page is wide
+    clean = run.clean()
     closest = _closest(records, model, str(run.manifest["distance"]))
-    clean = run.clean(sorted(closest))
-    chosen = _chosen({sample: row for sample, row in closest.items() if sample in clean}, records, room)
+    records = take(records, closest[np.isin(records.sample_id[closest], list(clean))])
+    chosen = _chosen(records, room)
     by_attack: dict[str, list[int]] = {}
     for row in chosen:
         by_attack.setdefault(str(records.attack[row]), []).append(int(records.sample_id[row]))
@@ -87,19 +89,18 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
     return examples
 
 
-def _closest(records: Records, model: str, distance: str) -> dict[int, int]:
-    """For each fooled sample the row of its closest adversarial example."""
+def _closest(records: Records, model: str, distance: str) -> Array:
+    """For each fooled sample, ascending, the row of its closest adversarial example."""
     rows = np.flatnonzero((records.model == model) & (records.outcome == Outcome.FOOLED.value))
     size = sizes(records, distance)[rows]
     order = rows[np.lexsort((records.eps[rows], size))]
-    ids, first = np.unique(records.sample_id[order], return_index=True)
-    return {int(sample): int(order[i]) for sample, i in zip(ids, first, strict=True)}
+    return np.asarray(order[np.unique(records.sample_id[order], return_index=True)[1]])
 
 
-def _chosen(rows: Mapping[int, int], records: Records, room: int) -> list[int]:
+def _chosen(records: Records, room: int) -> list[int]:
     """Round after round the next adversarial example of every class, each round in the order of the closest."""
     by_class: dict[int, list[int]] = {}
-    for row in sorted(rows.values(), key=lambda row: (float(records.eps[row]), int(records.sample_id[row]))):
+    for row in np.lexsort((records.sample_id, records.eps)).tolist():
         by_class.setdefault(int(records.label[row]), []).append(row)
     rounds = max((len(group) for group in by_class.values()), default=0)
     return [group[i] for i in range(rounds) for group in by_class.values() if i < len(group)][:room]

@@ -15,6 +15,10 @@ Rest = Callable[[Array, Mapping[str, Records]], Records]
 """The rows of some samples, by position, that no shard has, told what the shards say of them."""
 
 
+BLOCK_ROWS = 1 << 13
+"""About how many rows are put in order at a time."""
+
+
 class Block(NamedTuple):
     """Some samples of a part: their rows, sorted, and for those of which an array is kept the shard that holds it."""
 
@@ -41,7 +45,7 @@ def blocks(shards: Sequence[Path], ids: Array, budgets: int, rest: Rest, holders
         RequestError: a shard is damaged.
     """
     ends = np.array([_ends(path) for path in shards], dtype=np.int64).reshape(-1, 2)
-    size = max(1, tables.GROUP_ROWS // max(1, budgets))
+    size = max(1, BLOCK_ROWS // max(1, budgets))
     for start in range(0, len(ids), size):
         at = np.arange(start, min(start + size, len(ids)))
         low, high = ids[at[0]], ids[at[-1]]

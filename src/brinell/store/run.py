@@ -167,6 +167,10 @@ class Run:
         """All rows of a complete stage."""
         return tables.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
 
+    def part_in_place(self, cell: str) -> Records:
+        """The same rows, as of `records_in_place`."""
+        return in_place.records([self.path / "records" / f"part-{cell}.parquet"], self._expected)
+
     def part_in_groups(self, cell: str) -> Iterator[Records]:
         """The same rows, some ten thousand at a time, of which only the columns are read that are looked at."""
         path = self.path / "records" / f"part-{cell}.parquet"
@@ -235,9 +239,10 @@ class Run:
             path = self.path / "arrays" / f"{shard}.safetensors"
             yield path, [sample for sample in samples if holder.get(sample) == shard]
 
-    def clean(self, ids: Sequence[int]) -> dict[int, Array]:
-        """The clean inputs that the run keeps for its gallery, for those of `ids` that are among them."""
-        return self._read_arrays(self._files("arrays", "clean-*"), ids)
+    def clean(self) -> dict[int, Array]:
+        """The clean inputs that the run keeps for its gallery, by sample."""
+        files = self._files("arrays", "clean-*")
+        return {int(name): array for path in files for name, array in read_arrays(path, expected=self._expected(path)).items()}
 
     def _read_arrays(self, paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
         return {int(name): array for name, array in self._read_named(paths, ids, extras=False).items()}
