@@ -75,7 +75,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
 
 def _in_blocks(place: Callable[[Array], Array], values: Array, kind: type) -> Array:
     """What `place` makes of the values (n,), a block at a time, since what it needs for itself is several times as large."""
-    made = np.empty(len(values), kind)
+    made: Array = np.empty(len(values), kind)
     for start in range(0, len(values), BLOCK):
         made[start : start + BLOCK] = place(values[start : start + BLOCK])
     return made

@@ -221,5 +221,5 @@ def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str,
         of = at[rows]
         best[of], spent[of], times[of] = np.maximum(best[of], last[of]), spent[of] + steps[of], times[of] + 1
         last[of], steps[of] = margin[rows], cost[rows]
-    told = (times > 1) & (spent >= ENOUGH * steps)
-    return np.asarray((last - best)[told] / np.maximum((last - start)[told], 1e-12))
+    told = np.flatnonzero((times > 1) & (spent >= ENOUGH * steps))
+    return np.asarray((last[told] - best[told]) / np.maximum(last[told] - start[told], 1e-12))

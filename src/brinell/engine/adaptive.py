@@ -6,6 +6,7 @@ by the checks and by what earlier stages found, so that a run that goes on decid
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from brinell.core.batch import Batch
 from brinell.core.checks import GOOD, Code
 from brinell.core.criterion import NotRejected
-from brinell.core.errors import ModelError
+from brinell.core.errors import ModelError, one_line
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import per_sample
@@ -56,7 +57,14 @@ class Repair:
 
 
 def find_repair(
-    model: Model, batch: Batch, distance: Distance, eps: float, rng: Streams, *, batch_size: int
+    model: Model,
+    batch: Batch,
+    distance: Distance,
+    eps: float,
+    rng: Streams,
+    *,
+    batch_size: int,
+    dropped: repair.Dropped = lambda way: None,
 ) -> tuple[Repair | None, int, int]:
     """The best way around a gradient that is missing or wrong; None where there is none that leads.
 
@@ -70,12 +78,13 @@ def find_repair(
         eps: the largest budget, above 0; infinite where there is none.
         rng: one stream per sample.
         batch_size: the most inputs shown to the model at once.
+        dropped: told of ways that were given up since the model fails with them, each with the reason.
 
     Returns:
         The repair, and the forwards and backwards that the search cost.
     """
-    faults = repair.culprits(model, batch.x)
-    tried = dict(repair.candidates(model, batch.x, faults))
+    faults = repair.culprits(model, batch.x, dropped)
+    tried = dict(repair.candidates(model, batch.x, faults, dropped))
     if not tried:
         return None, 0, 0
     budget = torch.full((len(batch),), min(eps, extent(distance, model.domain)), device=batch.x.device)
@@ -85,7 +94,8 @@ def find_repair(
     climbed, agreed = {}, {}
     for text, other in {"": model, **tried}.items():
         climb, check = (Ledger(other, batch, one, batch_size=batch_size, minimal=True) for one in (threat, whole))
-        climbed[text], agreed[text] = _climb(climb), disagreement_of(check, distance, eps, rng)
+        tell = partial(_tell, dropped, text)
+        climbed[text], agreed[text] = _climb(climb, tell), disagreement_of(check, distance, eps, rng, tell)
         for ledger in (climb, check):
             forwards, backwards = forwards + int(ledger.forwards.sum()), backwards + int(ledger.backwards.sum())
     best = max(tried, key=lambda text: climbed[text])
@@ -98,6 +108,12 @@ def find_repair(
     return Repair(tried[best], best, told, agreed[best]), forwards, backwards
 
 
+def _tell(dropped: repair.Dropped, way: str, why: str) -> None:
+    """Tell why a way was given up; that the model's own gradient fails is what its checks say."""
+    if way:
+        dropped(f"{way}: {why}")
+
+
 def smooth_rejection(
     model: Model,
     before: Repair | None,
@@ -108,6 +124,7 @@ def smooth_rejection(
     reject: int,
     *,
     batch_size: int,
+    dropped: repair.Dropped = lambda way: None,
 ) -> tuple[Repair | None, int, int]:
     """A smooth rule in the place of a reject class that is decided without a slope; what there was before where none fits.
 
@@ -120,6 +137,7 @@ def smooth_rejection(
         rng: one stream per sample.
         reject: the class by which it rejects.
         batch_size: the most inputs shown to the model at once.
+        dropped: told of what the model fails with, and why.
 
     Returns:
         The repair, and the forwards and backwards that it cost.
@@ -127,7 +145,8 @@ def smooth_rejection(
     base = model if before is None else before.model
     try:
         looked, first = rejection.look(base, batch, distance, eps, reject, batch_size=batch_size)
-    except ModelError:
+    except ModelError as error:
+        dropped(f"a smooth rule fitted to the rejections ({one_line(error, 120)})")
         return before, 0, 0
     rule = rejection.fitted(looked, reject)
     spent = int(first.forwards.sum()), int(first.backwards.sum())
@@ -137,8 +156,8 @@ def smooth_rejection(
     whole = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
     threat = Threat(distance=distance, eps=whole, domain=model.domain, criterion=NotRejected(reject))
     ledger = Ledger(made, batch, threat, batch_size=batch_size, minimal=True)
-    disagreement = disagreement_of(ledger, distance, eps, rng)
     way = "a smooth rule fitted to the rejections" + (f" and {before.way}" if before is not None else "")
+    disagreement = disagreement_of(ledger, distance, eps, rng, partial(_tell, dropped, way))
     told = (
         f"attacked with {way}: it judges at most {100 * rule.wrong:.0f} % of the accepted or of the rejected inputs otherwise; "
         f"finite differences disagree by {disagreement:.2f}"
@@ -147,30 +166,34 @@ def smooth_rejection(
     return Repair(made, way, told, disagreement), spent[0] + cost[0], spent[1] + cost[1]
 
 
-def _climb(ledger: Ledger) -> float:
+def _climb(ledger: Ledger, dropped: repair.Dropped) -> float:
     """The mean rise of the margin after a few steps along the gradient within the budget; minus infinity where there is none."""
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
-    x = batch.x
-    try:
+
+    def climb() -> float:
+        x = batch.x
         first = oracle.loss(batch.ids, x)
         for _ in range(CLIMB):
             grad = oracle.gradient(batch.ids, x).grad
             step = threat.distance.ascent(grad) * per_sample(2.5 / CLIMB * threat.eps, x)
             x = threat.project(x + step, batch.x)
         return float((oracle.loss(batch.ids, x) - first).mean())
-    except (ModelError, RuntimeError):  # a stand-in that does not fit what the model is given next
-        return -torch.inf
+
+    risen = repair.attempted(climb, "climbing", dropped)  # a stand-in may not fit what the model is given next
+    return -torch.inf if risen is None else risen
 
 
-def disagreement_of(ledger: Ledger, distance: Distance, eps: float, rng: Streams) -> float:
+def disagreement_of(ledger: Ledger, distance: Distance, eps: float, rng: Streams, dropped: repair.Dropped) -> float:
     """What the closer look says of a gradient; infinite where it cannot be had."""
     oracle, batch, domain = ledger.oracle(), ledger.batch, ledger.threat.domain
-    try:
+
+    def look() -> float:
         grad = oracle.gradient(batch.ids, batch.x).grad
         check = GradientCheck(oracle, batch, grad, distance=distance, eps=eps, domain=domain, rng=rng.fold("differences"))
         return check.look().disagreement if bool((grad != 0).any()) else 1.0
-    except (ModelError, RuntimeError):
-        return torch.inf
+
+    found = repair.attempted(look, "finite differences", dropped)
+    return torch.inf if found is None else found
 
 
 def conditions(failed: Mapping[str, str], *, incomplete: bool, masking: frozenset[str], repaired: Repair | None) -> set[str]:

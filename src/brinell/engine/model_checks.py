@@ -156,14 +156,24 @@ class ModelChecks:
         (batch, streams), repaired = self._checked(state), None
         distance, eps, batch_size = self.plan.distance, self._eps(state), self._room.size
         self.progress.stage(self.source.name, "repair", len(batch), 120 * len(batch))
-        spent = np.zeros(2, dtype=int)
+        spent, dropped = np.zeros(2, dtype=int), list[str]()
+        if self._room.short:  # a network is fitted to all of these at once
+            few = batch.ids[:batch_size]
+            batch, streams = batch.select(few), streams.select(few)
         if failed.keys() & BROKEN:
-            repaired, *cost = find_repair(self.model, batch, distance, eps, streams, batch_size=batch_size)
+            repaired, *cost = find_repair(
+                self.model, batch, distance, eps, streams, batch_size=batch_size, dropped=dropped.append
+            )
             spent += cost
         reject = self.source.reject
         if Code.REJECTION in failed and reject is not None:
-            repaired, *cost = smooth_rejection(self.model, repaired, batch, distance, eps, streams, reject, batch_size=batch_size)
+            repaired, *cost = smooth_rejection(
+                self.model, repaired, batch, distance, eps, streams, reject, batch_size=batch_size, dropped=dropped.append
+            )
             spent += cost
+        if dropped:
+            text = "; ".join(dict.fromkeys(dropped))
+            self._note("checks", [Remark("ways-dropped", f"of the ways around the gradient, the model fails with: {text}")])
         told: dict[str, Any] = {"forwards": int(spent[0]), "backwards": int(spent[1])}
         if repaired is not None:
             self.followed["repaired"] = repaired.model

@@ -19,15 +19,18 @@ learning), and the answers are the model's own.
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from brinell.core.errors import ModelError
+from brinell.core.errors import ModelError, one_line
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.engine.gradient_check import Agreement, agreement
 from brinell.engine.straight_through import StraightThrough
+
+Made = TypeVar("Made")
 
 FEW = 8
 """Inputs on which modules are checked one by one."""
@@ -43,6 +46,8 @@ STRAIGHT = (
 """Ways straight through a model, each in a phrase, with the arguments of `StraightThrough`: attach and decide."""
 SUSPECT = 0.3
 """Disagreement above which a module's own gradient is wrong."""
+Dropped = Callable[[str], None]
+"""Told of each way that was given up since the model, or one of its modules, fails with it, and why."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +121,30 @@ def straightened(model: Model, *, attach: bool, decide: bool = False) -> WithGra
     return WithGradient(model, differentiable)
 
 
-def _caught(model: Model, x: Tensor, attach: bool, decide: bool) -> int:
+def attempted(work: Callable[[], Made], way: str, dropped: Dropped) -> Made | None:
+    """What `work` returns, which asks the model, or a module of it, in a way that it may not fit; None, with the reason told.
+
+    That memory is short says nothing of the way: it is raised again, for `engine.room`, which halves the batches.
+    """
+    try:
+        return work()
+    except torch.OutOfMemoryError:
+        raise
+    except (ModelError, RuntimeError) as error:
+        dropped(f"{way} ({one_line(error, 120)})")
+        return None
+
+
+def _caught(model: Model, x: Tensor, told: str, attach: bool, decide: bool, dropped: Dropped) -> int:
     """How many calls that would change; 0 where the model fails with them."""
     way, leaf = StraightThrough(attach=attach, decide=decide), x.detach().requires_grad_()
-    try:
+
+    def ask() -> int:
         with torch.enable_grad(), way:
             model.predict(leaf)
-    except (ModelError, RuntimeError):
-        return 0
-    return way.caught
+        return way.caught
+
+    return attempted(ask, told, dropped) or 0
 
 
 def along(model: Model, surrogate: Model) -> WithGradient:
@@ -139,32 +159,36 @@ def along(model: Model, surrogate: Model) -> WithGradient:
     return WithGradient(model, differentiable)
 
 
-def culprits(model: Model, x: Tensor) -> list[Culprit]:
+def culprits(model: Model, x: Tensor, dropped: Dropped = lambda way: None) -> list[Culprit]:
     """The innermost modules whose own gradient is not that of what they compute, in the order in which they are called.
 
     Args:
         model: the model; without a torch module there is nothing to look into.
         x: (n, *shape) inputs; the first eight are used.
+        dropped: told of modules that fail when they are called alone: the modules within them are looked at instead.
     """
     root = model.info.module
     if root is None:
         return []
     with torch.no_grad(), _watched(root) as seen:
         model.predict(x[:FEW])
-    return list(_wrong_within(root, "", seen))
+    return list(_wrong_within(root, "", seen, dropped))
 
 
-def candidates(model: Model, x: Tensor, faults: list[Culprit]) -> Iterator[tuple[str, Model]]:
+def candidates(
+    model: Model, x: Tensor, faults: list[Culprit], dropped: Dropped = lambda way: None
+) -> Iterator[tuple[str, Model]]:
     """Ways around a gradient, each in a phrase, with the model that goes it.
 
     Args:
         model: the model; without a torch module only roundings and detachments can be gone around.
         x: (n, *shape) inputs to which stand-ins are fitted.
         faults: modules whose gradient is wrong.
+        dropped: told of ways that the model does not fit.
     """
     caught = 0
     for told, attach, decide in STRAIGHT:
-        if (count := _caught(model, x[:2], attach, decide)) > caught:
+        if (count := _caught(model, x[:2], told, attach, decide, dropped)) > caught:
             caught = count
             yield told, straightened(model, attach=attach, decide=decide)
     root = model.info.module
@@ -222,17 +246,17 @@ def _watched(root: nn.Module) -> Iterator[Seen]:
         seen.update(kept)
 
 
-def _wrong_within(root: nn.Module, path: str, seen: Seen) -> Iterator[Culprit]:
+def _wrong_within(root: nn.Module, path: str, seen: Seen, dropped: Dropped) -> Iterator[Culprit]:
     """Culprits below a module: a wrong one whose own children are all right is to blame itself."""
     for name, child in root.named_children():
         inner = f"{path}.{name}" if path else name
         if inner not in seen:
-            yield from _wrong_within(child, inner, seen)
+            yield from _wrong_within(child, inner, seen, dropped)
             continue
-        fault = _fault(child, seen[inner][0])
+        fault = attempted(partial(_fault, child, seen[inner][0]), f"module {inner} called alone", dropped)
         if fault is None:
             continue
-        deeper = list(_wrong_within(child, inner, seen))
+        deeper = list(_wrong_within(child, inner, seen, dropped))
         yield from deeper or [Culprit(inner, type(child).__name__, fault)]
 
 
@@ -242,15 +266,12 @@ def _fault(module: nn.Module, given: Tensor) -> str | None:
     spread = float(given.std().clamp_min(1e-6))
     draw = torch.randn(given.shape, generator=generator).to(given)
     x = given + SMALL * spread * draw
-    try:
-        with torch.enable_grad():
-            leaf = x.clone().requires_grad_()
-            out = module(leaf)
-            signs = torch.rand(out.shape, generator=generator).sub_(0.5).sign_().to(out)
-            grad = torch.autograd.grad((signs * out).sum(), leaf, allow_unused=True)[0] if out.requires_grad else None
-        found = [_differences(module, x, signs, grad, step * spread, generator) for step in (SMALL, LARGE)]
-    except RuntimeError:  # a module that cannot be called alone is left to the modules within it
-        return None
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        out = module(leaf)
+        signs = torch.rand(out.shape, generator=generator).sub_(0.5).sign_().to(out)
+        grad = torch.autograd.grad((signs * out).sum(), leaf, allow_unused=True)[0] if out.requires_grad else None
+    found = [_differences(module, x, signs, grad, step * spread, generator) for step in (SMALL, LARGE)]
     moved = [one for one in found if one.samples]
     if not moved or min(one.disagreement for one in moved) <= SUSPECT:
         return None

@@ -24,7 +24,12 @@ class Room:
     """
 
     def __init__(self, size: int, told: Callable[[Remark], None]) -> None:
-        self.size, self._told = size, told
+        self.size, self._asked, self._told = size, size, told
+
+    @property
+    def short(self) -> bool:
+        """Whether memory was short so far."""
+        return self.size < self._asked
 
     def fit(self, work: Callable[[], Made]) -> Made:
         """What `work` returns, which looks at `size` and is called again with a smaller one as long as memory is short.
