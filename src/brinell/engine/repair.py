@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from brinell.core.errors import ModelError, one_line
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.engine.gradient_check import Agreement, agreement
+from brinell.engine.room import Room
 from brinell.engine.straight_through import StraightThrough
 
 Made = TypeVar("Made")
@@ -164,15 +165,23 @@ def culprits(model: Model, x: Tensor, dropped: Dropped = lambda way: None) -> li
 
     Args:
         model: the model; without a torch module there is nothing to look into.
-        x: (n, *shape) inputs; the first eight are used.
+        x: (n, *shape) inputs; the first eight are used, or fewer where memory is short.
         dropped: told of modules that fail when they are called alone: the modules within them are looked at instead.
+
+    Raises:
+        MemoryShortError: there is no memory for one input alone.
     """
     root = model.info.module
     if root is None:
         return []
-    with torch.no_grad(), _watched(root) as seen:
-        model.predict(x[:FEW])
-    return list(_wrong_within(root, "", seen, dropped))
+    room = Room(FEW, lambda remark: None)
+
+    def look() -> list[Culprit]:
+        with torch.no_grad(), _watched(root) as seen:
+            model.predict(x[: room.size])
+        return list(_wrong_within(root, "", seen, dropped))
+
+    return room.fit(look)
 
 
 def candidates(

@@ -50,7 +50,8 @@ def blocks(shards: Sequence[Path], ids: Array, budgets: int, rest: Rest, holders
         at = np.arange(start, min(start + size, len(ids)))
         low, high = ids[at[0]], ids[at[-1]]
         near = np.flatnonzero((ends[:, 0] <= high) & (ends[:, 1] >= low))
-        found = {shards[number].stem: _between(shards[number], low, high) for number in near.tolist()}
+        read = ((shards[number].stem, _between(shards[number], low, high)) for number in near.tolist())
+        found = {name: some for name, some in read if len(some)}
         block = rows.concatenate([*found.values(), rest(at, found)])
         yield Block(rows.take(block, np.lexsort((block.eps, block.sample_id))), holders(found))
 

@@ -1,0 +1,164 @@
+"""Rows that stay in their files are those that are read whole, and a stage is joined with few of its rows in memory."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from brinell.core.errors import RequestError
+from brinell.core.record import COLUMNS, Outcome, Records
+from brinell.store import in_place, joining, rows, seal, tables
+
+
+def some(ids, attack="fgsm", eps=0.1, seed=0):
+    """Rows with all kinds of columns, some of them null in places."""
+    draw, n = np.random.default_rng(seed), len(ids)
+    return rows.build(
+        Records,
+        n,
+        model="m",
+        sample_id=np.asarray(ids),
+        label=draw.integers(0, 3, n),
+        clean_pred=1,
+        clean_confidence=draw.random(n),
+        attack=attack,
+        distance="linf",
+        eps=eps,
+        radius=eps,
+        outcome=np.where(draw.random(n) < 0.5, str(Outcome.FOOLED), str(Outcome.SURVIVED)),
+        best_margin=np.ma.masked_array(draw.random(n), draw.random(n) < 0.5),
+        quantised_within=np.ma.masked_array(draw.random(n) < 0.5, draw.random(n) < 0.5),
+        queries_to_success=np.ma.masked_array(draw.integers(1, 9, n), draw.random(n) < 0.5),
+        forwards=draw.integers(0, 9, n),
+        seconds=draw.random(n),
+    )
+
+
+def same(found, expected):
+    for name, column in COLUMNS.items():
+        one, other = getattr(found, name), getattr(expected, name)
+        assert np.ma.getdata(one).dtype == np.ma.getdata(other).dtype, name
+        assert isinstance(one, np.ma.MaskedArray) is isinstance(other, np.ma.MaskedArray) is column.null, name
+        np.testing.assert_array_equal(np.ma.getmaskarray(one), np.ma.getmaskarray(other), name)
+        np.testing.assert_array_equal(np.ma.filled(one, 0), np.ma.filled(other, 0), name)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "GROUP_ROWS", 7)
+    parts = [some(range(20)), some([], attack="none"), some(range(15), attack="pgd", eps=0.2, seed=1)]
+    for number, part in enumerate(parts):
+        tables.write(tmp_path / f"{number}.parquet", part, "cell")
+    return [tmp_path / f"{number}.parquet" for number in range(len(parts))]
+
+
+@pytest.mark.parametrize("held", [0, 200, 8 << 20])
+def test_they_are_the_rows_that_are_read_whole(files, monkeypatch, held):
+    monkeypatch.setattr(in_place, "HELD", held)
+    found, expected = in_place.records(files), tables.read(files)
+    for _ in range(2):
+        same(found, expected)
+    assert len(found) == 35 and set(found.attack) == {"fgsm", "pgd"}
+    chosen = found.sample_id == 3
+    same(rows.take(found, chosen), rows.take(expected, chosen))
+    same(rows.concatenate([found, expected]), rows.concatenate([expected, expected]))
+    with pytest.raises(AttributeError):
+        found.nothing  # noqa: B018
+    same(in_place.records([]), tables.read([]))
+
+
+def test_little_is_kept(files, monkeypatch):
+    monkeypatch.setattr(in_place, "HELD", 600)
+    found = in_place.records(files)
+    for name in COLUMNS:
+        getattr(found, name)
+        held = found.__dict__["_read"]._held
+        assert name in held and (len(held) == 1 or sum(map(in_place._bytes, held.values())) <= 600)
+
+
+def test_groups_are_pieces_of_a_file(files):
+    pieces = list(in_place.groups(files[0]))
+    assert [len(piece) for piece in pieces] == [7, 7, 6]
+    same(rows.concatenate(pieces), tables.read(files[:1]))
+
+
+def test_a_flipped_bit_is_noticed_before_a_column_is_read(files):
+    content = bytearray(files[0].read_bytes())
+    content[len(content) // 2] ^= 4
+    files[0].write_bytes(content)
+    with pytest.raises(RequestError, match="is damaged or missing"):
+        in_place.records(files)
+    with pytest.raises(RequestError, match="is damaged or missing"):
+        list(in_place.groups(files[0].with_name("absent.parquet")))
+
+
+def test_a_file_is_sealed_as_its_bytes_are(tmp_path):
+    content = b"figures " + seal.BLANK.encode() + b" more " + seal.BLANK.encode() + b" end"
+    (tmp_path / "file").write_bytes(content)
+    seal.seal(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == seal.sealed(content)
+    (tmp_path / "file").write_bytes(b"figures")
+    with pytest.raises(ValueError, match="no place"):
+        seal.seal(tmp_path / "file")
+
+
+def shards_of(folder, n, each):
+    """Shards whose samples come in turns, as of a stage whose first groups left some for later ones."""
+    paths = []
+    for number, start in enumerate(range(0, n, each)):
+        ids = np.arange(start, start + each)
+        part = rows.concatenate([some(ids[::2], eps=0.2, seed=number), some((ids[1::2] + n // 2) % n, eps=0.1, seed=number)])
+        paths.append(folder / f"shard-cell-{number:03d}.parquet")
+        tables.write(paths[-1], part, "cell")
+    return paths
+
+
+def fill(ids):
+    """The rows that no shard has: each sample has one at either budget."""
+
+    def rest(at, found):
+        here = {(int(i), float(e)) for one in found.values() for i, e in zip(one.sample_id, one.eps, strict=True)}
+        left = [(i, e) for i in ids[at].tolist() for e in (0.1, 0.2) if (i, e) not in here]
+        return some([i for i, _ in left], eps=np.array([e for _, e in left]))
+
+    return rest
+
+
+def holding(found):
+    """The last shard that speaks of a sample."""
+    return {sample: name for name in sorted(found) for sample in found[name].sample_id.tolist()}
+
+
+@pytest.mark.parametrize("block", [1, 2, 9, 64, 10_000])
+def test_blocks_of_any_size_make_the_same_part(tmp_path, monkeypatch, block):
+    paths, ids = shards_of(tmp_path, 60, 10), np.arange(60)
+    monkeypatch.setattr(joining, "BLOCK_ROWS", block)
+    made = list(joining.blocks(paths, ids, 2, fill(ids), holding))
+    joined = rows.concatenate([one.records for one in made])
+    assert joined.sample_id.tolist() == np.repeat(ids, 2).tolist() and joined.eps.tolist() == [0.1, 0.2] * 60
+    known = tables.read(paths)
+    order = np.lexsort((known.eps, known.sample_id))
+    settled = np.isin(joined.sample_id + joined.eps, known.sample_id + known.eps)
+    for name in ("best_margin", "forwards", "outcome"):
+        np.testing.assert_array_equal(getattr(joined, name)[settled], getattr(known, name)[order])
+    told = {sample: holder for one in made for sample, holder in one.holders.items()}
+    assert told == holding({path.stem: tables.read([path]) for path in paths}) and len(told) == 60
+
+
+def test_no_more_is_in_memory_of_a_long_stage_than_of_a_short_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(joining, "BLOCK_ROWS", 256)
+    monkeypatch.setattr(tables, "GROUP_ROWS", 256)
+    peaks = []
+    for n in (512, 3072):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        paths, ids = shards_of(folder, n, 256), np.arange(n)
+        tracemalloc.start()
+        try:
+            blocks = joining.blocks(paths, ids, 2, fill(ids))
+            tables.write_parts(folder / "part.parquet", (block.records for block in blocks), "cell")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+        assert len(tables.read([folder / "part.parquet"])) == 2 * n
+    assert peaks[1] < 1.3 * peaks[0], peaks
