@@ -36,6 +36,7 @@ EXAMPLES = {
         "brinell harden --data digits",
         "brinell harden --data TEST.npz --train TRAIN.npz --model model.py:factory --eps 8/255 --recipe trades+awp",
     ),
+    "progress": ("brinell progress RUN", "brinell progress s3://BUCKET/RUN --json"),
     "report": ("brinell report RUN",),
     "compare": ("brinell compare RUN_A RUN_B", "brinell compare RUN --model-a plain --model-b robust"),
     "study": (

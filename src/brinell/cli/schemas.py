@@ -17,6 +17,7 @@ from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.transfer.results import TransferResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.verification.result import VerifyResult
+from brinell.watching import RunProgress
 
 
 class PlannedCell(Result):
@@ -216,6 +217,7 @@ SCHEMAS: dict[str, Any] = {
     "train-metric": MetricAnswer,
     "plan": PlanAnswer,
     "plugins": PluginsAnswer,
+    "progress": RunProgress,
     "report": ReportAnswer,
     "review": ReviewResult,
     "sign": SignAnswer,

@@ -21,6 +21,7 @@ from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress, Silent
 from brinell.runners import local
 from brinell.runners.meeting import Meeting, Shard, meet
+from brinell.runners.shared_progress import SharedProgress
 from brinell.store.claims import LEASE
 from brinell.store.files import write_atomically
 from brinell.store.folder import SHARDS
@@ -167,13 +168,13 @@ def run(
             local.run(plan, whole, Silent(), command=command, resume=resume, peers=peers.assembler(whole))
             page(whole)
 
-        local.run(plan, folder, progress, command=command, peers=peers)
+        local.run(plan, folder, SharedProgress(meeting.store, meeting.me, progress), command=command, peers=peers)
         return end
 
     return meet(
         local.job_of(plan, out, command),
         shard,
-        settled={"group": plan.group_size},
+        settled={"group": plan.group_size, "samples": len(plan.ids)},
         needed=("records/",),
         work=work,
         answer=lambda folder, name: answer(Run.open(folder), name),

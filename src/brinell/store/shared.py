@@ -43,6 +43,9 @@ class Store(Protocol):
     def names(self, folder: str) -> list[str]:
         """The last names of the keys in a folder, without folders below; none where it is not there."""
 
+    def changed(self, key: str) -> float | None:
+        """When a key was last written, in seconds since 1970 by the clock of the store; None where that is not told."""
+
     def delete(self, key: str) -> None:
         """Take a key away, if it is there."""
 
@@ -108,6 +111,13 @@ class FolderStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def changed(self, key: str) -> float | None:
+        """As of `Store`."""
+        try:
+            return (self.root / key).stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def delete(self, key: str) -> None:
         """As of `Store`."""
         (self.root / key).unlink(missing_ok=True)
@@ -170,6 +180,13 @@ class AddressStore:
             return []
         return sorted(one["name"].rpartition("/")[2] for one in found if one["type"] == "file")
 
+    def changed(self, key: str) -> float | None:
+        """As of `Store`."""
+        try:
+            return float(self._system.modified(self._at(key)).timestamp())
+        except (FileNotFoundError, NotImplementedError):
+            return None
+
     def delete(self, key: str) -> None:
         """As of `Store`."""
         try:
@@ -228,6 +245,10 @@ class Patient:
     def names(self, folder: str) -> list[str]:
         """As of `Store`."""
         return self._asked(lambda: self._store.names(folder))
+
+    def changed(self, key: str) -> float | None:
+        """As of `Store`."""
+        return self._asked(lambda: self._store.changed(key))
 
     def delete(self, key: str) -> None:
         """As of `Store`."""

@@ -1,0 +1,48 @@
+"""`brinell progress`: how far a run is, seen from outside."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from brinell.cli.options import LOUDNESS, Json, answer, show
+
+if TYPE_CHECKING:
+    from brinell.watching import RunProgress
+
+
+def progress(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or an address such as s3://BUCKET/RUN.")],
+    json: Json = False,
+) -> int:
+    """Show how far a run is that goes on elsewhere: what is done, who works on it, and the time left. It changes nothing."""
+    from brinell.watching import look
+
+    found = look(run)
+    return answer(json, found, lambda: _words(found))
+
+
+def _words(found: "RunProgress") -> None:
+    from brinell.runners.progress import duration
+
+    of = "" if found.samples is None else f" of {found.samples:,} samples"
+    who = {"ended": "is whole", "in shards": f"goes on in {found.shards} shards", "by one process": "goes on, or was stopped"}
+    show(f"{found.run}: the run{of} {who[found.state]}")
+    for one in found.stages:
+        claimed = f", {one.claimed} claimed" if one.claimed else ""
+        if one.done or one.claimed or one.state == "under way" or LOUDNESS.verbose:
+            made = f"{one.done:,} {'part' if one.stage == 'part' else 'shard'}{'s' * (one.done != 1)} done{claimed}"
+            made = {"by one process": "", "ended": ""}.get(found.state, made)
+            show(f"  {' '.join(filter(None, (one.model, one.stage)))}: {', '.join(filter(None, (one.state, made)))}")
+    for worker in found.workers:
+        age = "" if worker.age is None else f"last sign of life {duration(worker.age)} ago"
+        rate = "" if worker.rate is None else f"{worker.rate:,.0f} passes/s"
+        lost = "" if worker.alive else "taken for lost"
+        claims = f"{len(worker.claims)} claimed" if worker.claims else ""
+        show(f"  process {worker.host or worker.by}: {', '.join(filter(None, (worker.at, claims, rate, age, lost)))}")
+    if found.at is not None:
+        robust = "" if found.robust is None else f"{found.robust:,} robust so far"
+        left = "" if found.left is None else f"{found.left:,} open in this stage"
+        rate = "" if found.rate is None else f"{found.rate:,.0f} passes/s"
+        time = "" if found.seconds_left is None else f"about {duration(found.seconds_left)} left"
+        show(f"{found.at}: {', '.join(filter(None, (robust, left, rate, time))) or 'under way'}")
