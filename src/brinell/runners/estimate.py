@@ -43,8 +43,8 @@ WARM = 2
 PILOT = 0.6
 """Share of the time that the pilot may take."""
 NORMAL = 1.96
-ROW = 250
-"""Bytes that a row takes in memory where a page is made of all."""
+ROW = 60
+"""Bytes that a row takes in memory where a page is made of all, which stay in their files."""
 
 
 class _Enough(Exception):
