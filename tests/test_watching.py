@@ -13,7 +13,7 @@ from brinell.core.errors import RequestError
 from brinell.engine.progress import Silent
 from brinell.runners import local, shards
 from brinell.runners.meeting import PLAN, Shard
-from brinell.runners.shared_progress import EVERY, SharedProgress
+from brinell.runners.shared_progress import EVERY, LEAST, SharedProgress
 from brinell.store.claims import told
 from brinell.store.shared import AddressStore, FolderStore, open_store
 from brinell.watching import look
@@ -94,6 +94,14 @@ def test_parts_of_a_study(tmp_path, capsys):
     assert cli(["progress", str(tmp_path)]) == 0 and "  part: under way, 1 part done, 1 claimed\n" in capsys.readouterr().out
 
 
+def test_parts_that_one_process_makes(tmp_path, capsys):
+    store = FolderStore(tmp_path)
+    for name in ("plan", "once-model", "block-0", "block-1"):
+        store.write(f".parts/{name}.json", b"{}")
+    assert [(one.stage, one.done) for one in look(tmp_path).stages] == [("part", 2)]
+    assert cli(["progress", str(tmp_path)]) == 0 and "  part: under way, 2 parts done\n" in capsys.readouterr().out
+
+
 class Looking(Silent):
     """Looks from outside whenever a group has ended."""
 
@@ -166,6 +174,11 @@ def test_a_process_writes_a_few_times_a_minute_and_hands_everything_on(tmp_path)
     assert Counting.writes == 1 + 90 // EVERY and told_on == [(6, 4)] * 90
     said = json.loads(store.read("shards/progress/me.json"))
     assert (said["forwards"], said["rate"], said["robust"], said["left"]) == (540, 10.0, 48, 49)
+    for wait, writes in ((LEAST / 2, 0), (LEAST, 1)):
+        before = Counting.writes
+        now[0] += wait
+        progress.stage("m", "square", 48, 900)
+        assert Counting.writes == before + writes
 
 
 def test_when_a_key_was_written(tmp_path):

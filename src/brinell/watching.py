@@ -13,7 +13,7 @@ from typing import Any, Literal
 from brinell.analysis.results import Result
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN
-from brinell.runners.meeting import PLAN
+from brinell.runners.meeting import ALONE, PLAN
 from brinell.runners.shared_progress import FOLDER, Standing
 from brinell.store.claims import LEASE
 from brinell.store.folder import SHARDS
@@ -99,6 +99,8 @@ def look(out: Path | str) -> RunProgress:
     plan = store.read(PLAN)
     if plan is not None:
         return _in_shards(store, name, json.loads(plan))
+    if store.read(ALONE) is not None:
+        return _parts_alone(store, name)
     manifest = store.read(LAYOUT.manifest)
     if manifest is None:
         raise RequestError(f"{name} holds no run, or one that has not begun yet: name the --out of an audit")
@@ -246,6 +248,25 @@ def _alone(run: Run, name: str) -> RunProgress:
         stages=stages,
         workers=(),
         at=None if now is None else f"{now.model} {now.stage}",
+        left=None,
+        robust=None,
+        rate=None,
+        seconds_left=None,
+    )
+
+
+def _parts_alone(store: Store, name: str) -> RunProgress:
+    """What one process makes of independent parts (`runners.parts`)."""
+    files = store.names(str(Path(ALONE).parent))
+    done = sum(one.endswith(".json") and not one.startswith(("plan.", "once-")) for one in files)
+    return RunProgress(
+        run=name,
+        state="by one process",
+        shards=None,
+        samples=None,
+        stages=(StageProgress(model=None, stage="part", done=done, claimed=0, state="under way"),),
+        workers=(),
+        at=None,
         left=None,
         robust=None,
         rate=None,

@@ -32,7 +32,7 @@ def _words(found: "RunProgress") -> None:
         claimed = f", {one.claimed} claimed" if one.claimed else ""
         if one.done or one.claimed or one.state == "under way" or LOUDNESS.verbose:
             made = f"{one.done:,} {'part' if one.stage == 'part' else 'shard'}{'s' * (one.done != 1)} done{claimed}"
-            made = {"by one process": "", "ended": ""}.get(found.state, made)
+            made = made if found.state == "in shards" or one.stage == "part" else ""
             show(f"  {' '.join(filter(None, (one.model, one.stage)))}: {', '.join(filter(None, (one.state, made)))}")
     for worker in found.workers:
         age = "" if worker.age is None else f"last sign of life {duration(worker.age)} ago"

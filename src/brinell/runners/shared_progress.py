@@ -16,8 +16,8 @@ from brinell.store.folder import SHARDS
 from brinell.store.shared import Store
 
 FOLDER = f"{SHARDS}/progress"
-EVERY = 15.0
-"""Seconds between two writes."""
+EVERY, LEAST = 15.0, 3.0
+"""Seconds between two writes, and where a stage begins meanwhile."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class SharedProgress:
             now = self._standing
             now.robust = now.robust if model == now.model else None
             now.model, now.stage, now.samples, now.left, now.rate = model, stage, samples, samples, None
-            self._write()
+            self._write(LEAST)
 
     def ahead(self, stages: Mapping[str, int], models: int) -> None:
         """What is expected."""
@@ -99,9 +99,9 @@ class SharedProgress:
         """A line in passing, which is none of the numbers."""
         self._inner.message(text)
 
-    def _write(self) -> None:
+    def _write(self, least: float = EVERY) -> None:
         now = self._clock()
-        if now - self._written < EVERY:
+        if now - self._written < least:
             return
         self._written = now
         if self._passes and now > self._began:
