@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import measure
+import numpy as np
 import torch
 from black_box import Bench, spread
 from rlab_common import Outcome, fight, outcome
@@ -26,6 +27,7 @@ from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.imports import import_file
+from brinell.core.intervals import ratio
 from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.engine.plan import open_data
@@ -148,16 +150,29 @@ def curves(options: argparse.Namespace) -> None:
     """Success within so many queries at the cap, and what gradients reach."""
     bench = bench_of(options)
     title = f"Success within so many queries at L2 {options.eps:g} mV, {len(bench.y)} beats"
-    columns = ["attack", *(f"@{budget}" for budget in BUDGETS), "median queries"]
+    columns = ["attack", *(f"@{budget}" for budget in BUDGETS), "median queries", "mean queries", "over Square"]
     more = ["--attacks", *(f"'{spec}'" for spec in options.attacks)] if options.attacks else []
-    table = measure.Table(title, command(options, "--eps", f"{options.eps:g}", *more), columns)
-    for spec in options.attacks or ATTACKS:
+    note = (
+        f"Means with {max(BUDGETS)} for a beat that was not fooled; their ratio to Square's is paired by beat, with its mean over "
+        "the seeds, with the 95 % bootstrap interval over beats."
+    )
+    table = measure.Table(title, command(options, "--eps", f"{options.eps:g}", *more), columns, note)
+    base: np.ndarray[Any, Any] | None = None
+    specs = sorted(options.attacks or ATTACKS, key=lambda spec: not spec.startswith("square"))
+    for spec in specs:
         ends: list[Outcome] = []
         for seed in options.seeds:
             ledger, _ = bench.fight(spec, "l2", options.eps, max(BUDGETS) - 1, seed)
             ends.append(outcome(ledger, bench.x, 0.0))
         rates = [spread([one.rate(budget) for one in ends], 2) for budget in BUDGETS]
-        table.add(f"`{spec}`".replace(EVERYTHING, "SIGNALS"), *rates, spread([one.median() for one in ends], 0))
+        capped = torch.stack([one.queries.clamp_max(max(BUDGETS)) for one in ends]).mean(0).numpy()
+        base = capped if spec.startswith("square") else base
+        over = ""
+        if base is not None and base is not capped:
+            value, (low, high) = ratio(capped, base)
+            over = f"{value:.2f} [{low:.2f}, {high:.2f}]"
+        figures = (spread([one.median() for one in ends], 0), f"{capped.mean():.0f}", over)
+        table.add(f"`{spec}`".replace(EVERYTHING, "SIGNALS"), *rates, *figures)
     ledger, batch, threat = bench.open("l2", options.eps, None, access=Access.GRADIENTS)
     attack = plugins.build("attack", "apgd", {"restarts": 3, "loss": "margin"})
     attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
@@ -165,7 +180,7 @@ def curves(options: argparse.Namespace) -> None:
         "APGD on the margin, 3 restarts (gradients)",
         *["" for _ in BUDGETS[:-1]],
         f"{float(ledger.fooled.float().mean()):.2f}",
-        "",
+        *["", "", ""],
     )
 
 

@@ -4,8 +4,9 @@
 
 Every recipe begins with the same plainly trained network and gets the same number of forward and backward passes a training
 sample. The recipe `rlab` works in rounds: RLAB attacks the network as it has become on some training samples (its queries count
-as forwards), and the network learns them, half of each batch, beside clean ones. All end with the same test samples: untouched,
-after `standard` in Linf, after RLAB within an L2 budget and its queries, and distorted all over at severity 3.
+as forwards), and the network learns them, half of each batch, beside clean ones; with `rlab+pgd(steps=5)`, beside those of PGD in
+L2 at twice the budget of RLAB. All end with the same test samples: untouched, after `standard` in Linf, after RLAB within an L2
+budget and its queries, and distorted all over at severity 3.
 
 Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds, with 95 % intervals by a
 bootstrap over the samples, each of which takes its seeds along; distortions with the least and the most of the seeds.
@@ -38,7 +39,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
 MODELS = ROOT / "examples" / "models"
 CHEAP = ("plain", "rlab", "distortions", "fgsm-rs", "n-fgsm")
-RECIPES = (*CHEAP, "pgd(steps=5)", "trades(steps=5)", "alp(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")
+WIDER = 2
+"""PGD beside what RLAB made is in L2, within this multiple of RLAB's budget."""
+RECIPES = (*CHEAP, "rlab+pgd(steps=5)", "pgd(steps=5)", "trades(steps=5)", "alp(steps=5)", "mart(steps=5)", "pgd(steps=5)+awp")
 FURTHER, SHORT = 1.5, 60
 """What is learned by `rlab` lies within this multiple of its L2 budget and is given up after so many queries: most of the queries
 of a longer search go to samples that are not found."""
@@ -117,17 +120,21 @@ def _run(script: str, *arguments: str) -> None:
     subprocess.run([sys.executable, ROOT / "examples" / script, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
-def hardened(subject: Subject, model: str, recipe: str, passes: float, seed: int, out: Path) -> Any:
+def hardened(
+    subject: Subject, model: str, recipe: str, passes: float, seed: int, out: Path, norm: str = "linf", eps: str = ""
+) -> Any:
     """The model after so many passes for each training sample. Its own audits are by one step: `judged` asks afterwards."""
+    eps = eps or subject.eps
     return brinell.harden(
-        model, subject.data, train=subject.train, recipe=recipe, eps=subject.eps, budgets=f"0, {subject.eps}", attack="fgsm",
+        model, subject.data, train=subject.train, recipe=recipe, norm=norm, eps=eps, budgets=f"0, {eps}", attack="fgsm",
         epochs=passes / sum(Recipe.of(recipe).cost()), samples=subject.samples, rate=subject.rate, seed=seed, device="cpu",
         out=out, progress=Silent(),
     )  # fmt: skip
 
 
-def in_rounds(subject: Subject, seed: int, rounds: int, out: Path) -> tuple[Any, float, list[str]]:
-    """The last hardening, the passes of all for each training sample, and what they tell."""
+def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) -> tuple[Any, float, list[str]]:
+    """The last hardening, the passes of all for each training sample, and what they tell; `beside` shares the batches."""
+    place_of = {} if beside == "plain" else {"norm": "l2", "eps": str(WIDER * float(subject.l2))}
     n, model, spent, told = len(open_data(subject.train)), subject.model, 0.0, []
     for number in range(rounds):
         place = dict(pair.split("=", 1) for pair in subject.rlab.partition("?")[2].split("&"))
@@ -137,8 +144,8 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path) -> tuple[Any,
             model, subject.train, out=out / f"set-{number}", progress=Silent(), **asked_for, **drawn, **place
         )
         asked = made.queries / n
-        recipe = f"plain+benchmark-set(path={made.folder})"
-        result = hardened(subject, model, recipe, subject.passes / rounds - asked, seed, out / f"round-{number}")
+        recipe = f"{beside}+benchmark-set(path={made.folder})"
+        result = hardened(subject, model, recipe, subject.passes / rounds - asked, seed, out / f"round-{number}", **place_of)
         spent += asked + (result.forwards + result.backwards) / n
         told += result.events
         model = with_weights(subject.model, Path(result.weights)) or model
@@ -166,8 +173,8 @@ def measure(name: str, subject: Subject, recipe: str, seed: int, attack: str, ro
     model, passes, seconds, distorted = subject.model, 0.0, 0.0, None
     events: list[str] = []
     if recipe != "before":
-        if recipe == "rlab":
-            result, passes, events = in_rounds(subject, seed, rounds, out)
+        if recipe.partition("+")[0] == "rlab":
+            result, passes, events = in_rounds(subject, seed, rounds, out, recipe.partition("+")[2] or "plain")
         else:
             result = hardened(subject, model, recipe, subject.passes, seed, out / "one")
             passes, events = (result.forwards + result.backwards) / len(open_data(subject.train)), result.events
@@ -217,6 +224,7 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", default=["before", *RECIPES])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--samples", type=int, help="test samples; as many as the subject says by default")
+    parser.add_argument("--l2", help="the budget of RLAB; what the subject says by default")
     parser.add_argument("--attack", default="standard")
     parser.add_argument("--rounds", type=int, default=4, help="of the recipe rlab")
     parser.add_argument("--scratch", type=Path, default=ROOT / "runs" / "recipes", help="where the first networks are kept")
@@ -229,7 +237,7 @@ def main() -> None:
     for name in given.subjects:
         subject = subjects(given.scratch.resolve())[name]
         prepare(name, given.scratch.resolve())
-        subject = replace(subject, samples=given.samples or subject.samples)
+        subject = replace(subject, samples=given.samples or subject.samples, l2=given.l2 or subject.l2)
         for seed in given.seeds:
             for recipe in given.recipes:
                 if recipe == "before" and seed != given.seeds[0]:

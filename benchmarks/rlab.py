@@ -25,7 +25,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import measure
@@ -44,6 +44,20 @@ from brinell.core import intervals
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import named
 
+MOST = 1000
+"""Queries of most studies."""
+OVER = (
+    "`over`: the mean queries over those of {} on the same images, with the 95 % bootstrap interval over images; each "
+    f"image counts with its mean over the seeds, one that was not fooled with {MOST}."
+)
+
+
+def over(ends: Sequence[Outcome], base: Sequence[Outcome], most: int = MOST) -> str:
+    """Mean queries over those of another attack on the same images, with the interval."""
+    above, below = (torch.stack([one.queries.clamp_max(most) for one in many]).mean(0) for many in (ends, base))
+    return ratio(above, below, np.mean)
+
+
 # --- patches ---------------------------------------------------------------------------------------------------------
 
 
@@ -52,11 +66,12 @@ def patch(options: argparse.Namespace) -> None:
     for name, eps in (("resnet20", 1.0), ("lenet5_clean", 4.0)):
         bench = bench_of(name, options.samples)
         title = f"Patch size and overlap: {bench.subject.name}, L2 {eps:g}, {options.samples} images"
-        columns = "side, stride, patches, @250, @1000, median queries, L2, pixels changed, s per image"
-        out = table(options, title, columns)
+        columns = "side, stride, patches, @250, @1000, median queries, over 2 x 2, L2, pixels changed, s per image"
+        out = table(options, title, columns, OVER.format("patches of 2 x 2 that do not overlap"))
+        base = [fight(bench, "rlab?patch=2&stride=2", eps, MOST, seed) for seed in options.seeds]
         for side in (1, 2, 4, 8):
             for stride in sorted({side, (side + 1) // 2}, reverse=True):
-                ends = [fight(bench, f"rlab?patch={side}&stride={stride}", eps, 1000, seed) for seed in options.seeds]
+                ends = [fight(bench, f"rlab?patch={side}&stride={stride}", eps, MOST, seed) for seed in options.seeds]
                 out.add(
                     side,
                     stride,
@@ -64,6 +79,7 @@ def patch(options: argparse.Namespace) -> None:
                     over_seeds(ends, lambda one: one.rate(250), 2),
                     over_seeds(ends, Outcome.rate, 2),
                     over_seeds(ends, Outcome.median, 0),
+                    over(ends, base),
                     over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
                     over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
                     over_seeds(ends, lambda one: one.seconds / options.samples, 2),
@@ -87,7 +103,10 @@ def dual(options: argparse.Namespace) -> None:
 def _trees(options: argparse.Namespace, bench: Bench) -> None:
     eps, most = 2.0, 10_000
     title = f"Dual action, add-only, tree search: {bench.subject.name}, 16 patches of 8 x 8, one severity, L2 {eps:g}"
-    note = f"No clean-up. {options.samples} images; mean queries over the images that all rows fooled, and their median L2."
+    note = (
+        f"No clean-up. {options.samples} images; mean queries over the images that all rows fooled, and their median L2. "
+        + OVER.format("the dual action")
+    )
     rows: dict[str, Callable[[int], Outcome]] = {
         "dual": lambda seed: fight(bench, COARSE, eps, most, seed),
         "add only": lambda seed: fight(bench, f"{COARSE}&removals=0", eps, most, seed),
@@ -96,7 +115,9 @@ def _trees(options: argparse.Namespace, bench: Bench) -> None:
     }
     ends = {name: [run(seed) for seed in options.seeds] for name, run in rows.items()}
     common = torch.stack([one.queries.isfinite() for many in ends.values() for one in many]).all(0)
-    columns = f"search, @250, @1000, @{most}, median queries, mean queries of {int(common.sum())}, L2 of them, s per image"
+    columns = (
+        f"search, @250, @1000, @{most}, median queries, over dual, mean queries of {int(common.sum())}, L2 of them, s per image"
+    )
     out = table(options, title, columns, note)
     for name, many in ends.items():
         out.add(
@@ -105,6 +126,7 @@ def _trees(options: argparse.Namespace, bench: Bench) -> None:
             over_seeds(many, lambda one: one.rate(1000), 2),
             over_seeds(many, Outcome.rate, 2),
             over_seeds(many, Outcome.median, 0),
+            over(many, ends["dual"]),
             over_seeds(many, lambda one: float(one.queries[common].mean()), 0),
             over_seeds(many, lambda one: float(one.l2[common].median()), 2),
             over_seeds(many, lambda one: one.seconds / options.samples, 2),
@@ -113,18 +135,21 @@ def _trees(options: argparse.Namespace, bench: Bench) -> None:
 
 def _removals(options: argparse.Namespace, bench: Bench) -> None:
     title = f"Removing: {bench.subject.name}, patches of 2 x 2, L2 1, 1000 queries"
-    columns = "removals, clean-up, @250, @1000, median queries, L2, pixels changed"
-    out = table(options, title, columns)
+    columns = "removals, clean-up, @250, @1000, median queries, over adding alone, L2, pixels changed"
+    out = table(options, title, columns, OVER.format("adding alone"))
+    base: list[Outcome] = []
     for removals in (0.0, 0.5, 1.0):
         for clean in ("false", "true"):
             spec = f"rlab?patch=2&removals={removals}&clean_up={clean}"
-            ends = [fight(bench, spec, 1.0, 1000, seed) for seed in options.seeds]
+            ends = [fight(bench, spec, 1.0, MOST, seed) for seed in options.seeds]
+            base = base or ends
             out.add(
                 removals,
                 clean,
                 over_seeds(ends, lambda one: one.rate(250), 2),
                 over_seeds(ends, Outcome.rate, 2),
                 over_seeds(ends, Outcome.median, 0),
+                over(ends, base),
                 over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
                 over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
             )
@@ -225,18 +250,28 @@ def distortions(options: argparse.Namespace) -> None:
     bench = bench_of("resnet20", options.samples)
     eps, budget = 1.0, 400
     title = f"Policies across distortions: {bench.subject.name}, patches of 2 x 2, L2 {eps:g}, {options.samples} images"
-    note = f"Mean queries to the first success, {budget} for none; success in brackets. PPO, each trained on one distortion."
+    note = (
+        f"Mean queries to the first success, {budget} for none, and over those of the policy that was trained on the column's "
+        "own distortion, with the 95 % bootstrap interval over images; success. PPO, each trained on one distortion."
+    )
     out = table(options, title, ", ".join(["policy trained on", *(f"used with {name}" for name in CROSSED)]), note)
     policies = {"nothing (greedy)": "greedy"}
     for name in CROSSED:
         policies[name] = trained(options, f"distortion-{name}", "ppo", attack=f"rlab?patch=2&distortions={name}")
-    for name, policy in policies.items():
+    ends = {
+        (name, placed): [
+            fight(bench, f"rlab?patch=2&distortions={placed}&policy={policy}", eps, budget, seed) for seed in options.seeds
+        ]
+        for name, policy in policies.items()
+        for placed in CROSSED
+    }
+    for name in policies:
         cells = []
-        for distortion in CROSSED:
-            spec = f"rlab?patch=2&distortions={distortion}&policy={policy}"
-            ends = [fight(bench, spec, eps, budget, seed) for seed in options.seeds]
-            mean = statistics.fmean(float(one.queries.clamp_max(budget).mean()) for one in ends)
-            cells.append(f"{mean:.0f} ({statistics.fmean(one.rate() for one in ends):.2f})")
+        for placed in CROSSED:
+            many = ends[name, placed]
+            mean = statistics.fmean(float(one.queries.clamp_max(budget).mean()) for one in many)
+            rate = statistics.fmean(one.rate() for one in many)
+            cells.append(f"{mean:.0f}, {over(many, ends[placed, placed], budget)}; {rate:.2f}")
         out.add(name, *cells)
 
 
