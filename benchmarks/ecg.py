@@ -153,7 +153,7 @@ def curves(options: argparse.Namespace) -> None:
     columns = ["attack", *(f"@{budget}" for budget in BUDGETS), "median queries", "mean queries", "over Square"]
     more = ["--attacks", *(f"'{spec}'" for spec in options.attacks)] if options.attacks else []
     note = (
-        f"Means with {max(BUDGETS)} for a beat that was not fooled; their ratio to Square's is paired by beat, with its mean over "
+        f"Means with {max(BUDGETS)} for a beat that was not fooled; the ratio to Square's is paired by beat, with its mean over "
         "the seeds, with the 95 % bootstrap interval over beats."
     )
     table = measure.Table(title, command(options, "--eps", f"{options.eps:g}", *more), columns, note)
