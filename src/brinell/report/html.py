@@ -66,7 +66,8 @@ def made(folder: Path) -> tuple[str, dict[str, str]]:
         RequestError: no run there, or a damaged file in it.
     """
     run = Run.open(folder)
-    records = run.records_in_place()
+    # What another process still works on may be put together meanwhile, and its files be gone.
+    records = run.records_in_place() if run.manifest["state"] == "finished" else run.records()
     result, comparisons = summarise(run.manifest, records, str(folder)), compare_all(run, records)
     shown = page.context(run, records, result, comparisons)
     return fill("brinell.report", "report.html", {"heat": page.heat}, **shown), tables(result, comparisons)
