@@ -72,7 +72,7 @@ def main() -> None:
         if options.only not in name:
             continue
         plan = plan_audit(checked(Request, settings | {"device": "cpu"}))
-        found = estimate(plan, plan.models[0], options.seconds)
+        found = estimate(plan, plan.models[0], options.seconds, options.workers)
         assert found is not None, "no model of these is on another machine"
         seconds, told = found.seconds, f"{found.seconds:.1f} ({found.low:.1f} to {found.high:.1f})"
         with tempfile.TemporaryDirectory() as folder:

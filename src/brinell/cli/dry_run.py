@@ -24,7 +24,7 @@ def dry_run(plan: Any, asked: Asked, seconds: float, workers: int | None = None)
     if seconds:
         tell(f"calibrating for about {seconds:.0f} s; --calibrate 0 leaves it out")
     share = seconds / len(plan.models)
-    found = {source.name: estimate(plan, source, share) if seconds else None for source in plan.models}
+    found = {source.name: estimate(plan, source, share, workers or 1) if seconds else None for source in plan.models}
     answer = PlanAnswer(
         data=plan.dataset.name,
         n=len(plan.ids),

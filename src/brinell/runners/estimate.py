@@ -61,6 +61,8 @@ class StageEstimate:
     seconds: float
     attacked: int
     """Samples on which it spends something."""
+    waves: tuple[int, ...] = ()
+    """Samples that it attacks at one budget at least, at two, and so on, as far as the pilot tells; none: at one alone."""
     expected: bool
     """Whether it will run as far as is known; the figures of one that waits for an alarm are what it costs after one."""
 
@@ -92,7 +94,8 @@ class Estimate:
         """Seconds that as many processes of this kind take together, from when all have opened model and data.
 
         A stage begins when the one before has ended, and its groups are taken one by one: some processes have one more than
-        others, and all wait for these. Claims and files are left out, and that small groups cost more a sample than large ones.
+        others, and all wait for these. Samples that a stage goes on with at smaller budgets come in groups after the first ones,
+        and the last of them are too few for all processes. Claims and files are left out.
 
         Args:
             number: of processes, and of shards.
@@ -100,10 +103,12 @@ class Estimate:
             n: samples of the run.
         """
         spent = self.fixed
-        work = [(self.clean, n), *((one.seconds, one.attacked) for one in self.stages if one.expected)]
-        for seconds, samples in work:
-            groups = math.ceil(samples / group_size(group, samples, number))
-            spent += seconds * math.ceil(groups / number) / max(1, groups)
+        work = [(self.clean, (n,)), *((one.seconds, one.waves or (one.attacked,)) for one in self.stages if one.expected)]
+        for seconds, waves in work:
+            size = group_size(group, waves[0], number)
+            for samples in waves:
+                groups = math.ceil(samples / size)
+                spent += seconds * samples / max(1, sum(waves)) * math.ceil(groups / number) / max(1, groups)
         return spent
 
     @property
@@ -112,13 +117,14 @@ class Estimate:
         return sum(one.forwards + one.backwards for one in self.stages if one.expected)
 
 
-def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None:
+def estimate(plan: Plan, source: ModelSource, seconds: float, shards: int = 1) -> Estimate | None:
     """What the plan will cost on one of its models; None for one on another machine, which is not asked for an estimate.
 
     Args:
         plan: the plan.
         source: one of its models.
         seconds: about how long this may take; most of it is for the pilot.
+        shards: into how many the run is cut; a small group costs more a sample than a large one.
     """
     started = time.perf_counter()
     model = source.open()
@@ -143,7 +149,7 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
                 break
             size = min(more, MOST)
         pilot = _Pilot(part, small, run, watch)
-        stages, each = _extrapolated(plan, model, pilot, started + seconds)
+        stages, each = _extrapolated(plan, model, pilot, started + seconds, shards)
     n, m = len(plan.ids), len(at)
     checks, clean = watch.before * min(SAMPLES, n) / min(SAMPLES, m), n * pilot.clean_pace
     fixed = checks + clean
@@ -257,6 +263,15 @@ class _Pilot:
             each = (np.arange(len(self.plan.ids)) < attacked).astype(float)
         return each * once[0], each * once[1]
 
+    def waves(self, stage: Stage) -> list[int]:
+        """Samples of the pilot that a stage attacked at one budget at least, at two, and so on; none where it did not end."""
+        mine = self.records.attack == stage.name
+        mine &= np.isin(self.records.outcome.astype(str), [str(Outcome.FOOLED), str(Outcome.SURVIVED)]) & (
+            self.records.forwards > 0
+        )
+        times = np.unique(self.records.sample_id[mine], return_counts=True)[1]
+        return [int((times >= many).sum()) for many in range(1, 1 + int(times.max(initial=0)))] if self.done(stage) else []
+
     def seconds(self, stage: Stage) -> float:
         """The seconds of a stage in the pilot; 0 where it did not come to its end."""
         return float(self._by_sample(stage.name, "seconds").sum())
@@ -333,7 +348,7 @@ class _Clock:
         return (self._last - self._first) / self._passes if self._passes else None
 
 
-def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tuple[tuple[StageEstimate, ...], Array]:
+def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, shards: int) -> tuple[tuple[StageEstimate, ...], Array]:
     """Every stage that can run, and (m,) the seconds that each sample of the pilot stands for in the whole run."""
     stages = [one for one in plan.stages if one.name not in pilot.source.skipped]
     spent = {one.name: pilot.forwards_backwards(one) for one in stages}
@@ -346,12 +361,13 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tupl
     for stage in stages:
         forwards, backwards = spent[stage.name]
         attacked = int(np.ceil(scale * (forwards + backwards > 0).sum()))
-        pace = paces.of(stage, min(attacked, plan.group_size)) if stage in asked else None
+        size = group_size(plan.group_size, attacked, shards)
+        pace = paces.of(stage, min(attacked, size)) if stage in asked else None
         pace = pace or known.get(stage.plugin) or (max(known.values()) if known else pilot.clean_pace)
         known[stage.plugin] = pace
         passes = forwards + backwards
         # What a small company costs beyond the pace of a full one is the same for each group.
-        extra = max(0.0, pilot.seconds(stage) - pace * total[stage.name]) * np.ceil(attacked / plan.group_size)
+        extra = max(0.0, pilot.seconds(stage) - pace * total[stage.name]) * np.ceil(attacked / size)
         if stage in asked:
             each += scale * pace * passes
         found.append(
@@ -361,6 +377,7 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tupl
                 backwards=scale * float(backwards.sum()),
                 seconds=scale * pace * total[stage.name] + extra,
                 attacked=attacked,
+                waves=tuple(math.ceil(scale * count) for count in pilot.waves(stage)),
                 expected=not pilot.waits(stage),
             )
         )
