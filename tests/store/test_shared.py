@@ -114,6 +114,28 @@ def test_a_store_that_stays_away_stops_the_run(tmp_path):
         store.create("key", b"")
 
 
+def test_a_folder_that_goes_while_it_is_made_is_made_again(tmp_path, monkeypatch):
+    made, calls = Path.mkdir, []
+
+    def mkdir(self, *arguments, **settings):
+        calls.append(self)
+        if len(calls) == 1:  # there at first, gone when mkdir looks whether it is a folder
+            raise FileExistsError(errno.EEXIST, "File exists", str(self))
+        made(self, *arguments, **settings)
+
+    store = open_store(tmp_path / "run")
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert store.create("shards/claims/a.0", b"me") and store.read("shards/claims/a.0") == b"me"
+    assert len(calls) > 1
+
+
+def test_a_file_in_place_of_a_folder_is_told_at_once(tmp_path):
+    store = open_store(tmp_path, patience=60)
+    (tmp_path / "shards").write_bytes(b"")
+    with pytest.raises(RequestError, match="cannot be used as a store"):
+        store.create("shards/a", b"")
+
+
 def test_what_does_not_pass_is_not_waited_for(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match="cannot be used as a store: .*File exists"):

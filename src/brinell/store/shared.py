@@ -84,7 +84,13 @@ class FolderStore:
     def _half(self, key: str, content: bytes) -> Path:
         """A file beside the one of a key that holds the content already."""
         path = self.root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            if path.parent.exists() and not path.parent.is_dir():
+                raise
+            # It was there, and another process cleared it away before it could be looked at, which passes.
+            raise FileNotFoundError(error.errno, error.strerror, error.filename) from None
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             with temporary.open("wb") as file:
