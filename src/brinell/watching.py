@@ -138,7 +138,7 @@ def _in_shards(store: Store, name: str, plan: Mapping[str, Any]) -> RunProgress:
 
 
 def _cells(cells: Any) -> list[tuple[str | None, str, str]]:
-    """Model, stage and where what is done of it stands, model after model; of a study one kind of parts."""
+    """Model, stage and where what is done of it is kept, model after model; of a study one kind of parts."""
     if isinstance(cells, str):
         return [(None, "part", "part")]
     models = [name for name, own in cells if set(own) == {CLEAN}]

@@ -142,7 +142,7 @@ class Verb:
     requests: tuple[type[BaseRequest], ...]
     """The requests whose fields are its options."""
     argument: str = ""
-    """The field that is given by its position; a name that ends with .toml, and stands alone, is a file of settings."""
+    """The field that is given by its position; a name that ends with .toml, and is the only one, is a file of settings."""
     kept: str = ""
     """The TOML file in an output folder with which --resume goes on; a verb that has one reads such a file too."""
     file: str = ""

@@ -103,7 +103,7 @@ class Together:
         self.folder = folder
         self._meeting = meeting
         self._said: dict[str, dict[str, Any]] = {}
-        """What stands in the store of each part that is done."""
+        """What the store says of each part that is done."""
 
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """As of `Makers`."""
