@@ -28,7 +28,15 @@ def waits():
         return 130
 sys.exit(supervised(lambda: WORK, 3))
 """
-MODEL = "import os, sys\nfrom torch import nn\ndef net():\n    {}\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+MODEL = """
+import os, sys
+import torch
+from torch import nn
+def net():
+    {}
+    torch.manual_seed(0)  # a layer left to chance may be right on no sample, and then no attack is called
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+"""
 
 
 def supervising(work, **more):
