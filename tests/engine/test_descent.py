@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 from brinell.engine.peers import Descent, Known
 
 
-def in_turns(samples, broken, size, answer):
-    """What one process does: a group from the front, what is left of it to the end."""
-    queue, broken, groups = deque(samples), list(broken), []
-    while queue:
-        at = [queue.popleft() for _ in range(min(size, len(queue)))]
-        level = [broken[one] - 1 for one in at]
+def whole(left):
+    return left
+
+
+def in_turns(samples, broken, size, answer, last=whole):
+    """What one process does: a group from the front, what is left of it to the end; smaller groups of the last samples."""
+    queue, broken, groups, cuts = deque(samples), list(broken), [], deque()
+    while queue or cuts:
+        few = not cuts and len(queue) < size
+        size = last(len(queue)) if few else size
+        while len(queue) >= size or (few and queue):
+            at = [queue.popleft() for _ in range(min(size, len(queue)))]
+            cuts.append((at, [broken[one] - 1 for one in at]))
+        at, level = cuts.popleft()
         groups.append((tuple(at), tuple(level)))
         for one, tried in zip(at, level, strict=True):
             reached, closed = answer(one, tried)
@@ -48,12 +56,16 @@ def answers_of(seed, levels):
     size=st.integers(1, 9),
     levels=st.integers(1, 5),
     seed=st.integers(0, 99),
+    shards=st.integers(1, 5),
     order=st.randoms(use_true_random=False),
 )
-def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels, seed, order):
+def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels, seed, shards, order):
+    def last(left):
+        return -(-left // shards)
+
     answer, start = answers_of(seed, levels), [levels] * n
-    expected, broken = in_turns(range(n), start, size, answer)
-    descent, known, seen = Descent(np.arange(n), np.array(start, dtype=int), size), known_of(n, levels), []
+    expected, broken = in_turns(range(n), start, size, answer, last)
+    descent, known, seen = Descent(np.arange(n), np.array(start, dtype=int), size, last), known_of(n, levels), []
     cut_so_far = set()
     while True:
         ended = descent.advance(known)
@@ -72,7 +84,7 @@ def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels,
 
 def test_groups_are_there_to_be_shared():
     """Twelve samples in fours: three groups at once, and a fourth when the first has ended, before the others have."""
-    descent = Descent(np.arange(12), np.full(12, 3), 4)
+    descent = Descent(np.arange(12), np.full(12, 3), 4, whole)
     descent.advance(known_of(12, 3))
     assert [one.at.tolist() for one in descent.cuts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     descent.advance(known_of(12, 3, {(sample, 2): (2, False) for sample in range(4)}))
@@ -80,14 +92,26 @@ def test_groups_are_there_to_be_shared():
     assert descent.cuts[-1].level.tolist() == [1, 1, 1, 1]
 
 
+def test_the_last_samples_are_cut_for_all_who_wait():
+    """Ten samples in fours: the last two wait while others are attacked, and go on with what is left of those in halves."""
+    descent, known = Descent(np.arange(10), np.full(10, 2), 4, lambda left: (left + 1) // 2), known_of(10, 2)
+    descent.advance(known)
+    assert [one.at.tolist() for one in descent.cuts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    for sample in range(8):
+        known.note(np.array([sample]), np.array([1]), np.array([1]), np.array([sample != 5]))
+    descent.advance(known)
+    assert [one.at.tolist() for one in descent.cuts] == [[8, 9], [5]]
+    assert [one.level.tolist() for one in descent.cuts] == [[1, 1], [0]]
+
+
 def test_what_the_second_group_says_waits_for_the_first():
-    descent = Descent(np.arange(4), np.full(4, 2), 2)
+    descent = Descent(np.arange(4), np.full(4, 2), 2, whole)
     descent.advance(known_of(4, 2, {(2, 1): (1, False), (3, 1): (1, False)}))
     assert [one.at.tolist() for one in descent.cuts] == [[0, 1], [2, 3]], "or the third group would depend on who is faster"
 
 
 @pytest.mark.parametrize("known", [{}, {(0, 1): (2, True)}])
 def test_the_missing_ones_of_a_group(known):
-    descent = Descent(np.arange(2), np.full(2, 2), 2)
+    descent = Descent(np.arange(2), np.full(2, 2), 2, whole)
     descent.advance(known_of(2, 2))
     assert descent.cuts[0].missing(known_of(2, 2, known)).at.tolist() == ([1] if known else [0, 1])

@@ -299,6 +299,8 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, whole):
     assert peers(1000, 256).size(256, 14) == shards.LEAST_GROUP
     assert peers(4, 256).size(256, 100) == 25
     assert peers(4, 16).size(256, 100) == 16
+    assert [peers(of, 256).last(100) for of in (1, 2, 3, 1000)] == [100, 50, 34, 25]
+    assert [peers(4, 256).last(left) for left in (1, 8, 15, 16, 17)] == [1, 8, 15, 8, 9]
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/1000000", "1/4/2"])

@@ -159,7 +159,7 @@ class ModelAudit:
                 self.progress.open(left, right[CLEAN])
 
             size = self.peers.size(self.plan.group_size, len(every))
-            descent = Descent(every, np.ones_like(every), size)
+            descent = Descent(every, np.ones_like(every), size, self.peers.last)
             make_all(
                 self.peers,
                 self.run,
@@ -287,7 +287,7 @@ class ModelAudit:
         plan, known = self.plan, Known(len(self.plan.ids), len(self.plan.levels))
         setting, spared = self._setting(stage), self._spared(stage, state)
         samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
-        descent = Descent(samples, state.broken, self.peers.size(plan.group_size, len(samples)))
+        descent = Descent(samples, state.broken, self.peers.size(plan.group_size, len(samples)), self.peers.last)
         self._begin(stage, len(samples), state)
 
         def attack(cut: Cut, name: str) -> tuple[Told, Records]:

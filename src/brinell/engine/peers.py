@@ -76,6 +76,9 @@ class Peers(Protocol):
     def size(self, most: int, samples: int) -> int:
         """Samples in a group of a stage that begins on so many; `most` is the size where there is one process."""
 
+    def last(self, left: int) -> int:
+        """Samples in a group when no more than so many are left of a stage, which fill no group of the usual size."""
+
     def collect(self, cell: str) -> dict[str, Told]:
         """Put into the run folder what others have finished of a cell since the last call: by the name of its shard."""
 
@@ -100,6 +103,10 @@ class Alone:
     def size(self, most: int, samples: int) -> int:
         """The one that memory allows."""
         return most
+
+    def last(self, left: int) -> int:
+        """All of them."""
+        return left
 
     def collect(self, cell: str) -> dict[str, Told]:
         """Nothing."""
@@ -142,22 +149,24 @@ class Descent:
     Samples wait in a queue; those of a group that are not done with go to its end, at the next level below the one broken. One
     process alone takes as many from the front as fit, attacks them, and does it again. The same groups come of it when a group is
     cut as soon as the queue holds a full one, and answers are taken in in the order of the groups: what is put to the end of a
-    queue changes nothing at its front. So several processes can attack groups at once.
+    queue changes nothing at its front. So several processes can attack groups at once. Where all answers are known and fewer
+    samples are left than fill a group, groups are smaller from then on, so that no process waits for one that attacks them all.
 
     Args:
         samples: positions of the samples that the stage begins on.
         broken: (samples of the run,): the smallest level at which each was broken before.
         size: samples in a group.
+        last: samples in a group of so many last ones.
     """
 
-    def __init__(self, samples: Array, broken: Array, size: int) -> None:
+    def __init__(self, samples: Array, broken: Array, size: int, last: Callable[[int], int]) -> None:
         self.broken = broken.copy()
         self.cuts: deque[Cut] = deque()
         """Groups that are cut and not all known, in order; the first answers that are missing are those of the first."""
         self.made = 0
         """Groups that were cut so far."""
         self._queue = np.asarray(samples)
-        self._size = size
+        self._size, self._last = size, last
 
     @property
     def left(self) -> int:
@@ -168,7 +177,10 @@ class Descent:
         """Take in what is known, and cut what can be cut. Returns the groups that this ended, in order."""
         ended: list[Cut] = []
         while True:
-            while len(self._queue) >= self._size or (len(self._queue) and not self.cuts):
+            few = not self.cuts and 0 < len(self._queue) < self._size
+            if few:
+                self._size = self._last(len(self._queue))
+            while len(self._queue) >= self._size or (few and len(self._queue)):
                 at, self._queue = self._queue[: self._size], self._queue[self._size :]
                 self.cuts.append(Cut(at, self.broken[at] - 1))
                 self.made += 1

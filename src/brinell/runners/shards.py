@@ -30,6 +30,8 @@ from brinell.store.run import LAYOUT, Run
 Answer = TypeVar("Answer")
 LEAST_GROUP = 8
 """Samples that a group holds at least, however many shards there are: below, claims and files cost more than they save."""
+LAST = 4
+"""Groups into which the last samples of a stage are cut at most."""
 
 
 class Shards:
@@ -55,6 +57,10 @@ class Shards:
     def size(self, most: int, samples: int) -> int:
         """As of `group_size`; the most is what the first process said."""
         return group_size(self._group, samples, self._meeting.shard.of)
+
+    def last(self, left: int) -> int:
+        """As of `last_size`."""
+        return last_size(left, self._meeting.shard.of)
 
     def collect(self, cell: str) -> dict[str, Told]:
         """As of `Peers`.
@@ -130,6 +136,11 @@ def group_size(most: int, samples: int, shards: int) -> int:
         shards: into how many the run is cut.
     """
     return min(most, max(LEAST_GROUP, math.ceil(samples / shards)))
+
+
+def last_size(left: int, shards: int) -> int:
+    """Samples in a group when so many are left of a stage: not many groups, since a sample costs more in a small one."""
+    return math.ceil(left / max(1, min(shards, LAST, left // LEAST_GROUP)))
 
 
 def run(
