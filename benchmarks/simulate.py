@@ -17,12 +17,13 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from brinell.core.record import Outcome, Records
 from brinell.engine.peers import Cut, Descent, Known
-from brinell.runners.shards import LEAST_GROUP
+from brinell.runners.shards import group_size, last_size
 from brinell.store.run import Run
 
 SPENT = (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED)
@@ -132,8 +133,8 @@ def simulate(
             continue
         broken = np.zeros(int(samples.max()) + 1, dtype=int)
         broken[samples] = [stage.start[one] + 1 for one in samples.tolist()]
-        size = min(most, max(LEAST_GROUP, math.ceil(len(samples) / shards)))
-        descent, known = Descent(samples, broken, size), Known(len(broken), int(broken.max()))
+        size = group_size(most, len(samples), shards)
+        descent, known = Descent(samples, broken, size, partial(last_size, shards=shards)), Known(len(broken), int(broken.max()))
         taken: dict[int, Cut] = {}
         free = [(now, number) for number in range(workers)]
         heapq.heapify(free)

@@ -47,11 +47,11 @@ def test_what_several_processes_take_by_hand():
     rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
     found = Estimate(stages=stages, fixed=5.0, clean=10.0, **rest)
     assert found.on_workers(1, group=512, n=100) == 5 + 10 + 100 + 30
-    # Groups of 25, 25 and 8: four, four and three of them.
-    assert found.on_workers(4, group=512, n=100) == pytest.approx(5 + 10 / 4 + 100 / 4 + 30 / 3)
-    # One process has a fifth group of 10 where memory allows no more.
-    assert found.on_workers(9, group=10, n=100) == pytest.approx(5 + 10 * 2 / 10 + 100 * 2 / 10 + 30 / 3)
-    # Groups of 8: more processes than groups help nobody.
+    # Four groups of 25, of 25 and two of 10.
+    assert found.on_workers(4, group=512, n=100) == pytest.approx(5 + 10 / 4 + 100 / 4 + 30 / 2)
+    # Nine groups of 8, three, and four samples that are left, where memory allows no group of 12.
+    assert found.on_workers(9, group=10, n=100) == pytest.approx(5 + 10 * 20 / 100 + 100 * 20 / 100 + 30 / 2)
+    # Groups of 8 and four samples that are left: more processes than groups help nobody.
     assert found.on_workers(64, group=512, n=100) == found.on_workers(13, group=512, n=100)
 
 

@@ -296,9 +296,9 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, whole):
     def peers(of, group):
         return shards.Shards(Meeting(FolderStore(tmp_path), Shard(1, of), "me"), tmp_path, group)
 
-    assert peers(1000, 256).size(256, 14) == shards.LEAST_GROUP
-    assert peers(4, 256).size(256, 100) == 25
-    assert peers(4, 16).size(256, 100) == 16
+    assert [peers(1000, 256).size(256, n) for n in (0, 14, 16, 100)] == [1, 14, 8, 8]
+    assert [peers(4, 256).size(256, n) for n in (100, 101, 2000)] == [25, 25, 250]
+    assert peers(4, 16).size(256, 100) == 12, "eight groups, since four would be too large"
     assert [peers(of, 256).last(100) for of in (1, 2, 3, 1000)] == [100, 50, 34, 25]
     assert [peers(4, 256).last(left) for left in (1, 8, 15, 16, 17)] == [1, 8, 15, 8, 9]
 

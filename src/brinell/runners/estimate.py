@@ -6,13 +6,17 @@ will find and how much it asks on each; then each stage that is expected runs fo
 once, which tells its pace. Stages that the pilot did not come to are taken to break nothing.
 """
 
+import heapq
 import math
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +32,11 @@ from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
 from brinell.engine.engine import setting_of
+from brinell.engine.peers import Cut, Descent, Known
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import Group, predict, run_shard, session
 from brinell.runners import local
-from brinell.runners.shards import group_size
+from brinell.runners.shards import group_size, last_size
 from brinell.store.run import Run
 
 LEAST, MOST = 8, 128
@@ -43,6 +48,8 @@ WARM = 2
 PILOT = 0.6
 """Share of the time that the pilot may take."""
 NORMAL = 1.96
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it are spread evenly over [0, 1), modulo 1."""
 ROW = 60
 """Bytes that a row takes in memory where a page is made of all, which stay in their files."""
 
@@ -93,28 +100,51 @@ class Estimate:
     def on_workers(self, number: int, *, group: int, n: int) -> float:
         """Seconds that as many processes of this kind take together, from when all have opened model and data.
 
-        A stage begins when the one before has ended, and its groups are taken one by one: some processes have one more than
-        others, and all wait for these. Samples that a stage goes on with at smaller budgets come in groups after the first ones,
-        and the last of them are too few for all processes. Claims and files are left out.
+        A stage begins when the one before has ended, and its groups are cut and taken as those of a run are, each by the first
+        process that is free. Claims and files are left out.
 
         Args:
             number: of processes, and of shards.
             group: samples in a group where there is one process.
             n: samples of the run.
         """
-        spent = self.fixed
         work = [(self.clean, (n,)), *((one.seconds, one.waves or (one.attacked,)) for one in self.stages if one.expected)]
-        for seconds, waves in work:
-            size = group_size(group, waves[0], number)
-            for samples in waves:
-                groups = math.ceil(samples / size)
-                spent += seconds * samples / max(1, sum(waves)) * math.ceil(groups / number) / max(1, groups)
-        return spent
+        return self.fixed + sum(_shared(seconds, waves, number, group) for seconds, waves in work)
 
     @property
     def passes(self) -> float:
         """Forwards and backwards of the stages that are expected."""
         return sum(one.forwards + one.backwards for one in self.stages if one.expected)
+
+
+def _shared(seconds: float, waves: Sequence[int], number: int, group: int) -> float:
+    """Seconds until so many processes have ended a stage of which one process says what it takes.
+
+    Args:
+        seconds: what it takes.
+        waves: samples that it attacks at one budget at least, at two, and so on.
+        number: of processes, and of shards.
+        group: samples in a group where there is one process.
+    """
+    rank = (np.arange(waves[0]) * GOLDEN % 1).argsort().argsort()  # those that go on are spread over all groups
+    budgets = (rank[:, None] < np.array(waves)).sum(1)
+    size, known = group_size(group, waves[0], number), Known(waves[0], len(waves))
+    descent = Descent(np.arange(waves[0]), budgets, size, partial(last_size, shards=number))
+    each, free, now, seen = seconds / max(1, sum(waves)), number, 0.0, 0
+    waiting, running = deque[Cut](), list[tuple[float, int, Cut]]()
+    while True:
+        descent.advance(known)
+        waiting.extend(islice(descent.cuts, len(descent.cuts) - (descent.made - seen), None))
+        seen = descent.made
+        for _ in range(min(free, len(waiting))):
+            cut = waiting.popleft()
+            heapq.heappush(running, (now + each * len(cut.at), int(cut.at[0]), cut))
+            free -= 1
+        if not running:
+            return now
+        now, _, cut = heapq.heappop(running)
+        free += 1
+        known.note(cut.at, cut.level, cut.level, cut.level == 0)
 
 
 def estimate(plan: Plan, source: ModelSource, seconds: float, shards: int = 1) -> Estimate | None:

@@ -128,14 +128,17 @@ class Shards:
 
 
 def group_size(most: int, samples: int, shards: int) -> int:
-    """Samples in a group of a stage: as many groups as there are shards, where that leaves enough samples in each.
+    """Samples in a group of a stage: as many groups as there are shards or a multiple, where that leaves enough samples in each.
+
+    Rounded down, since samples that fill no group wait for others: those are fewer than the groups.
 
     Args:
         most: samples in a group where there is one process.
         samples: those that the stage begins on.
         shards: into how many the run is cut.
     """
-    return min(most, max(LEAST_GROUP, math.ceil(samples / shards)))
+    groups = shards * math.ceil(samples / (most * shards))
+    return max(1, min(most, samples // max(1, min(groups, samples // LEAST_GROUP))))
 
 
 def last_size(left: int, shards: int) -> int:
