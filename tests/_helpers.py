@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from brinell.cli import run as cli
 from brinell.core.batch import Batch
 from brinell.core.contracts import reach_of
 from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, ModelInfo
 from brinell.core.record import COLUMNS, Records
@@ -263,3 +265,17 @@ def in_a_process_of_its_own(arguments, **environment):
 def slope(domain):
     """(values,): the slope of a linear model, another one for each value."""
     return torch.cos(torch.arange(math.prod(domain.shape)) * 2.3) + 0.05
+
+
+def refused_otherwise(make, out, shard, what):
+    """Work of three shards, or of one process without, that was stopped is gone on with in the same way, and in no other."""
+    if shard is None:
+        with pytest.raises(RequestError, match=f"holds {what} that is not whole: add resume=True to go on with it"):
+            make(out)
+        with pytest.raises(RequestError, match=f"holds {what} that was begun without shard=: go on with it by resume=True"):
+            make(out, shard="1/2")
+    else:
+        with pytest.raises(RequestError, match=f'holds {what} in 3 shards that is not whole: work on it with shard="1/3"'):
+            make(out)
+        with pytest.raises(RequestError, match='was begun in 3 shards: give shard="2/3"'):
+            make(out, shard="2/4")

@@ -179,3 +179,22 @@ print(json.dumps([light, [call.__name__ for call in calls], sorted(set({names}) 
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     light, found, missing = json.loads(answer.stdout or "[0, 0, 0]")
     assert light and found == names and not missing, answer.stderr
+
+
+@pytest.mark.parametrize("place", ["folder", "address"])
+def test_an_audit_in_shards(tmp_path, place):
+    out = tmp_path / "run" if place == "folder" else f"memory://{tmp_path.name}/run"
+    said = {"out": out, "shard": "2/3", "progress": False, "samples": 20, **CALL}
+    result, alone = (
+        brinell.audit(NET, (X, Y), **said),
+        brinell.audit(NET, (X, Y), **said | {"out": tmp_path / "a", "shard": None}),
+    )
+    assert result.robust() == alone.robust() and result.clean() == alone.clean()
+    if place == "folder":
+        assert (result.x_adv().ids == alone.x_adv().ids).all() and (out / "report.html").is_file()
+    else:
+        for read in (result.x_adv, result.to_pandas):
+            with pytest.raises(BrinellError, match="is no folder, and rows and inputs are read from one: copy it"):
+                read()
+    with pytest.raises(BrinellError, match="shard= needs out=: the folder or address where the processes meet"):
+        brinell.audit(NET, (X, Y), **said | {"out": None})

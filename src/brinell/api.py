@@ -120,6 +120,7 @@ def audit(
     answers: str | None = None,
     out: Path | str | None = None,
     resume: bool = False,
+    shard: str | None = None,
     progress: Progress | bool | None = None,
     **settings: Any,
 ) -> results.Audit:
@@ -141,6 +142,7 @@ def audit(
             two classes one logit or probability; none goes by what the answers to clean samples look like.
         out: the run folder; none makes a fresh one under runs/.
         resume: go on with a folder that holds part of this run.
+        shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
         progress: whether to tell what goes on, or what is told; none tells at a terminal and in a notebook.
         settings: the other options of `brinell audit`; none stands for the default. `eps` is a number, a list of numbers or a
             text; `norm` also np.inf or 2; `device` also a torch.device.
@@ -156,11 +158,12 @@ def audit(
     named = {"data": spec_of(given, dataset)}
     models = models_of(model, dataset, named["data"], **said)
     request = checked(Request, settings | named | {"model": specs_of(model, models)})
+    part = Shard.asked(shard, out)
     plan = plan_audit(request, dataset=dataset, models=models)
     folder = Path(out or default_out(request.data, request.norm))
     command = call_text("audit", model, given, said | settings)
     with telling(progress) as told:
-        result = results.of(carry_out(plan, folder, told, command=command, resume=resume))
+        result = results.of(carry_out(plan, folder, told, command=command, resume=resume, shard=part))
     for line in results.failures(result):
         warnings.warn(in_python(line), BrinellWarning, stacklevel=4)
     return result

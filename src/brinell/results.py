@@ -19,6 +19,7 @@ from brinell.report import figures
 from brinell.report.format import percent
 from brinell.store import tables
 from brinell.store.run import Run
+from brinell.store.shared import address_of
 
 PAGE_BYTES = 4 * 2**20
 """A page larger than this is linked and not copied into a notebook."""
@@ -117,7 +118,7 @@ class Audit(AuditResult):
         Raises:
             RequestError: no such model, budget or stage.
         """
-        run, one = Run.open(self.run), self._one(model)
+        run, one = self._opened(), self._one(model)
         names = [stage["name"] for stage in run.manifest["stages"]]
         if attack is not None and attack not in names:
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
@@ -156,8 +157,8 @@ class Audit(AuditResult):
         except ImportError:
             raise RequestError("pandas is not installed, which makes data frames: pip install 'brinell[pandas]'") from None
         if table is None:
-            return tables.to_table(Run.open(self.run).records()).to_pandas()
-        file = Path(self.run) / "tables" / f"{table.removesuffix('.csv')}.csv"
+            return tables.to_table(self._opened().records()).to_pandas()
+        file = self._opened().path / "tables" / f"{table.removesuffix('.csv')}.csv"
         if not file.is_file():
             known = sorted(path.stem for path in file.parent.glob("*.csv"))
             raise RequestError(f"the run has no table {table!r}; it has {', '.join(known)}")
@@ -206,6 +207,11 @@ class Audit(AuditResult):
             Markup(self.plot()._repr_html_()),
             Markup(_framed(page)),
         )
+
+    def _opened(self) -> Run:
+        if address_of(self.run) is not None:
+            raise RequestError(f"{self.run} is no folder, and rows and inputs are read from one: copy it, and open the copy")
+        return Run.open(self.run)
 
     def _one(self, model: str | None) -> ModelResult:
         names = [one.model for one in self.models]

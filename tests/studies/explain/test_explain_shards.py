@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 import brinell
-from _helpers import COUNT, in_a_process_of_its_own
+from _helpers import COUNT, in_a_process_of_its_own, refused_otherwise
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.runners import parts
@@ -138,16 +138,7 @@ def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
     with pytest.raises(Stopped):
         made(out, shard=shard)
     assert not (out / "explain.json").exists()
-    if shard is None:
-        with pytest.raises(RequestError, match="holds an explanation that is not whole: add resume=True to go on with it"):
-            made(out)
-        with pytest.raises(RequestError, match="holds an explanation that was begun without shard=: go on with it by resume="):
-            made(out, shard="1/2")
-    else:
-        with pytest.raises(RequestError, match="holds an explanation in 3 shards that is not whole: work on it with shard="):
-            made(out)
-        with pytest.raises(RequestError, match='was begun in 3 shards: give shard="2/3"'):
-            made(out, shard="2/4")
+    refused_otherwise(made, out, shard, "an explanation")
     with pytest.raises(RequestError, match="holds another explanation .*steps was 3 and is 4"):
         made(out, steps=4, resume=True)
     with pytest.raises(RequestError, match="holds another explanation .*method was"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import brinell
-from _helpers import Recorder, in_a_process_of_its_own, threshold, workspace
+from _helpers import Recorder, in_a_process_of_its_own, refused_otherwise, threshold, workspace
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.runners import parts
@@ -106,16 +106,7 @@ def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
         with pytest.raises(Stopped):
             made(out, shard=shard)
     assert not (out / "transfer.json").exists()
-    if shard is None:
-        with pytest.raises(RequestError, match="holds a transfer that is not whole: add resume=True to go on with it"):
-            made(out)
-        with pytest.raises(RequestError, match="holds a transfer that was begun without shard=: go on with it by resume=True"):
-            made(out, shard="1/2")
-    else:
-        with pytest.raises(RequestError, match='holds a transfer in 3 shards that is not whole: work on it with shard="1/3"'):
-            made(out)
-        with pytest.raises(RequestError, match='was begun in 3 shards: give shard="2/3"'):
-            made(out, shard="2/4")
+    refused_otherwise(made, out, shard, "a transfer")
     with pytest.raises(RequestError, match="holds another transfer .*eps was '0.15' and is '0.1'"):
         made(out, eps=0.1, resume=True)
     with pytest.raises(RequestError, match="holds another transfer .*model was"):
