@@ -40,7 +40,7 @@ test: $(TOOLS_READY) ## Run the tests, but for the slow ones
 slow: $(TOOLS_READY) ## Run the slow tests: a thousand hostile files, flipped bits, forged runs
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
 
-stores: $(TOOLS_READY) $(STORE_READY) ## Test runs in S3 and jobs of submitit, with packages of their own beside the environment
+stores: $(TOOLS_READY) $(STORE_READY) ## Test runs in S3, jobs of submitit and a cluster of Ray, with packages of their own beside the environment
 	PYTHONPATH=$(STORE) $(ONE_THREAD) $(BIN)/python -m pytest tests/store/test_s3.py tests/runners/test_engines.py $(ARGS)
 
 check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, generated docs
@@ -115,7 +115,7 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 $(STORE_READY): $(TOOLS_READY) benchmarks/store-constraints.txt
 	rm -rf $(STORE)
 	$(BIN)/python $(INSTALL) --target $(STORE) --constraint benchmarks/store-constraints.txt \
-		s3fs 'moto[s3]' flask flask-cors submitit
+		s3fs 'moto[s3]' flask flask-cors submitit ray
 	touch $@
 
 # It shares nothing with ours but pip: it pins a web framework of its own.

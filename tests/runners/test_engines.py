@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -135,6 +136,21 @@ def test_a_cluster_of_ray_asks_for_a_token(no_token, monkeypatch):
     no_token.write_text("0" * 64)
     with ray.token("auto"), ray.token(None):
         assert "RAY_AUTH_TOKEN" not in os.environ, "the cluster's is used"
+
+
+@pytest.mark.parametrize(("address", "asked"), [(None, "local"), ("10.0.0.1:6379", "10.0.0.1:6379")])
+def test_without_an_address_no_cluster_is_looked_for(no_token, monkeypatch, address, asked):
+    """Ray left to itself asks one that an earlier run left behind, whether it is alive or not."""
+    told, tasks = {}, SimpleNamespace(remote=lambda words: words)
+    fake = SimpleNamespace(
+        init=lambda **said: told.update(said),
+        shutdown=told.clear,
+        remote=lambda **_: lambda _: tasks,
+        get=lambda _: [told["address"]],
+    )
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    assert ray.run(["audit", "run.toml", "--out", "x"], 2, address=address) == [asked]
 
 
 def test_a_cluster_of_our_own_gets_a_token_of_its_own(no_token):

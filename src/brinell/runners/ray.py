@@ -53,7 +53,7 @@ def run(
 def _run(
     ray: Any, words: Sequence[str], shards: int, address: str | None, *, cpus: float, gpus: float, retries: int
 ) -> list[int]:
-    ray.init(address=address, log_to_driver=False, **({} if address else {"include_dashboard": False}))
+    ray.init(address=address or "local", log_to_driver=False, **({} if address else {"include_dashboard": False}))
     try:
         started = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(carried_out)
         return list(ray.get([started.remote([*words, "--shard", f"{number}/{shards}"]) for number in range(1, shards + 1)]))
