@@ -10,19 +10,24 @@ from hypothesis import strategies as st
 from brinell.engine.peers import Descent, Known
 
 
-def whole(left):
-    return left
+def whole(left, under_way):
+    return 0 if under_way else left
 
 
 def in_turns(samples, broken, size, answer, last=whole):
     """What one process does: a group from the front, what is left of it to the end; smaller groups of the last samples."""
     queue, broken, groups, cuts = deque(samples), list(broken), [], deque()
+
+    def cut(count):
+        at = [queue.popleft() for _ in range(min(count, len(queue)))]
+        cuts.append((at, [broken[one] - 1 for one in at]))
+
     while queue or cuts:
-        few = not cuts and len(queue) < size
-        size = last(len(queue)) if few else size
-        while len(queue) >= size or (few and queue):
-            at = [queue.popleft() for _ in range(min(size, len(queue)))]
-            cuts.append((at, [broken[one] - 1 for one in at]))
+        while len(queue) >= size:
+            cut(size)
+        some = last(len(queue), len(cuts)) if queue else 0
+        while some and queue:
+            cut(some)
         at, level = cuts.popleft()
         groups.append((tuple(at), tuple(level)))
         for one, tried in zip(at, level, strict=True):
@@ -60,8 +65,8 @@ def answers_of(seed, levels):
     order=st.randoms(use_true_random=False),
 )
 def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels, seed, shards, order):
-    def last(left):
-        return -(-left // shards)
+    def last(left, under_way):
+        return -(-left // (shards - under_way)) if under_way < shards else 0
 
     answer, start = answers_of(seed, levels), [levels] * n
     expected, broken = in_turns(range(n), start, size, answer, last)
@@ -93,15 +98,19 @@ def test_groups_are_there_to_be_shared():
 
 
 def test_the_last_samples_are_cut_for_all_who_wait():
-    """Ten samples in fours: the last two wait while others are attacked, and go on with what is left of those in halves."""
-    descent, known = Descent(np.arange(10), np.full(10, 2), 4, lambda left: (left + 1) // 2), known_of(10, 2)
+    """Ten samples in fours for two processes: when one group is known, what waits is cut though it fills no group."""
+
+    def last(left, under_way):
+        return 0 if under_way >= 2 else -(-left // (2 - under_way))
+
+    descent, known = Descent(np.arange(10), np.full(10, 2), 4, last), known_of(10, 2)
     descent.advance(known)
     assert [one.at.tolist() for one in descent.cuts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    for sample in range(8):
-        known.note(np.array([sample]), np.array([1]), np.array([1]), np.array([sample != 5]))
+    for sample in range(4):
+        known.note(np.array([sample]), np.array([1]), np.array([1]), np.array([sample != 3]))
     descent.advance(known)
-    assert [one.at.tolist() for one in descent.cuts] == [[8, 9], [5]]
-    assert [one.level.tolist() for one in descent.cuts] == [[1, 1], [0]]
+    assert [one.at.tolist() for one in descent.cuts] == [[4, 5, 6, 7], [8, 9, 3]]
+    assert [one.level.tolist() for one in descent.cuts] == [[1, 1, 1, 1], [1, 1, 0]]
 
 
 def test_what_the_second_group_says_waits_for_the_first():

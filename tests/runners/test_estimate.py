@@ -7,7 +7,7 @@ import pytest
 
 from _helpers import Recorder, audited, plan_of, threshold
 from brinell.core.model import ModelInfo
-from brinell.runners.estimate import Estimate, StageEstimate, estimate
+from brinell.runners.estimate import Estimate, StageEstimate, _half, estimate
 
 N, ROW = 120, 1e-4
 X = np.full((N, 2), 0.1, dtype=np.float32)
@@ -55,13 +55,28 @@ def test_what_several_processes_take_by_hand():
     assert found.on_workers(64, group=512, n=100) == found.on_workers(13, group=512, n=100)
 
 
-def test_the_last_groups_of_a_stage_are_too_few_for_all_processes():
-    """80 samples at their largest budget, 40 at a smaller one and 10 at the next: on 4, groups of 20 as 4, 2 and 1."""
+def test_what_goes_on_at_smaller_budgets_is_shared_too():
+    """80 samples at their largest budget, 40 at a smaller one and 10 at the next: on 4, groups of 20, of about 10, and one of 10."""
     stage = StageEstimate(name="", forwards=0, backwards=0, seconds=130, attacked=80, waves=(80, 40, 10), expected=True)
     rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
     found = Estimate(stages=(stage,), fixed=5.0, clean=0.0, **rest)
     assert found.on_workers(1, group=512, n=80) == 5 + 130
-    assert found.on_workers(4, group=512, n=80) == pytest.approx(5 + 80 / 4 + 40 / 2 + 10)
+    assert found.on_workers(4, group=512, n=80) == pytest.approx(5 + 20 + 10 + 10, abs=2)
+
+
+def test_small_groups_cost_more():
+    """A group costs ten samples beside its own: 35 for each of four processes, and 110 for one alone."""
+    stage = StageEstimate(name="", forwards=0, backwards=0, seconds=220, attacked=100, half=10.0, expected=True)
+    rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
+    found = Estimate(stages=(stage,), fixed=5.0, clean=0.0, **rest)
+    assert found.on_workers(1, group=512, n=100) == 5 + 220
+    assert found.on_workers(4, group=512, n=100) == pytest.approx(5 + 220 * 35 / 110)
+
+
+@pytest.mark.parametrize(("ratio", "half"), [(1.0, 0), (0.8, 0), (3 / 1.25, 16), (8.0, 2**12), (20.0, 2**12)])
+def test_the_price_of_a_group_is_read_off_two(ratio, half):
+    """Groups of 8 and of 64, and a sample of the small ones costs so many times one of the large."""
+    assert _half(8, 64, ratio) == pytest.approx(half) and _half(64, 64, ratio) == 0
 
 
 def test_memory_is_at_least_what_the_process_holds():

@@ -76,8 +76,11 @@ class Peers(Protocol):
     def size(self, most: int, samples: int) -> int:
         """Samples in a group of a stage that begins on so many; `most` is the size where there is one process."""
 
-    def last(self, left: int) -> int:
-        """Samples in a group when no more than so many are left of a stage, which fill no group of the usual size."""
+    def last(self, left: int, under_way: int) -> int:
+        """Samples in a group when so many wait, too few for a usual one, while so many groups are under way; 0: they go on waiting.
+
+        Where no group is under way it is not 0.
+        """
 
     def collect(self, cell: str) -> dict[str, Told]:
         """Put into the run folder what others have finished of a cell since the last call: by the name of its shard."""
@@ -104,9 +107,9 @@ class Alone:
         """The one that memory allows."""
         return most
 
-    def last(self, left: int) -> int:
-        """All of them."""
-        return left
+    def last(self, left: int, under_way: int) -> int:
+        """All of them, when nothing is under way."""
+        return 0 if under_way else left
 
     def collect(self, cell: str) -> dict[str, Told]:
         """Nothing."""
@@ -149,17 +152,18 @@ class Descent:
     Samples wait in a queue; those of a group that are not done with go to its end, at the next level below the one broken. One
     process alone takes as many from the front as fit, attacks them, and does it again. The same groups come of it when a group is
     cut as soon as the queue holds a full one, and answers are taken in in the order of the groups: what is put to the end of a
-    queue changes nothing at its front. So several processes can attack groups at once. Where all answers are known and fewer
-    samples are left than fill a group, groups are smaller from then on, so that no process waits for one that attacks them all.
+    queue changes nothing at its front. So several processes can attack groups at once. When samples wait that do not fill a
+    group, and too few groups are under way for all processes, smaller ones are cut. How many are under way is counted when answers
+    are taken in, and so is the same whoever is faster.
 
     Args:
         samples: positions of the samples that the stage begins on.
         broken: (samples of the run,): the smallest level at which each was broken before.
         size: samples in a group.
-        last: samples in a group of so many last ones.
+        last: as `Peers.last`.
     """
 
-    def __init__(self, samples: Array, broken: Array, size: int, last: Callable[[int], int]) -> None:
+    def __init__(self, samples: Array, broken: Array, size: int, last: Callable[[int, int], int]) -> None:
         self.broken = broken.copy()
         self.cuts: deque[Cut] = deque()
         """Groups that are cut and not all known, in order; the first answers that are missing are those of the first."""
@@ -177,13 +181,11 @@ class Descent:
         """Take in what is known, and cut what can be cut. Returns the groups that this ended, in order."""
         ended: list[Cut] = []
         while True:
-            few = not self.cuts and 0 < len(self._queue) < self._size
-            if few:
-                self._size = self._last(len(self._queue))
-            while len(self._queue) >= self._size or (few and len(self._queue)):
-                at, self._queue = self._queue[: self._size], self._queue[self._size :]
-                self.cuts.append(Cut(at, self.broken[at] - 1))
-                self.made += 1
+            while len(self._queue) >= self._size:
+                self._cut(self._size)
+            size = self._last(len(self._queue), len(self.cuts)) if len(self._queue) else 0
+            while size and len(self._queue):
+                self._cut(size)
             if not self.cuts or len(self.cuts[0].missing(known).at):
                 return ended
             first = self.cuts.popleft()
@@ -191,6 +193,11 @@ class Descent:
             self.broken[first.at] = np.minimum(self.broken[first.at], reached)
             self._queue = np.concatenate([self._queue, first.at[~closed]])
             ended.append(first)
+
+    def _cut(self, size: int) -> None:
+        at, self._queue = self._queue[:size], self._queue[size:]
+        self.cuts.append(Cut(at, self.broken[at] - 1))
+        self.made += 1
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,10 @@ WARM = 2
 PILOT = 0.6
 """Share of the time that the pilot may take."""
 NORMAL = 1.96
+FEWER = 8
+"""By how much smaller the groups are by which the price of a small group is measured."""
+MOST_HALF = 2**12
+"""The largest price of a group that is believed, in samples."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Multiples of it are spread evenly over [0, 1), modulo 1."""
 ROW = 60
@@ -70,6 +74,8 @@ class StageEstimate:
     """Samples on which it spends something."""
     waves: tuple[int, ...] = ()
     """Samples that it attacks at one budget at least, at two, and so on, as far as the pilot tells; none: at one alone."""
+    half: float = 0.0
+    """Samples that cost as much as a group does beside its samples."""
     expected: bool
     """Whether it will run as far as is known; the figures of one that waits for an alarm are what it costs after one."""
 
@@ -108,8 +114,12 @@ class Estimate:
             group: samples in a group where there is one process.
             n: samples of the run.
         """
-        work = [(self.clean, (n,)), *((one.seconds, one.waves or (one.attacked,)) for one in self.stages if one.expected)]
-        return self.fixed + sum(_shared(seconds, waves, number, group) for seconds, waves in work)
+        found = self.fixed + self.clean * _together((n,), 0.0, number, group) / max(1, n)
+        for one in self.stages:
+            if one.expected:
+                waves = one.waves or (one.attacked,)
+                found += one.seconds * _together(waves, one.half, number, group) / max(1.0, _together(waves, one.half, 1, group))
+        return found
 
     @property
     def passes(self) -> float:
@@ -117,20 +127,20 @@ class Estimate:
         return sum(one.forwards + one.backwards for one in self.stages if one.expected)
 
 
-def _shared(seconds: float, waves: Sequence[int], number: int, group: int) -> float:
-    """Seconds until so many processes have ended a stage of which one process says what it takes.
+def _together(waves: Sequence[int], half: float, number: int, group: int) -> float:
+    """How long so many processes work on a stage, in units of what a sample costs.
 
     Args:
-        seconds: what it takes.
         waves: samples that it attacks at one budget at least, at two, and so on.
+        half: what a group costs beside its samples.
         number: of processes, and of shards.
         group: samples in a group where there is one process.
     """
     rank = (np.arange(waves[0]) * GOLDEN % 1).argsort().argsort()  # those that go on are spread over all groups
     budgets = (rank[:, None] < np.array(waves)).sum(1)
-    size, known = group_size(group, waves[0], number), Known(waves[0], len(waves))
+    size, known = group_size(group, waves[0], number) if number > 1 else group, Known(waves[0], len(waves))
     descent = Descent(np.arange(waves[0]), budgets, size, partial(last_size, shards=number))
-    each, free, now, seen = seconds / max(1, sum(waves)), number, 0.0, 0
+    free, now, seen = number, 0.0, 0
     waiting, running = deque[Cut](), list[tuple[float, int, Cut]]()
     while True:
         descent.advance(known)
@@ -138,7 +148,7 @@ def _shared(seconds: float, waves: Sequence[int], number: int, group: int) -> fl
         seen = descent.made
         for _ in range(min(free, len(waiting))):
             cut = waiting.popleft()
-            heapq.heappush(running, (now + each * len(cut.at), int(cut.at[0]), cut))
+            heapq.heappush(running, (now + half + len(cut.at), int(cut.at[0]), cut))
             free -= 1
         if not running:
             return now
@@ -147,14 +157,14 @@ def _shared(seconds: float, waves: Sequence[int], number: int, group: int) -> fl
         known.note(cut.at, cut.level, cut.level, cut.level == 0)
 
 
-def estimate(plan: Plan, source: ModelSource, seconds: float, shards: int = 1) -> Estimate | None:
+def estimate(plan: Plan, source: ModelSource, seconds: float, workers: int = 1) -> Estimate | None:
     """What the plan will cost on one of its models; None for one on another machine, which is not asked for an estimate.
 
     Args:
         plan: the plan.
         source: one of its models.
         seconds: about how long this may take; most of it is for the pilot.
-        shards: into how many the run is cut; a small group costs more a sample than a large one.
+        workers: for how many processes it will be asked; what a small group costs is measured for several alone.
     """
     started = time.perf_counter()
     model = source.open()
@@ -179,7 +189,7 @@ def estimate(plan: Plan, source: ModelSource, seconds: float, shards: int = 1) -
                 break
             size = min(more, MOST)
         pilot = _Pilot(part, small, run, watch)
-        stages, each = _extrapolated(plan, model, pilot, started + seconds, shards)
+        stages, each = _extrapolated(plan, model, pilot, started + seconds, workers > 1)
     n, m = len(plan.ids), len(at)
     checks, clean = watch.before * min(SAMPLES, n) / min(SAMPLES, m), n * pilot.clean_pace
     fixed = checks + clean
@@ -378,26 +388,29 @@ class _Clock:
         return (self._last - self._first) / self._passes if self._passes else None
 
 
-def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, shards: int) -> tuple[tuple[StageEstimate, ...], Array]:
+def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, small: bool) -> tuple[tuple[StageEstimate, ...], Array]:
     """Every stage that can run, and (m,) the seconds that each sample of the pilot stands for in the whole run."""
     stages = [one for one in plan.stages if one.name not in pilot.source.skipped]
     spent = {one.name: pilot.forwards_backwards(one) for one in stages}
     total = {name: float(forwards.sum() + backwards.sum()) for name, (forwards, backwards) in spent.items()}
     asked = [one for one in stages if total[one.name] and not pilot.waits(one)]
     scale, m = len(plan.ids) / len(pilot.plan.ids), len(pilot.plan.ids)
-    paces = _Paces(plan, pilot.source, model, max(MOMENT / 4, (until - time.perf_counter()) / max(1, len(asked))))
+    moment = max(MOMENT / 4, (until - time.perf_counter()) / max(1, len(asked)))
+    paces = _Paces(plan, pilot.source, model, moment / (1 + small))
     known: dict[str, float] = {}
     found, each = [], np.zeros(m)
     for stage in stages:
         forwards, backwards = spent[stage.name]
         attacked = int(np.ceil(scale * (forwards + backwards > 0).sum()))
-        size = group_size(plan.group_size, attacked, shards)
-        pace = paces.of(stage, min(attacked, size)) if stage in asked else None
-        pace = pace or known.get(stage.plugin) or (max(known.values()) if known else pilot.clean_pace)
+        size = min(attacked, plan.group_size)
+        shown = paces.of(stage, size) if stage in asked else None
+        pace = shown or known.get(stage.plugin) or (max(known.values()) if known else pilot.clean_pace)
         known[stage.plugin] = pace
+        few = max(1, size // FEWER)
+        slow = paces.of(stage, few) if small and shown else None
         passes = forwards + backwards
         # What a small company costs beyond the pace of a full one is the same for each group.
-        extra = max(0.0, pilot.seconds(stage) - pace * total[stage.name]) * np.ceil(attacked / size)
+        extra = max(0.0, pilot.seconds(stage) - pace * total[stage.name]) * np.ceil(attacked / plan.group_size)
         if stage in asked:
             each += scale * pace * passes
         found.append(
@@ -408,7 +421,17 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, shards:
                 seconds=scale * pace * total[stage.name] + extra,
                 attacked=attacked,
                 waves=tuple(math.ceil(scale * count) for count in pilot.waves(stage)),
+                half=_half(few, size, slow / pace) if slow else 0.0,
                 expected=not pilot.waits(stage),
             )
         )
     return tuple(found), each
+
+
+def _half(few: int, many: int, ratio: float) -> float:
+    """Samples that cost as much as a group does beside its samples, where a sample of few costs so many times one of many."""
+    if few == many or ratio <= 1:
+        return 0.0
+    # ratio = (1 + half / few) / (1 + half / many)
+    rest = 1 / few - ratio / many
+    return min((ratio - 1) / rest, MOST_HALF) if rest > 0 else MOST_HALF

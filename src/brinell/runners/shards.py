@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 LEAST_GROUP = 8
 """Samples that a group holds at least, however many shards there are: below, claims and files cost more than they save."""
 LAST = 4
-"""Groups into which the last samples of a stage are cut at most."""
+"""Groups that are under way at least while samples wait that do not fill one of the usual size."""
 
 
 class Shards:
@@ -58,9 +58,9 @@ class Shards:
         """As of `group_size`; the most is what the first process said."""
         return group_size(self._group, samples, self._meeting.shard.of)
 
-    def last(self, left: int) -> int:
+    def last(self, left: int, under_way: int) -> int:
         """As of `last_size`."""
-        return last_size(left, self._meeting.shard.of)
+        return last_size(left, under_way, self._meeting.shard.of)
 
     def collect(self, cell: str) -> dict[str, Told]:
         """As of `Peers`.
@@ -141,9 +141,15 @@ def group_size(most: int, samples: int, shards: int) -> int:
     return max(1, min(most, samples // max(1, min(groups, samples // LEAST_GROUP))))
 
 
-def last_size(left: int, shards: int) -> int:
-    """Samples in a group when so many are left of a stage: not many groups, since a sample costs more in a small one."""
-    return math.ceil(left / max(1, min(shards, LAST, left // LEAST_GROUP)))
+def last_size(left: int, under_way: int, shards: int) -> int:
+    """Samples in a group when so many wait, which fill none, while so many groups are under way; 0 for none now.
+
+    As many groups as bring those under way to four: with more, or smaller ones, a sample costs too much.
+    """
+    free = min(shards, LAST) - under_way
+    if free <= 0 or (under_way and left < LEAST_GROUP):
+        return 0
+    return math.ceil(left / max(1, min(free, left // LEAST_GROUP)))
 
 
 def run(
