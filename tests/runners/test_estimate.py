@@ -56,7 +56,7 @@ def test_what_several_processes_take_by_hand():
 
 
 def test_what_goes_on_at_smaller_budgets_is_shared_too():
-    """80 samples at their largest budget, 40 at a smaller one and 10 at the next: on 4, groups of 20, of about 10, and one of 10."""
+    """80 samples at their largest budget, 40 at a smaller one, 10 at the next: on 4, groups of 20, of about 10, and one of 10."""
     stage = StageEstimate(name="", forwards=0, backwards=0, seconds=130, attacked=80, waves=(80, 40, 10), expected=True)
     rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
     found = Estimate(stages=(stage,), fixed=5.0, clean=0.0, **rest)

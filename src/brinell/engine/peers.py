@@ -77,7 +77,7 @@ class Peers(Protocol):
         """Samples in a group of a stage that begins on so many; `most` is the size where there is one process."""
 
     def last(self, left: int, under_way: int) -> int:
-        """Samples in a group when so many wait, too few for a usual one, while so many groups are under way; 0: they go on waiting.
+        """Samples in a group when so many wait, too few for a usual one, while so many groups are under way; 0: they wait on.
 
         Where no group is under way it is not 0.
         """
@@ -153,8 +153,8 @@ class Descent:
     process alone takes as many from the front as fit, attacks them, and does it again. The same groups come of it when a group is
     cut as soon as the queue holds a full one, and answers are taken in in the order of the groups: what is put to the end of a
     queue changes nothing at its front. So several processes can attack groups at once. When samples wait that do not fill a
-    group, and too few groups are under way for all processes, smaller ones are cut. How many are under way is counted when answers
-    are taken in, and so is the same whoever is faster.
+    group, and too few groups are under way for all processes, smaller ones are cut. How many are under way is counted when
+    answers are taken in, and so is the same whoever is faster.
 
     Args:
         samples: positions of the samples that the stage begins on.
