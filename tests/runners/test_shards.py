@@ -302,7 +302,8 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, whole):
     assert [peers(of, 256).last(100, 0) for of in (1, 2, 3, 1000)] == [100, 50, 34, 25]
     assert [peers(4, 256).last(left, 0) for left in (1, 8, 15, 16, 17)] == [1, 8, 15, 8, 9]
     assert [peers(4, 256).last(left, 1) for left in (1, 7, 8, 30)] == [0, 0, 8, 10]
-    assert [peers(16, 256).last(30, under_way) for under_way in (2, 3, 4, 9)] == [15, 30, 0, 0]
+    assert [peers(2, 256).last(left, 1) for left in (7, 8, 30)] == [0, 8, 30]
+    assert [peers(16, 256).last(30, under_way) for under_way in (0, 1, 2, 9)] == [10, 10, 0, 0]
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/1000000", "1/4/2"])

@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 LEAST_GROUP = 8
 """Samples that a group holds at least, however many shards there are: below, claims and files cost more than they save."""
 LAST = 4
-"""Groups that are under way at least while samples wait that do not fill one of the usual size."""
+"""Groups into which the last samples of a stage are cut at most."""
 
 
 class Shards:
@@ -144,12 +144,11 @@ def group_size(most: int, samples: int, shards: int) -> int:
 def last_size(left: int, under_way: int, shards: int) -> int:
     """Samples in a group when so many wait, which fill none, while so many groups are under way; 0 for none now.
 
-    As many groups as bring those under way to four: with more, or smaller ones, a sample costs too much.
+    Nothing is cut while two groups are under way, and no more than four come of it: in a small group a sample costs more.
     """
-    free = min(shards, LAST) - under_way
-    if free <= 0 or (under_way and left < LEAST_GROUP):
+    if under_way >= min(shards, 2) or (under_way and left < LEAST_GROUP):
         return 0
-    return math.ceil(left / max(1, min(free, left // LEAST_GROUP)))
+    return math.ceil(left / max(1, min(min(shards, LAST) - under_way, left // LEAST_GROUP)))
 
 
 def run(
