@@ -55,13 +55,13 @@ def test_what_several_processes_take_by_hand():
     assert found.on_workers(64, group=512, n=100) == found.on_workers(13, group=512, n=100)
 
 
-def test_what_goes_on_at_smaller_budgets_is_shared_too():
-    """80 samples at their largest budget, 40 at a smaller one, 10 at the next: on 4, groups of 20, of about 10, and one of 10."""
+def test_the_last_groups_of_a_stage_are_too_few_for_all_processes():
+    """80 samples at their largest budget, 40 at a smaller one and 10 at the next: on 4, groups of 20 as 4, 2 and half a one."""
     stage = StageEstimate(name="", forwards=0, backwards=0, seconds=130, attacked=80, waves=(80, 40, 10), expected=True)
     rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
     found = Estimate(stages=(stage,), fixed=5.0, clean=0.0, **rest)
     assert found.on_workers(1, group=512, n=80) == 5 + 130
-    assert found.on_workers(4, group=512, n=80) == pytest.approx(5 + 20 + 10 + 10, abs=2)
+    assert found.on_workers(4, group=512, n=80) == pytest.approx(5 + 80 / 4 + 40 / 2 + 10)
 
 
 def test_small_groups_cost_more():
