@@ -158,12 +158,11 @@ def audit(
     named = {"data": spec_of(given, dataset)}
     models = models_of(model, dataset, named["data"], **said)
     request = checked(Request, settings | named | {"model": specs_of(model, models)})
-    part = Shard.asked(shard, out)
     plan = plan_audit(request, dataset=dataset, models=models)
     folder = Path(out or default_out(request.data, request.norm))
     command = call_text("audit", model, given, said | settings)
     with telling(progress) as told:
-        result = results.of(carry_out(plan, folder, told, command=command, resume=resume, shard=part))
+        result = results.of(carry_out(plan, folder, told, command=command, resume=resume, shard=Shard.asked(shard, out)))
     for line in results.failures(result):
         warnings.warn(in_python(line), BrinellWarning, stacklevel=4)
     return result
@@ -224,8 +223,6 @@ def benchmark(
     **settings: Any,
 ) -> BenchmarkResult:
     """Make the adversarial benchmark set of a classifier, as `brinell benchmark` does; arguments as of `audit`.
-
-    `shard` is `K/N`: several processes make the set together in `out`, a folder that all see or the address of a store.
 
     Returns:
         What `brinell benchmark --json` prints; `result.folder` holds the set.
