@@ -298,6 +298,7 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, whole):
 
     assert [peers(1000, 256).size(256, n) for n in (0, 14, 16, 100)] == [1, 14, 8, 8]
     assert [peers(4, 256).size(256, n) for n in (100, 101, 2000)] == [25, 25, 250]
+    assert [peers(1, 256).size(256, n) for n in (14, 2000)] == [256, 256], "as one process alone cuts them"
     assert peers(4, 16).size(256, 100) == 12, "eight groups, since four would be too large"
     assert [peers(of, 256).last(100, 0) for of in (1, 2, 3, 1000)] == [100, 50, 34, 25]
     assert [peers(4, 256).last(left, 0) for left in (1, 8, 15, 16, 17)] == [1, 8, 15, 8, 9]

@@ -138,7 +138,7 @@ def _together(waves: Sequence[int], half: float, number: int, group: int) -> flo
     """
     rank = (np.arange(waves[0]) * GOLDEN % 1).argsort().argsort()  # those that go on are spread over all groups
     budgets = (rank[:, None] < np.array(waves)).sum(1)
-    size, known = group_size(group, waves[0], number) if number > 1 else group, Known(waves[0], len(waves))
+    size, known = group_size(group, waves[0], number), Known(waves[0], len(waves))
     descent = Descent(np.arange(waves[0]), budgets, size, partial(last_size, shards=number))
     free, now, seen = number, 0.0, 0
     waiting, running = deque[Cut](), list[tuple[float, int, Cut]]()

@@ -137,6 +137,8 @@ def group_size(most: int, samples: int, shards: int) -> int:
         samples: those that the stage begins on.
         shards: into how many the run is cut.
     """
+    if shards == 1:  # any number of processes, and the rows of one alone in every bit
+        return most
     groups = shards * math.ceil(samples / (most * shards))
     return max(1, min(most, samples // max(1, min(groups, samples // LEAST_GROUP))))
 
