@@ -2,6 +2,7 @@
 
     python benchmarks/shards.py                       2,000 samples of a convolutional network for MNIST
     python benchmarks/shards.py --samples 400 --repetitions 1
+    PYTHONPATH=.venv-store python benchmarks/shards.py --ray    two tasks of Ray as well (make stores installs it)
 
 Each repetition runs, in turns: one process without shards, one with `--shard 1/16`, two at once with `--shard 1/16` and
 `--shard 9/16`, and two at once without shards, a run each, all with one thread. Processor time is that of the processes, as the
@@ -9,6 +10,10 @@ system counts it: where other work shares the machine it says what the shards co
 on two free cores take half of their processor time together, and as long as they wait for each other more; how long they waited
 is printed beside it. What the machine itself gives to two processes is told by the two that share nothing: the throughput of
 shards can hardly be above theirs.
+
+With `--ray` each repetition also runs the shards as two tasks on a cluster of Ray that is started for it. Its start
+and that of Python are timed apart: a task begins when the first shard is claimed, as the others begin in processes that have
+imported everything.
 """
 
 import argparse
@@ -18,6 +23,7 @@ import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -27,7 +33,8 @@ import measure
 
 from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
-from brinell.runners import meeting
+from brinell.runners import meeting, ray
+from brinell.store.folder import SHARDS as FOLDER
 
 
 def main() -> int:
@@ -40,10 +47,11 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--shards", type=int, default=16, help="with more than 4, groups are smaller than those of one process")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--ray", action="store_true", help="two tasks of Ray as well")
     parser.add_argument("--keep", type=Path, help="keep the runs there, for simulate.py")
     options = parser.parse_args()
     print(f"\n{measure.machine()}\n")
-    ratios = []
+    ratios, tasks = [], []
     with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary:
         for number in range(options.repetitions):
             work = (options.keep or Path(temporary)) / str(number)
@@ -65,6 +73,13 @@ def main() -> int:
             shares = (one[1] / alone[1], two[1] / alone[1], alone[0] / two[0], two[2] / (2 * two[0]))
             ratios.append((*shares, 2 * alone[0] / apart[0], apart[0] / (2 * two[0])))
             print(f"   rows and inputs of two beside one in shards: {said}", flush=True)
+            if options.ray:
+                start, wall = on_ray(options, work / "ray")
+                tasks.append((alone[0] / wall, alone[0] / (start + wall)))
+                said = "; ".join(kill.compare(work / "one", work / "ray")) or "equal"
+                print(
+                    f"{number + 1}  two on Ray     {wall:7.1f} s, {start:7.1f} s until the first claim; rows: {said}", flush=True
+                )
     names = (
         "one in shards / alone, processor",
         "two / alone, processor",
@@ -72,8 +87,11 @@ def main() -> int:
         "share of time that two waited",
         "throughput of two apart / alone",
         "throughput of two in shards / two apart",
+        "throughput of two on Ray / alone",
+        "the same with Ray's start and Python's",
     )
-    for name, values in zip(names, zip(*ratios, strict=True), strict=True):
+    columns = [*zip(*ratios, strict=True), *zip(*tasks, strict=True)]
+    for name, values in zip(names, columns, strict=False):
         print(f"{name}: {statistics.median(values):.3f} ({', '.join(f'{one:.3f}' for one in values)})")
     return 0
 
@@ -99,12 +117,41 @@ def timed(options: argparse.Namespace, outs: list[Path], numbers: list[str | Non
     return wall, sum(processor for processor, _ in spent), sum(waited for _, waited in spent)
 
 
-def _work(options: argparse.Namespace, out: Path, number: str | None, pipe) -> None:
+def on_ray(options: argparse.Namespace, out: Path) -> tuple[float, float]:
+    """Seconds until the first of two tasks has claimed a shard, and from then until both have ended."""
+    first: list[float] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            if any((out / FOLDER).glob("**/*")):
+                first.append(time.perf_counter())
+                return
+
+    watching = threading.Thread(target=watch)
+    started = time.perf_counter()
+    watching.start()
+    try:
+        codes = ray.run(command(options, out), options.shards, tasks=2)
+    finally:
+        over = time.perf_counter()
+        ended.set()
+        watching.join()
+    if any(codes) or not first:
+        raise SystemExit(f"exit codes {codes}")
+    return first[0] - started, over - first[0]
+
+
+def command(options: argparse.Namespace, out: Path) -> list[str]:
+    """The run, without the name of the program."""
     net = measure.subject(options.subject)
     words = ["audit", "--quiet", "--data", net.data_spec, "--model", net.model_spec, "--samples", str(options.samples)]
     words += ["--select", "first", "--eps", options.eps, "--batch-size", str(options.batch_size), "--out", str(out)]
-    words += ["--attack", f"apgd-ce?steps={options.steps}", "--attack", f"square?steps={2 * options.steps}"]
-    words += ["--shard", number] if number else []
+    return [*words, "--attack", f"apgd-ce?steps={options.steps}", "--attack", f"square?steps={2 * options.steps}"]
+
+
+def _work(options: argparse.Namespace, out: Path, number: str | None, pipe) -> None:
+    words = command(options, out) + (["--shard", number] if number else [])
     waited, sleep = 0.0, time.sleep
 
     def slept(seconds: float) -> None:

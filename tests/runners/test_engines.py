@@ -141,16 +141,41 @@ def test_a_cluster_of_ray_asks_for_a_token(no_token, monkeypatch):
 @pytest.mark.parametrize(("address", "asked"), [(None, "local"), ("10.0.0.1:6379", "10.0.0.1:6379")])
 def test_without_an_address_no_cluster_is_looked_for(no_token, monkeypatch, address, asked):
     """Ray left to itself asks one that an earlier run left behind, whether it is alive or not."""
-    told, tasks = {}, SimpleNamespace(remote=lambda words: words)
+    told = stand_in(monkeypatch)
+    ray.run(["audit", "run.toml", "--out", "x"], 2, address=address)
+    assert told["address"] == asked
+
+
+@pytest.mark.parametrize(
+    ("tasks", "begin"),
+    [(None, ["1/4", "2/4", "3/4", "4/4"]), (4, ["1/4", "2/4", "3/4", "4/4"]), (2, ["1/4", "3/4"]), (1, ["1/4"])],
+)
+def test_fewer_tasks_than_shards_begin_apart(no_token, monkeypatch, tasks, begin):
+    stand_in(monkeypatch)
+    commands = ray.run(["audit", "run.toml", "--out", "x"], 4, tasks=tasks)
+    assert commands == [["audit", "run.toml", "--out", "x", "--shard", number] for number in begin]
+
+
+@pytest.mark.parametrize("tasks", [0, 5])
+def test_more_tasks_than_shards_are_refused(no_token, monkeypatch, tasks):
+    told = stand_in(monkeypatch)
+    with pytest.raises(RequestError, match=f"{tasks} tasks cannot share 4 shards: take from 1 to 4"):
+        ray.run(["audit", "run.toml", "--out", "x"], 4, tasks=tasks)
+    assert not told, "nothing was started"
+
+
+def stand_in(monkeypatch):
+    """What Ray is told, by one that starts nothing and gives back the commands."""
+    told = {}
     fake = SimpleNamespace(
         init=lambda **said: told.update(said),
-        shutdown=told.clear,
-        remote=lambda **_: lambda _: tasks,
-        get=lambda _: [told["address"]],
+        shutdown=lambda: None,
+        remote=lambda **_: lambda _: SimpleNamespace(remote=lambda words: words),
+        get=lambda commands: commands,
     )
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    assert ray.run(["audit", "run.toml", "--out", "x"], 2, address=address) == [asked]
+    return told
 
 
 def test_a_cluster_of_our_own_gets_a_token_of_its_own(no_token):

@@ -1,4 +1,4 @@
-"""A run on Ray: as many tasks as there are shards, each a process that works on the run in the store until it is whole.
+"""A run on Ray: a task for each shard, or fewer; each is a process that works on the run in the store until it is whole.
 
 The run is whatever takes --shard: an audit, a benchmark set, a transfer, explanations.
 
@@ -21,42 +21,55 @@ from brinell.runners.slurm import check_words
 
 
 def run(
-    words: Sequence[str], shards: int, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0, retries: int = 3
+    words: Sequence[str],
+    shards: int,
+    *,
+    tasks: int | None = None,
+    address: str | None = None,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    retries: int = 3,
 ) -> list[int]:
     """Carry out a run on Ray, and wait for it.
 
     Args:
         words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`.
             Its --out is a folder that all nodes see, or the address of a store.
-        shards: the number of shards, which is that of the tasks.
+        shards: the number of shards.
+        tasks: how many work on them, at most as many as there are shards; none starts one for each.
         address: the cluster, such as `auto` or `10.0.0.1:6379`; none starts one on this machine for the time of the call.
         cpus: processors that a task needs.
         gpus: GPUs that a task needs; a part of one is shared by several tasks.
         retries: how often a task is started again whose process or machine is lost.
 
     Returns:
-        The exit code of each task, in the order of the shards.
+        The exit code of each task, in the order of the shards where they begin.
 
     Raises:
-        RequestError: Ray is not installed, the cluster's token is not there, or the words name no --out or a --shard.
+        RequestError: Ray is not installed, the cluster's token is not there, the words name no --out or a --shard, or there are
+            more tasks than shards or none.
     """
     check_words(words)
+    tasks = shards if tasks is None else tasks
+    if not 1 <= tasks <= shards:
+        raise RequestError(f"{tasks} tasks cannot share {shards} shards: take from 1 to {shards}")
+    numbers = [f"{1 + task * shards // tasks}/{shards}" for task in range(tasks)]
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:
         raise RequestError("tasks are started by Ray, which is not installed: pip install brinell[ray]") from None
     with token(address):
-        return _run(ray, words, shards, address, cpus=cpus, gpus=gpus, retries=retries)
+        return _run(ray, words, numbers, address, cpus=cpus, gpus=gpus, retries=retries)
 
 
 def _run(
-    ray: Any, words: Sequence[str], shards: int, address: str | None, *, cpus: float, gpus: float, retries: int
+    ray: Any, words: Sequence[str], numbers: list[str], address: str | None, *, cpus: float, gpus: float, retries: int
 ) -> list[int]:
     ray.init(address=address or "local", log_to_driver=False, **({} if address else {"include_dashboard": False}))
     try:
         started = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(carried_out)
-        return list(ray.get([started.remote([*words, "--shard", f"{number}/{shards}"]) for number in range(1, shards + 1)]))
+        return list(ray.get([started.remote([*words, "--shard", number]) for number in numbers]))
     finally:
         ray.shutdown()
 
