@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,9 @@ def carried_out(words: Sequence[str]) -> int:
 
 @contextmanager
 def token(address: str | None) -> Iterator[None]:
-    """The token by which Ray from 2.60 on knows who may ask a cluster: that of the cluster, or a fresh one for our own.
+    """The token by which Ray from 2.60 on knows who may ask a cluster: that of the cluster, or one of this process for our own.
 
-    A fresh one stands in the environment for the time of the block, so that Ray writes none into the person's home.
+    The latter is in the environment for the time of the block, so that Ray writes none into the person's home.
 
     Raises:
         RequestError: there is no token for a cluster that is there already.
@@ -98,8 +99,14 @@ def token(address: str | None) -> Iterator[None]:
             f"Ray asks for a token and there is none in {file}: copy that of the cluster's head there, set RAY_AUTH_TOKEN, or "
             "set RAY_AUTH_MODE=disabled where the whole cluster does without"
         )
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    os.environ["RAY_AUTH_TOKEN"] = _own_token()
     try:
         yield
     finally:
         del os.environ["RAY_AUTH_TOKEN"]
+
+
+@cache
+def _own_token() -> str:
+    """Always the same, because Ray reads the token once in a process and would show it to the next cluster, too."""
+    return secrets.token_hex(32)
