@@ -241,6 +241,19 @@ def test_any_history_of_requests_gives_the_same_as_plenty_of_memory(requests):
 PLENTY = noisy(2**20).cache
 
 
+@pytest.mark.parametrize("memory", [2**20, 4 * 108 * 10])
+def test_offers_are_the_whole_inputs_at_these_places(memory):
+    """With little memory they are taken in halves."""
+    cache, rows = noisy(memory).cache, ints(4, 0, 5)
+    offered, places = torch.tensor([[8, 1, -1, 3], [0, 0, 7, 2], [6, -1, 5, 4]]), torch.arange(18).view(3, 3, 2) * 2
+    found = cache.offers(rows, offered, places.transpose(1, 2), 3)
+    assert found.shape == (3, 3, 2, 3, 4)
+    for row, sample in enumerate(rows.tolist()):
+        for number, variant in enumerate(offered[row].tolist()):
+            whole = PLENTY.inputs(ints(sample), ints(variant)).view(3, 36)
+            assert torch.equal(found[row, ..., number], whole[:, places[row].T])
+
+
 def test_what_is_held_is_not_made_again_for_what_is_missing():
     cache = noisy(0, n=2).cache
     cache.inputs(torch.zeros(6, dtype=torch.int64), torch.arange(6))

@@ -107,8 +107,31 @@ class DistortionCache:
             halves = torch.arange(len(rows), device=rows.device).tensor_split(2)
             return torch.cat([self.values(rows[half], variants[half], places[half], channels) for half in halves])
         size = self._values.shape[1]
-        offsets = torch.arange(channels, device=slots.device)[:, None] * (size // channels)
-        return self._values.view(-1)[(slots * size + places)[:, None] + offsets]
+        return self._taken((slots * size)[:, None] + _behind(places, channels, size // channels))
+
+    def offers(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
+        """Values of several distorted inputs at the same places.
+
+        Args:
+            rows: (m,) int64 samples.
+            variants: (m, offers) int64, CLEAN for none.
+            places: (m, ...) int64 positions behind the channels, counted flat.
+            channels: number of values at each place.
+
+        Returns:
+            (m, channels, ..., offers).
+        """
+        slots = self._ready(rows, variants)
+        if slots is None:
+            halves = torch.arange(len(rows), device=rows.device).tensor_split(2)
+            return torch.cat([self.offers(rows[half], variants[half], places[half], channels) for half in halves])
+        size = self._values.shape[1]
+        at = _behind(places, channels, size // channels)[..., None]
+        return self._taken((slots * size).view(len(rows), *[1] * (at.ndim - 2), -1) + at)
+
+    def _taken(self, at: Tensor) -> Tensor:
+        """What stands there, of the shape of `at`. Several times as fast as an index, which asks each place how far it is."""
+        return self._values.view(-1).index_select(0, at.reshape(-1)).view(at.shape)
 
     def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
         """(m, *shape): whole distorted inputs of rows (m,) and variants (m,)."""
@@ -205,3 +228,9 @@ class DistortionCache:
         if row not in self._gradients:
             self._gradients[row] = self._ask(torch.tensor([row], device=self._rng.keys.device))
         return self._gradients[row]
+
+
+def _behind(places: Tensor, channels: int, apart: int) -> Tensor:
+    """(m, channels, ...): the positions of all channels at the places (m, ...)."""
+    offsets = torch.arange(channels, device=places.device) * apart
+    return places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))

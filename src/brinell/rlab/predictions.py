@@ -58,13 +58,10 @@ class Predictions:
         return torch.where(still, CLEAN, chosen), torch.where(still, -torch.inf, scores)
 
     def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
-        (m, k), offers, volume = patches.shape, offered.shape[1], self.members.shape[1]
-        channels, posterior = self._grid.channels, self._posterior
+        posterior = self._posterior
         # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than inside.
         places = self.members[patches].transpose(1, 2)
-        wide = places[..., None].expand(m, volume, k, offers)
-        variants = offered[:, None, None].expand_as(wide)
-        values = self._cache.values(rows, variants.flatten(1), wide.flatten(1), channels).view(m, channels, *wide.shape[1:])
+        values = self._cache.offers(rows, offered, places, self._grid.channels)
         clean, now = (self._at(x, rows, places)[..., None] for x in (self._cache.x, self._assignment.x))
         inside = self.inside[patches].transpose(1, 2)[..., None]
         new = self._legal((values - clean) * inside[:, None], rows)
