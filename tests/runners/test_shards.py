@@ -183,6 +183,7 @@ def killed(out, at, monkeypatch):
     return count
 
 
+@pytest.mark.slow
 def test_killed_before_a_change_of_the_store(tmp_path, monkeypatch):
     """At claims, rows, what is done, the assembly and the clearing away: after each kill a new process ends the run."""
     whole = carry_out(small_plan(samples=6), tmp_path / "whole")
