@@ -11,9 +11,9 @@ on two free cores take half of their processor time together, and as long as the
 is printed beside it. What the machine itself gives to two processes is told by the two that share nothing: the throughput of
 shards can hardly be above theirs.
 
-With `--ray` each repetition also runs the shards as two tasks on a cluster of Ray that is started for it. Its start
-and that of Python are timed apart: a task begins when the first shard is claimed, as the others begin in processes that have
-imported everything.
+With `--ray` each repetition also runs the shards as two tasks on a cluster of Ray that is started for it. Its start and that of
+Python are timed apart: a task begins when the first shard is claimed, as the others begin in processes that have imported
+everything.
 """
 
 import argparse

@@ -130,7 +130,7 @@ class DistortionCache:
         return self._taken((slots * size).view(len(rows), *[1] * (at.ndim - 2), -1) + at)
 
     def _taken(self, at: Tensor) -> Tensor:
-        """What stands there, of the shape of `at`. Several times as fast as an index, which asks each place how far it is."""
+        """The values at the flat positions `at`, of its shape; several times as fast as by an index."""
         return self._values.view(-1).index_select(0, at.reshape(-1)).view(at.shape)
 
     def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
