@@ -3,6 +3,7 @@
     python benchmarks/shards.py                       2,000 samples of a convolutional network for MNIST
     python benchmarks/shards.py --samples 400 --repetitions 1
     PYTHONPATH=.venv-store python benchmarks/shards.py --ray    two tasks of Ray as well (make stores installs it)
+    PYTHONPATH=.venv-store python benchmarks/shards.py --ray-only --steps 600      one process alone beside them, nothing else
 
 Each repetition runs, in turns: one process without shards, one with `--shard 1/16`, two at once with `--shard 1/16` and
 `--shard 9/16`, and two at once without shards, a run each, all with one thread. Processor time is that of the processes, as the
@@ -48,6 +49,7 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=16, help="with more than 4, groups are smaller than those of one process")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--ray", action="store_true", help="two tasks of Ray as well")
+    parser.add_argument("--ray-only", action="store_true", help="one process alone and two tasks of Ray, for longer runs")
     parser.add_argument("--keep", type=Path, help="keep the runs there, for simulate.py")
     options = parser.parse_args()
     print(f"\n{measure.machine()}\n")
@@ -56,6 +58,10 @@ def main() -> int:
         for number in range(options.repetitions):
             work = (options.keep or Path(temporary)) / str(number)
             alone = timed(options, [work / "alone"], [None])
+            if options.ray_only:
+                print(f"{number + 1}  alone          {alone[0]:7.1f} s, {alone[1]:7.1f} s of processor time", flush=True)
+                tasks.append(beside_ray(options, work, alone[0], f"{number + 1}", work / "alone"))
+                continue
             one = timed(options, [work / "one"], [f"1/{options.shards}"])
             two = timed(options, [work / "two"] * 2, [f"{1 + at * options.shards // 2}/{options.shards}" for at in range(2)])
             apart = timed(options, [work / "first", work / "second"], [None, None])
@@ -74,12 +80,7 @@ def main() -> int:
             ratios.append((*shares, 2 * alone[0] / apart[0], apart[0] / (2 * two[0])))
             print(f"   rows and inputs of two beside one in shards: {said}", flush=True)
             if options.ray:
-                start, wall = on_ray(options, work / "ray")
-                tasks.append((alone[0] / wall, alone[0] / (start + wall)))
-                said = "; ".join(kill.compare(work / "one", work / "ray")) or "equal"
-                print(
-                    f"{number + 1}  two on Ray     {wall:7.1f} s, {start:7.1f} s until the first claim; rows: {said}", flush=True
-                )
+                tasks.append(beside_ray(options, work, alone[0], f"{number + 1}", work / "one"))
     names = (
         "one in shards / alone, processor",
         "two / alone, processor",
@@ -91,7 +92,7 @@ def main() -> int:
         "the same with Ray's start and Python's",
     )
     columns = [*zip(*ratios, strict=True), *zip(*tasks, strict=True)]
-    for name, values in zip(names, columns, strict=False):
+    for name, values in zip(names[-len(columns) :] if options.ray_only else names, columns, strict=False):
         print(f"{name}: {statistics.median(values):.3f} ({', '.join(f'{one:.3f}' for one in values)})")
     return 0
 
@@ -140,6 +141,14 @@ def on_ray(options: argparse.Namespace, out: Path) -> tuple[float, float]:
     if any(codes) or not first:
         raise SystemExit(f"exit codes {codes}")
     return first[0] - started, over - first[0]
+
+
+def beside_ray(options: argparse.Namespace, work: Path, alone: float, number: str, like: Path) -> tuple[float, float]:
+    """Throughput of two tasks of Ray over that of one process, from the first claim and from the beginning; a line says both."""
+    start, wall = on_ray(options, work / "ray")
+    said = "; ".join(kill.compare(like, work / "ray")) or "equal"
+    print(f"{number}  two on Ray     {wall:7.1f} s, {start:7.1f} s until the first claim; rows: {said}", flush=True)
+    return alone / wall, alone / (start + wall)
 
 
 def command(options: argparse.Namespace, out: Path) -> list[str]:
