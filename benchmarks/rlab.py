@@ -64,6 +64,8 @@ def over(ends: Sequence[Outcome], base: Sequence[Outcome], most: int = MOST) -> 
 def patch(options: argparse.Namespace) -> None:
     """Sides and overlaps."""
     for name, eps in (("resnet20", 1.0), ("lenet5_clean", 4.0)):
+        if name not in (options.networks or [name]):
+            continue
         bench = bench_of(name, options.samples)
         title = f"Patch size and overlap: {bench.subject.name}, L2 {eps:g}, {options.samples} images"
         columns = "side, stride, patches, @250, @1000, median queries, over 2 x 2, L2, pixels changed, s per image"
@@ -95,9 +97,9 @@ COARSE = "rlab?patch=8&draws=2&severities=4&clean_up=false"
 def dual(options: argparse.Namespace) -> None:
     """Adding and removing in one step, adding alone, and looking ahead by probes."""
     bench = bench_of("resnet20", options.samples)
-    _trees(options, bench)
-    _removals(options, bench)
-    _overhead(options, bench)
+    parts = {"trees": _trees, "removals": _removals, "overhead": _overhead}
+    for name in options.parts or parts:
+        parts[name](options, bench)
 
 
 def _trees(options: argparse.Namespace, bench: Bench) -> None:
@@ -367,6 +369,8 @@ def main() -> None:
     parser.add_argument("--study", choices=STUDIES, required=True)
     parser.add_argument("--samples", type=int, help="test images")
     parser.add_argument("--seeds", nargs="+", type=int)
+    parser.add_argument("--networks", nargs="+", choices=("resnet20", "lenet5_clean"), help="of `patch`; both by default")
+    parser.add_argument("--parts", nargs="+", choices=("trees", "removals", "overhead"), help="of `dual`; all by default")
     parser.add_argument("--agents", default="runs/agents", help="folder of trained policies")
     parser.add_argument("--minutes", type=float, default=2.0, help="that an agent learns for, if it must be trained")
     parser.add_argument("--inputs", type=int, default=1500, help="training images of an agent")

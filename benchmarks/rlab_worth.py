@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--controls", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--policies", nargs="+", default=[], help="files of trained agents")
     parser.add_argument("--weights", default="runs/ecg/rhythmnet.safetensors", help="where the network of beats is kept")
+    parser.set_defaults(beats=None)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
