@@ -1,7 +1,9 @@
-"""A prior of RLAB that is fitted to the answers of several networks at once, as a file for `rlab_worth.py --policies`.
+"""The shipped prior of RLAB, or another that is fitted to the answers of several networks, for `rlab_worth.py --policies`.
 
     python benchmarks/rlab_priors.py --networks resnet20 resnet32 resnet2b cnn_wide_kw --images 400 --out several.safetensors
     python benchmarks/rlab_worth.py --data unseen plain digits --samples 60 --seeds 0 --policies several.safetensors
+
+The first makes `src/brinell/rlab/prior.safetensors`.
 
 Of each network so many training images of CIFAR-10 that it gets right are probed as by `brinell train-agent` (16 random
 distortions of four patches of 2 x 2 pixels each); the likelihood is that of all answers together. Prints what the networks were
@@ -30,14 +32,15 @@ from brinell.rlab.probing import Probes, fit, likelihood, probe
 PROBES, SLOTS = 16, 64
 
 
-def probed(name: str, images: int, attack: str) -> tuple[Probes, int]:
-    """The answers of one network, and how many inputs it was shown."""
+def probed(name: str, images: int, attack: str) -> tuple[Probes, int, int]:
+    """The answers of one network, and how many inputs it was shown: to find those that it gets right, and to probe these."""
     subject = measure.subject(name)
     module, rlab = subject.module(), plugins.build("attack", "rlab", plugins.parse(attack).options)
     with np.load(measure.SHARED / "cifar10" / "cifar10_train_a.npz") as arrays:
         shown, labels = arrays["images"][: 2 * images + 100], arrays["labels"][: 2 * images + 100]
     x = torch.from_numpy(shown).movedim(-1, 1).float().div(255).contiguous()
     y = torch.from_numpy(labels.astype(np.int64))
+    first_looks = len(x)
     with torch.no_grad():
         right = torch.cat([module(part).argmax(1) for part in x.split(256)]) == y
     x, y = x[right][:images], y[right][:images]
@@ -49,7 +52,7 @@ def probed(name: str, images: int, attack: str) -> tuple[Probes, int]:
     grid, variants = rlab.grid(subject.domain), rlab.variants(subject.domain)
     for at in torch.split(torch.arange(len(y)), SLOTS):
         parts.append(probe(oracle, batch.select(at), threat.select(at), grid, variants, rng.select(at), probes=PROBES))
-    return Probes(*(torch.cat(column) for column in zip(*parts, strict=True))), len(x) + int(ledger.forwards.sum())
+    return Probes(*(torch.cat(column) for column in zip(*parts, strict=True))), first_looks, int(ledger.forwards.sum())
 
 
 def main() -> None:
@@ -64,18 +67,27 @@ def main() -> None:
     torch.set_num_threads(1)
     found = {name: probed(name, options.images, options.attack) for name in options.networks}
     kept = options.images - options.images // 5
-    columns = zip(*(probes for probes, _ in found.values()), strict=True)
+    columns = zip(*(probes for probes, *_ in found.values()), strict=True)
     learn = Probes(*(torch.cat([part[:kept] for part in column]) for column in columns))
     prior = Prior(learn.moments.shape[-1])
-    held = {name: Probes(*(column[kept:] for column in probes)) for name, (probes, _) in found.items()}
+    held = {name: Probes(*(column[kept:] for column in probes)) for name, (probes, *_) in found.items()}
     with torch.no_grad():
         before = {name: float(likelihood(prior, one).mean()) for name, one in held.items()}
     fit(prior, learn, seeded(0), steps=options.fits)
     with torch.no_grad():
         for name, one in held.items():
             after = float(likelihood(prior, one).mean())
-            print(f"{name}: {found[name][1]:,} queries, loss {before[name]:.3f} before, {after:.3f} after")
-    about = {"training_queries": {"probes": sum(asked for _, asked in found.values())}, "networks": options.networks}
+            print(f"{name}: {sum(found[name][1:]):,} queries, loss {before[name]:.3f} before, {after:.3f} after")
+    first_looks, probes = (sum(one[at] for one in found.values()) for at in (1, 2))
+    about = {
+        "config": {"algorithm": "none", "probes": PROBES, "fits": options.fits, "slots": SLOTS, "seed": 0},
+        "inputs": options.images * len(found),
+        "training_queries": {"first_looks": first_looks, "probes": probes, "steps": 0},
+        "data": "npz:cifar10_train_a.npz",
+        "models": options.networks,
+        "attack": options.attack,
+        "norm": "l2",
+    }
     Agent(prior=prior, about=about).save(options.out)
 
 

@@ -15,6 +15,7 @@ from _helpers import Recorder, audited, threshold, workspace
 from brinell.analysis.compare import Side
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
+from brinell.core.outward import printable
 from brinell.studies.per_class.analysis import study
 from brinell.studies.per_class.marks import published
 from brinell.studies.per_class.page import render, tables, write
@@ -101,6 +102,10 @@ def test_what_it_concluded_is_said(golden):
     assert w.low <= w.value <= w.high and w.n == 10 and len(w.by) == 5
     sizes = next(one for one in golden.ranks if one.by[1:] == ["parameters"])
     assert sizes.value == pytest.approx(0.6) and sizes.low < 0 < sizes.high and sizes.n == 5
+
+
+def test_what_is_said_holds_nothing_that_a_terminal_would_escape(golden):
+    assert [printable(sentence) for sentence in reading(golden)] == reading(golden)
 
 
 def test_the_layout(golden):

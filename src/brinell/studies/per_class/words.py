@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from brinell.report.format import between, percent, points, short
+from brinell.report.format import percent, points, short
 from brinell.studies.per_class.results import RankResult, StudyModel, StudyResult
 
 SIGNIFICANT = 0.05
@@ -105,7 +105,7 @@ def _spread(one: StudyModel) -> float:
 
 def _ends(one: StudyModel) -> str:
     assert one.spread is not None
-    return between(one.spread.low, one.spread.high)
+    return f"{100 * one.spread.low:.1f} to {percent(one.spread.high)}"
 
 
 def signed(value: float | None) -> str:
