@@ -63,6 +63,7 @@ def main() -> None:
     """The table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robust", action="store_true")
+    parser.add_argument("--networks", nargs="+", choices=(*PLAIN, *ROBUST), help="those alone; ratios are over the first's")
     parser.add_argument("--weights", type=Path, default=Path("runs/families"))
     parser.add_argument("--eps", type=float, default=1.0)
     parser.add_argument("--samples", type=int, default=100)
@@ -71,13 +72,14 @@ def main() -> None:
     torch.set_num_threads(1)
     words = f"python benchmarks/rlab_families.py{' --robust' * options.robust} --eps {options.eps:g} --samples {options.samples}"
     words += f" --seeds {' '.join(map(str, options.seeds))}"
+    words += f" --networks {' '.join(options.networks)}" if options.networks else ""
     columns = ["network"]
     columns += [column for side in SIDES for column in (f"{side} x {side}: fooled", "mean queries")]
     columns += [f"{side} over 2" for side in SIDES[1:]] + [f"that, over the first network's ({side})" for side in SIDES[1:]]
     title = f"Patch size and families: CIFAR-10, L2 {options.eps:g}, {options.samples} images, {MOST} queries"
     table = measure.Table(title, words, columns)
     first: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
-    for number, name in enumerate(ROBUST if options.robust else PLAIN):
+    for number, name in enumerate(options.networks or (ROBUST if options.robust else PLAIN)):
         bench = opened(name, options.weights, options.samples)
         cells: list[str] = [name]
         queries = []
