@@ -54,6 +54,7 @@ def test_nothing_is_found_below_the_exact_margin(attack, norm):
     assert not on(linear_problem("image", norm, n=8), attack, norm, 0.99).fooled.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("attack", "norm"), EXACT, ids=str)
 def test_other_bounds_are_another_unit(attack, norm):
     """The same problem in 0..255 as in 0..1: the same steps, 255 times as long."""

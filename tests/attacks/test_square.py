@@ -356,6 +356,7 @@ def test_settings_out_of_range(settings):
         Square(**settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"steps": 60}, {"steps": 40, "loss": "ce", "rescale_schedule": False}])
 def test_it_keeps_the_rules(settings):
     check_attack(Square, **settings)

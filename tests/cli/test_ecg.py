@@ -89,6 +89,7 @@ def test_a_table_to_the_page(recipe, root, tmp_path, capsys, monkeypatch):
     assert "no value in column 1 of line 33" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     """S differs from N in that it comes early, for its own recording: an S of a slow one comes later than an N of a quick one."""
     rng = np.random.default_rng(0)

@@ -62,6 +62,7 @@ def test_attack(name):
     check_attack(plugins.load("attack", name), **SHORTER.get(name, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
 def test_attack_with_other_settings(name, settings):
     check_attack(plugins.load("attack", name), **settings)

@@ -182,6 +182,7 @@ def test_batch_and_group_size_do_not_matter(tmp_path):
             np.testing.assert_allclose(stored[2][sample], array, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_batches_of_32_128_and_500_find_the_same_digits(tmp_path):
     """A convolutional network, more samples than a batch, and every kind of attack: no cell may change its outcome."""
     data = Digits()()
