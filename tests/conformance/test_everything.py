@@ -36,8 +36,8 @@ SHORTER = {
     "sparse-rs": {"steps": 60},
     "hop-skip-jump": {"steps": 2, "samples": 10, "starts": 10, "gamma": 20.0},
 }
-SLOW = {"cw", "ead", "rlab", "square"}
-"""Attacks whose checks take more than ten seconds."""
+SLOW = {"bandits", "cw", "ddn", "ead", "hop-skip-jump", "nes", "rlab", "simba", "square"}
+"""Attacks whose checks take more than six seconds."""
 VARIANTS = [
     ("apgd", {"steps": 12, "loss": "dlr"}),
     ("apgd", {"steps": 12, "loss": "margin", "restarts": 2}),

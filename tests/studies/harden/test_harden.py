@@ -97,7 +97,9 @@ def test_json_is_what_the_schema_says(work, root, capsys):
     from jsonschema import Draft202012Validator
 
     assert cli(words(work, work / "json", "--json", "--epochs", "1", "--samples", "10")) == 0
-    answer = json.loads(capsys.readouterr().out)
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
+    assert answer["forwards"] and f"training by pgd: 230 samples, {answer['forwards']:,} forwards" in told.err
     Draft202012Validator(json.loads((root / "docs/schema/harden.json").read_text())).validate(answer)
     assert {"weights", "spec", "seconds", "before", "after"} <= answer.keys()
     assert answer["before"]["n"] == 10 and Path(answer["weights"]).is_file()

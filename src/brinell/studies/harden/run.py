@@ -302,6 +302,7 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
             batch_size=request.batch_size,
             seed=request.seed,
         )
+        told = _Told(progress)
         loop = Loop(
             trained,
             own,
@@ -312,12 +313,12 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
             _settings(plan),
             file=checkpoint(out),
             tell=lambda text: progress.message(f"warning: {text}"),
-            done=lambda state, share: _tell(progress, state, share),
+            done=told,
         )
         if loop.resume():
             progress.message(f"note: going on with the training from step {loop.state.step}")
-        else:
-            progress.stage(plan.model.name, f"training by {plan.recipe.text}", len(own), 0)
+        progress.stage(plan.model.name, f"training by {plan.recipe.text}", len(own), 0)
+        told.begins(loop.state)
         kept = loop.run()
     file = out / f"{plan.model.name}-hardened.safetensors"
     write(file, kept, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
@@ -373,12 +374,24 @@ def _settings(plan: HardenPlan) -> Settings:
     return Settings(**plan.request.settings(Settings) | own)
 
 
-def _tell(progress: Progress, state: State, share: float) -> None:
-    last = state.curve[-1]
-    progress.message(
-        f"note: {100 * share:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
-        f"{last['clean']} are right and {last['robust']} robust"
-    )
+class _Told:
+    """Tells at each check how far a training is, and the passes since the one before."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.forwards, self.backwards = progress, 0, 0
+
+    def begins(self, state: State) -> None:
+        """A training that was interrupted has told its passes already."""
+        self.forwards, self.backwards = state.forwards, state.backwards
+
+    def __call__(self, state: State, share: float) -> None:
+        last = state.curve[-1]
+        self.progress.passes(state.forwards - self.forwards, state.backwards - self.backwards)
+        self.begins(state)
+        self.progress.message(
+            f"note: {100 * share:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
+            f"{last['clean']} are right and {last['robust']} robust"
+        )
 
 
 def with_weights(spec: str, file: Path) -> str | None:
