@@ -65,10 +65,12 @@ class Subject:
     passes: float
     """Forwards and backwards for each training sample."""
     attacked: int
-    """Training samples that RLAB attacks in each round."""
+    """Training samples that RLAB attacks in each round: so few that passes are left for learning what it finds."""
     rate: float
     """The learning rate."""
     samples: int = 200
+    batch: int = 64
+    """Far fewer than the training samples: of an epoch what does not fill a batch is left out."""
 
 
 def subjects(scratch: Path) -> dict[str, Subject]:
@@ -96,8 +98,9 @@ def subjects(scratch: Path) -> dict[str, Subject]:
         ),
         "video": Subject(
             data=f"npz:{scratch}/gestures/test.npz", train=f"npz:{scratch}/gestures/train.npz",
-            model=f"torch:{MODELS}/video.py:r2plus1d?weights={scratch}/gestures/weights.safetensors", eps="2/255", l2="10",
-            rlab="rlab?distortions=gaussian-noise&patch=4x16x16", queries=250, passes=60, attacked=100, rate=1e-3, samples=48,
+            model=f"torch:{MODELS}/video.py:r2plus1d?weights={scratch}/gestures/weights.safetensors", eps="2/255", l2="20",
+            rlab="rlab?distortions=gaussian-noise&patch=4x16x16", queries=250, passes=60, attacked=25, rate=1e-3, samples=48,
+            batch=16,
         ),
     }  # fmt: skip
 
@@ -128,7 +131,7 @@ def hardened(
     return brinell.harden(
         model, subject.data, train=subject.train, recipe=recipe, norm=norm, eps=eps, budgets=f"0, {eps}", attack="fgsm",
         epochs=passes / sum(Recipe.of(recipe).cost()), samples=subject.samples, rate=subject.rate, seed=seed, device="cpu",
-        out=out, progress=Silent(),
+        batch_size=subject.batch, out=out, progress=Silent(),
     )  # fmt: skip
 
 
