@@ -18,6 +18,14 @@
     if (shown(region) && region.scrollWidth > region.clientWidth + 1 && !region.querySelector(".many"))
       found.push(`does not fit: ${region.getAttribute("aria-label")}, ${region.scrollWidth} in ${region.clientWidth} px`);
   }
+  for (const caption of document.querySelectorAll("caption")) {
+    if (!shown(caption)) continue;
+    const range = document.createRange();
+    range.selectNodeContents(caption);
+    const [text, around] = [range.getBoundingClientRect(), caption.closest(".scroll, section").getBoundingClientRect()];
+    if (text.right > around.right + 1) found.push(`cut off: ${name(caption)}`);
+    if (text.height > 70 && text.width < around.width / 2) found.push(`a word a line: ${name(caption)}`);
+  }
   for (const figure of document.querySelectorAll("svg.figure")) {
     if (!shown(figure)) continue;
     const frame = figure.getBoundingClientRect();
