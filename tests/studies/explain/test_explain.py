@@ -1,6 +1,7 @@
 """`brinell explain` end to end on a network that looks at one half of each picture, so that what matters is known."""
 
 import json
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from torch import nn
 
 import brinell
+from _browser import check_everywhere, chromium
 from brinell import runs
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -86,6 +88,12 @@ def made(files, tmp_path_factory):
         steps=6,
         out=tmp_path_factory.mktemp("made") / "run",
     )
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(made):
+    with chromium() as browser:
+        check_everywhere(browser, Path(made.folder) / "explain.html")
 
 
 def test_what_matters_is_found(made):

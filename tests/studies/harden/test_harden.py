@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import brinell
+from _browser import check_everywhere, chromium
 from _helpers import mlp
 from brinell import runs
 from brinell.cli import run as cli
@@ -116,6 +117,12 @@ def test_the_page_says_what_was_won_and_who_paid(done):
     assert tables == {"comparison.csv", "per_class.csv", "curve.csv", "unseen.csv"}
     rows = (done / "tables" / "curve.csv").read_text().splitlines()
     assert len(rows) == 1 + len(summarise(done).curve)
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(done):
+    with chromium() as browser:
+        check_everywhere(browser, done / "report.html")
 
 
 def test_what_was_lost_is_said_of_the_class_that_paid(done):

@@ -245,6 +245,9 @@ def test_a_source_without_rows_has_no_figures(tmp_path):
 
 
 @pytest.mark.browser
-def test_the_page_in_a_browser(made):
+def test_the_page_in_a_browser(made, tmp_path):
+    twelve = [near(), far(), *(other(f"another-model-{number}") for number in range(10))]
+    many = brinell.transfer(model=twelve, data=(X, Y), eps=0.15, draws=200, out=tmp_path / "t")
     with chromium() as browser:
         check_everywhere(browser, write(made.folder))
+        check_everywhere(browser, write(many.folder))
