@@ -9,7 +9,8 @@ L2 at twice the budget of RLAB. All end with the same test samples: untouched, a
 budget and its queries, and distorted all over at severity 3.
 
 Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds, with 95 % intervals by a
-bootstrap over the samples, each of which takes its seeds along; distortions with the least and the most of the seeds.
+bootstrap over the samples, each of which takes its seeds along (Wilson's where all samples come out alike); distortions with the
+least and the most of the seeds.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import torch
 import brinell
 from brinell.analysis.grid import RIGHT, grid, worst_case
 from brinell.analysis.means import mean
+from brinell.core.intervals import wilson
 from brinell.engine.plan import open_data
 from brinell.engine.progress import Silent
 from brinell.store.run import Run
@@ -216,7 +218,9 @@ def _interval(seeds: list[list[int]]) -> str:
     values = np.array(seeds, dtype=np.float64)
     found = mean(values.ravel(), np.tile(np.arange(values.shape[1]), len(values)))
     assert found is not None, "every line has samples"
-    return f"{100 * found.value:.1f} ({100 * found.interval.low:.1f}-{100 * found.interval.high:.1f})"
+    alike = wilson(int(values[0].sum()), values.shape[1]) if np.ptp(values) == 0 else None
+    interval = alike or found.interval
+    return f"{100 * found.value:.1f} ({100 * interval.low:.1f}-{100 * interval.high:.1f})"
 
 
 def main() -> None:

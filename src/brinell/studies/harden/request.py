@@ -32,7 +32,8 @@ class HardenRequest(BaseRequest):
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """The optimiser."""
     rate: float | None = Field(default=None, gt=0)
-    """The largest learning rate. Default: 0.005 for adamw, 0.02 for sgd; large networks that were trained before want less."""
+    """The largest learning rate. Default: 0.005 for adamw and 0.02 for sgd; large networks that were trained before want less,
+    and with sgd those with batch norm more."""
     weight_decay: float = Field(default=5e-4, ge=0)
     """The weight decay."""
     batch_size: int = Field(default=64, ge=1)
