@@ -18,7 +18,9 @@ import os
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,14 +171,15 @@ def overhead(blocks: int = 9, steps: int = 12) -> dict[str, Any]:
     """Milliseconds of processor time of a step: plain, the bare passes of a recipe, and the loop."""
     found: dict[str, Any] = {}
     for name, recipe in (("mnist-60", "n-fgsm"), ("mnist-60", "pgd(steps=5)"), ("resnet4b-60", "n-fgsm")):
-        works = _works(CASES[name], recipe, steps)
-        times: dict[str, list[float]] = {key: [] for key in works}
-        for block in range(blocks + 1):
-            for key, work in works.items():
-                begun = time.process_time()
-                work()
-                if block:  # the first one warms up
-                    times[key].append(1000 * (time.process_time() - begun) / steps)
+        times: dict[str, list[float]] = defaultdict(list)
+        with ExitStack() as stack:
+            works = _works(CASES[name], recipe, steps, stack)
+            for block in range(blocks + 1):
+                for key, work in works.items():
+                    begun = time.process_time()
+                    work()
+                    if block:  # the first one warms up
+                        times[key].append(1000 * (time.process_time() - begun) / steps)
         ratios = {
             key: statistics.median(a / b for a, b in zip(times["loop"], times[key], strict=True)) for key in ("bare", "plain")
         }
@@ -188,12 +191,12 @@ def overhead(blocks: int = 9, steps: int = 12) -> dict[str, Any]:
     return found
 
 
-def _works(case: Case, text: str, steps: int) -> dict[str, Callable[[], None]]:
+def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Callable[[], None]]:
     x, y = arrays(case.data, "train")
     dataset = brinell.data(x[:4096], y[:4096], kind="image", layout="first")
     module = network(case, 0).requires_grad_(True).train()
     model = TorchModel(module, dataset.domain)
-    model.session().__enter__()
+    stack.enter_context(model.session())
     distance = plugins.build("distance", "linf", {})
     samples = Samples.of(dataset, np.arange(len(dataset)), torch.device("cpu"))
     checker = Checker(

@@ -57,7 +57,8 @@ def order(n: int, seed: int, epoch: int) -> Tensor:
 def augmented(x: Tensor, how: Augment, rng: torch.Generator) -> Tensor:
     """(n, C, H, W) images, each shifted at random by up to an eighth of its side, and half of them mirrored.
 
-    He et al. 2015, Deep residual learning, section 4.2: four pixels of padding and a crop for 32 x 32.
+    He et al. 2015, Deep residual learning, section 4.2: four pixels of padding and a crop for 32 x 32. Theirs pads with zeros,
+    ours with the image mirrored at its edge: a black border, which no test image has, would shift what batch norm remembers.
     """
     if how == "none":
         return x
@@ -66,7 +67,7 @@ def augmented(x: Tensor, how: Augment, rng: torch.Generator) -> Tensor:
         mirrored = torch.rand(n, generator=rng, device=x.device) < 0.5
         x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
     down, right = height // PIXELS, width // PIXELS
-    padded = F.pad(x, (right, right, down, down))
+    padded = F.pad(x, (right, right, down, down), mode="reflect")
     top = torch.randint(2 * down + 1, (n, 1), generator=rng, device=x.device)
     left = torch.randint(2 * right + 1, (n, 1), generator=rng, device=x.device)
     rows = (top + torch.arange(height, device=x.device))[:, None, :, None]

@@ -39,7 +39,8 @@ class HardenRequest(BaseRequest):
     batch_size: int = Field(default=64, ge=1)
     """The samples of a step, and the most inputs shown to the model at once."""
     augment: Literal["none", "shift", "shift-flip"] = "none"
-    """What is done to training images: shifted by up to an eighth of their side, or that and half of them mirrored."""
+    """What is done to training images: shifted by up to an eighth of their side, with the edge mirrored outwards, or that and
+    half of them mirrored."""
     average: float = Field(default=0.999, ge=0, lt=1)
     """What the average of the weights, which is kept, remembers at each step; 0 keeps the last weights."""
     validation: int = Field(default=500, ge=1)
