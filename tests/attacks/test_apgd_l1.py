@@ -89,7 +89,7 @@ def test_a_row_is_projected_alike_in_any_company():
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("attack", [APGD(steps=15), APGD(steps=15, loss="dlr"), APGD(steps=15, random_start=False)], ids=str)
+@pytest.mark.parametrize("attack", [APGD(steps=25), APGD(steps=25, loss="dlr"), APGD(steps=25, random_start=False)], ids=str)
 @settings(max_examples=8)
 @given(st.sampled_from(KINDS), st.integers(0, 10**6), st.integers(2, 6))
 def test_wins_above_the_exact_margin_and_never_below(attack, kind, seed, classes):
