@@ -13,8 +13,8 @@ BENCH_BIN := $(BENCH_VENV)/bin
 BENCH_READY := $(BENCH_VENV)/.ready
 SERVER_VENV := .venv-server
 SERVER_READY := $(SERVER_VENV)/.ready
-STORE := .venv-store
-STORE_READY := $(STORE)/.ready
+EXTRAS := .venv-extras
+EXTRAS_READY := $(EXTRAS)/.ready
 SBOM_VENV := .venv-sbom
 SBOM_READY := $(SBOM_VENV)/.ready
 SITE_VENV := .venv-site
@@ -26,7 +26,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test slow stores check docs site format bench server smoke sbom environment clean distclean
+.PHONY: help audit test slow extras check docs site format bench server smoke sbom environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -40,8 +40,9 @@ test: $(TOOLS_READY) ## Run the tests, but for the slow ones
 slow: $(TOOLS_READY) ## Run the slow tests: a thousand hostile files, flipped bits, forged runs
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow $(ARGS)
 
-stores: $(TOOLS_READY) $(STORE_READY) ## Test runs in S3, jobs of submitit and a cluster of Ray, with packages of their own beside the environment
-	PYTHONPATH=$(STORE) $(ONE_THREAD) $(BIN)/python -m pytest tests/store/test_s3.py tests/runners/test_engines.py $(ARGS)
+extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: S3, submitit, Ray, MLflow, Lightning, accelerate
+	PYTHONPATH=$(EXTRAS) $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) \
+		tests/store/test_s3.py tests/runners/test_engines.py tests/studies/export/test_export.py tests/test_harden_examples.py $(ARGS)
 
 check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, generated docs
 	$(BIN)/ruff format --check .
@@ -79,7 +80,7 @@ clean: ## Remove caches and build products
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV) $(SITE_VENV) $(SBOM_VENV) $(STORE)
+	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV) $(SITE_VENV) $(SBOM_VENV) $(EXTRAS)
 
 # One pip for all, whichever came with the interpreter. Only wheels are taken, so that a missing one shows; what builds the
 # exceptions and ourselves comes in the versions of constraints.txt, too, and does not stay in the environment.
@@ -111,11 +112,14 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(BENCH_BIN)/python $(INSTALL) --constraint benchmarks/constraints.txt --no-deps torchattacks
 	touch $@
 
-# A folder that is looked at before the environment: botocore wants an older python-dateutil than the rest.
-$(STORE_READY): $(TOOLS_READY) benchmarks/store-constraints.txt
-	rm -rf $(STORE)
-	$(BIN)/python $(INSTALL) --target $(STORE) --constraint benchmarks/store-constraints.txt \
-		s3fs 'moto[s3]' flask flask-cors submitit ray
+# A folder that is looked at before the environment: botocore wants an older python-dateutil than the rest. The second line brings
+# packages that would take a torch of their own along; that of the environment serves them.
+$(EXTRAS_READY): $(TOOLS_READY) benchmarks/extras-constraints.txt
+	rm -rf $(EXTRAS)
+	$(BIN)/python $(INSTALL) --target $(EXTRAS) --constraint benchmarks/extras-constraints.txt \
+		s3fs 'moto[s3]' flask flask-cors submitit ray mlflow-skinny psutil
+	$(BIN)/python $(INSTALL) --target $(EXTRAS) --constraint benchmarks/extras-constraints.txt --no-deps \
+		accelerate lightning lightning-utilities torchmetrics
 	touch $@
 
 # It shares nothing with ours but pip: it pins a web framework of its own.

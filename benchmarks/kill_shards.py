@@ -63,7 +63,7 @@ def main() -> int:
     """All trials, and a verdict."""
     options = arguments()
     if options.store == "s3" and importlib.util.find_spec("moto") is None:
-        print("left out for want of an S3 server: make stores, then PYTHONPATH=.venv-store")
+        print("left out for want of an S3 server: make extras, then PYTHONPATH=.venv-extras")
         return 0
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary, served(options.store) as root:

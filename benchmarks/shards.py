@@ -2,8 +2,8 @@
 
     python benchmarks/shards.py                       2,000 samples of a convolutional network for MNIST
     python benchmarks/shards.py --samples 400 --repetitions 1
-    PYTHONPATH=.venv-store python benchmarks/shards.py --ray    two tasks of Ray as well (make stores installs it)
-    PYTHONPATH=.venv-store python benchmarks/shards.py --ray-only --steps 600      one process alone beside them, nothing else
+    PYTHONPATH=.venv-extras python benchmarks/shards.py --ray    two tasks of Ray as well (make extras installs it)
+    PYTHONPATH=.venv-extras python benchmarks/shards.py --ray-only --steps 600      one process alone beside them, nothing else
 
 Each repetition runs, in turns: one process without shards, one with `--shard 1/16`, two at once with `--shard 1/16` and
 `--shard 9/16`, and two at once without shards, a run each, all with one thread. Processor time is that of the processes, as the

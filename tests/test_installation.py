@@ -54,7 +54,7 @@ def test_what_builds_has_a_known_version(root: Path) -> None:
     assert builders | {"editables", "setuptools", "wheel", "pip"} <= pinned(root / "constraints.txt")
 
 
-@pytest.mark.parametrize("name", ["server", "store"])
+@pytest.mark.parametrize("name", ["server", "extras"])
 def test_constraints_of_what_stands_apart_are_exact_and_name_no_address(root: Path, name: str) -> None:
     comment, *lines = (root / "benchmarks" / f"{name}-constraints.txt").read_text(encoding="utf-8").splitlines()
     assert comment.startswith("# ")
