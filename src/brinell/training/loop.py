@@ -196,6 +196,11 @@ class Loop:
                 self.done(state, min(1.0, self._share(state)))
         return self.kept
 
+    def passes_left(self) -> int:
+        """Forwards and backwards of single inputs that the rest of the epochs asks for; 0 where it is time that ends them."""
+        left = 0 if self.settings.seconds is not None else max(0, self.steps - self.state.step)
+        return left * min(self.settings.batch_size, len(self.own)) * sum(self.recipe.cost())
+
     def _share(self, state: State) -> float:
         if self.settings.seconds is not None:
             return state.seconds / self.settings.seconds

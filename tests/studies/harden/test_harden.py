@@ -14,6 +14,7 @@ from _helpers import mlp
 from brinell import runs
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
+from brinell.engine.progress import Silent
 from brinell.studies.harden.analysis import summarise
 from brinell.studies.harden.page import carries_over, in_words
 from brinell.studies.harden.run import with_weights
@@ -211,6 +212,33 @@ def test_from_python_a_copy_is_trained(work, tmp_path):
     module.load_state_dict(load_file(result.weights))
     again = brinell.audit(module, samples(60, 1), attack="fgsm", eps=[0, 0.15], out=tmp_path / "audit")
     assert again.robust(0.15).k == result.after.robust_accuracy[-1].k
+
+
+class Told(Silent):
+    """Keeps the stages that it is told of, and the passes of each."""
+
+    def __init__(self):
+        self.stages = []
+
+    def stage(self, model, stage, samples, passes):
+        self.stages.append([model, stage, passes, 0])
+
+    def passes(self, forwards, backwards):
+        self.stages[-1][3] += forwards + backwards
+
+
+@pytest.mark.parametrize(("length", "expected"), [({"epochs": 3}, 3 * 7 * 32 * (11 + 11)), ({"minutes": 0.01}, 0)])
+def test_progress_of_the_training_is_its_own(tmp_path, length, expected):
+    """Seven batches of 32 an epoch, ten steps of PGD and the update: what is expected is spent. By time nobody knows."""
+    told = Told()
+    brinell.harden(
+        mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", recipe="pgd(steps=10)", batch_size=32,
+        out=tmp_path / "out", progress=told, **length,
+    )  # fmt: skip
+    before = told.stages[0][0]
+    ((model, _, ahead, spent),) = [one for one in told.stages if one[1].startswith("training")]
+    assert model == f"{before}-hardened", "what holds of the model before says nothing about the one that is trained"
+    assert ahead == expected and spent > 0 and (not ahead or spent == ahead)
 
 
 def spoiled(work, name, change):

@@ -287,7 +287,7 @@ def _audit(plan: HardenPlan, out: Path, progress: Progress, *, spec: str, model:
 def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """Train, or go on with it, and write the weights. Returns what the manifest says of it."""
     request, device = plan.request, plan.device
-    model = copy.deepcopy(plan.model)
+    model, hardened = copy.deepcopy(plan.model), f"{plan.model.name}-hardened"
     with model.info.session(device):
         prepared = settled(model, plan.train, manifest, device)
         trained = Trained.of(prepared)
@@ -317,10 +317,13 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
         )
         if loop.resume():
             progress.message(f"note: going on with the training from step {loop.state.step}")
-        progress.stage(plan.model.name, f"training by {plan.recipe.text}", len(own), 0)
+        stage, passes = f"training by {plan.recipe.text}", loop.passes_left()
+        progress.stage(hardened, stage, len(own), passes)
+        if passes:
+            progress.ahead({stage: passes}, 0)
         told.begins(loop.state)
         kept = loop.run()
-    file = out / f"{plan.model.name}-hardened.safetensors"
+    file = out / f"{hardened}.safetensors"
     write(file, kept, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
     state = loop.state
     return {
