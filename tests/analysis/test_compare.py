@@ -32,7 +32,20 @@ def test_counts_by_hand(two):
     assert at.p == mcnemar(1, 2)
     assert [c.n for c in result.per_class] == [3, 3]
     assert result.per_class[1].difference == pytest.approx([-1 / 3, -1 / 3, 0])
+    assert [(c.clean.both, c.clean.only_b, c.p_clean) for c in result.per_class] == [(3, 0, 1.0), (2, 1, 1.0)]
     assert result.notes == []
+
+
+def test_classes_on_untouched_inputs_are_corrected_for_their_number(synthetic):
+    """A is wrong on eight samples of class 1 that B gets right: 2/2^8, times the two classes."""
+    labels = np.repeat([0, 1], 10)
+    a, b = (np.where((labels == 1) & (np.arange(20) < wrong), 0.0, INF)[None].repeat(2, 0) for wrong in (18, 0))
+    rows = synthetic.join(*(synthetic.records(m, labels, EPS, x, classes=2) for m, x in (("a", a), ("b", b))))
+    manifest = synthetic.manifest(["a", "b"], EPS, 20, ["zero", "one"])
+    sides = (Side(run="r", manifest=manifest, records=rows, model=name) for name in "ab")
+    zero, one = compare(*sides).per_class
+    assert (one.clean.difference, one.clean.p, one.p_clean) == pytest.approx((-0.8, 2 / 2**8, 4 / 2**8))
+    assert (zero.clean.difference, zero.p_clean) == (0.0, 1.0)
 
 
 def test_swapping_the_sides_mirrors(two):

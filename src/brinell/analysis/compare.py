@@ -9,7 +9,7 @@ import numpy as np
 from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_case
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
 from brinell.analysis.robust_accuracy import class_name, class_names, judging
-from brinell.analysis.stats import mcnemar, paired_difference
+from brinell.analysis.stats import holm, mcnemar, paired_difference
 from brinell.core.errors import RequestError
 from brinell.core.record import Records
 
@@ -42,7 +42,10 @@ def compare(a: Side, b: Side) -> CompareResult:
         raise RequestError(f"{a.run} and {b.run} have no sample in common: audit both models on the same samples")
     (labels, clean_a, robust_a), (_, clean_b, robust_b) = _judged(a, ids, eps), _judged(b, ids, eps)
     names = class_names(a.manifest)
-    by_class = [_class(int(c), names, robust_a[labels == c], robust_b[labels == c], eps) for c in np.unique(labels)]
+    by_class = [
+        _class(int(c), names, (clean_a[labels == c], clean_b[labels == c]), (robust_a[labels == c], robust_b[labels == c]), eps)
+        for c in np.unique(labels)
+    ]
     return CompareResult(
         a=a.model,
         b=b.model,
@@ -52,7 +55,7 @@ def compare(a: Side, b: Side) -> CompareResult:
         n=len(ids),
         clean=_paired(clean_a, clean_b, 0.0),
         robust=[_paired(robust_a[:, j], robust_b[:, j], float(e)) for j, e in enumerate(eps)],
-        per_class=by_class,
+        per_class=_corrected(by_class),
         notes=_notes(a, b, len(ids), len(eps)),
     )
 
@@ -126,16 +129,24 @@ def _paired(a: Array, b: Array, eps: float) -> PairedRate:
     )
 
 
-def _class(index: int, names: list[str], a: Array, b: Array, eps: Array) -> ClassComparison:
-    paired = [_paired(a[:, j], b[:, j], float(e)) for j, e in enumerate(eps)]
+def _class(index: int, names: list[str], clean: tuple[Array, Array], robust: tuple[Array, Array], eps: Array) -> ClassComparison:
+    untouched, paired = _paired(*clean, 0.0), [_paired(robust[0][:, j], robust[1][:, j], float(e)) for j, e in enumerate(eps)]
     return ClassComparison(
         class_=index,
         name=class_name(names, index),
-        n=len(a),
+        n=len(clean[0]),
+        clean=untouched,
+        p_clean=untouched.p,
         difference=[p.difference for p in paired],
         low=[p.low for p in paired],
         high=[p.high for p in paired],
     )
+
+
+def _corrected(classes: list[ClassComparison]) -> list[ClassComparison]:
+    """P-values corrected for the number of classes."""
+    known = iter(holm([one.p_clean for one in classes if one.p_clean is not None]))
+    return [one if one.p_clean is None else one.model_copy(update={"p_clean": next(known)}) for one in classes]
 
 
 def _notes(a: Side, b: Side, common: int, budgets: int) -> list[str]:

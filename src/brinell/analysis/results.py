@@ -330,6 +330,10 @@ class ClassComparison(OfClass):
 
     n: int
     """Common samples of the class."""
+    clean: PairedRate
+    """Both models on untouched inputs."""
+    p_clean: float | None
+    """The p-value of `clean`, corrected for the number of classes (Holm); null without samples."""
     difference: list[float | None]
     """A minus B at each eps."""
     low: list[float | None]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brinell.cli.options import percent, show
+from brinell.cli.options import percent, show, show_reading
 from brinell.cli.verb import Asked, verb
 from brinell.studies.corruption.request import CorruptRequest
 
@@ -33,8 +33,5 @@ def _show(result: Any) -> None:
         for kind in model.kinds:
             values = "".join(f"{percent(levels[model.model, kind.kind, severity]):>9}" for severity in severities)
             show(f"  {kind.kind:<20}{values}{percent(kind.accuracy):>9}")
-    for sentence in reading(result):
-        show(f"  {sentence}")
-    for note in result.notes:
-        show(f"  note: {note}")
+    show_reading(reading(result), result.notes)
     show(f"page: {result.folder}/corrupt.html")

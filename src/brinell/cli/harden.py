@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brinell.cli.options import percent, show
+from brinell.cli.options import percent, show, show_reading
 from brinell.cli.verb import Asked, verb
 from brinell.studies.harden.request import HardenRequest
 
@@ -26,6 +26,8 @@ def harden(asked: Asked) -> int:
 
 
 def _show(result: "HardenResult") -> None:
+    from brinell.studies.harden.words import reading
+
     both = result.comparison
     show(f"{result.model}: {result.ended_with} at {result.norm} {result.eps:.4g}, {result.steps} steps, {result.seconds:.0f} s")
     show(f"  {'eps':>9}     before      after   difference and 95 % interval, McNemar's p")
@@ -35,8 +37,7 @@ def _show(result: "HardenResult") -> None:
             f"  {text:>9}   {percent(pair.value_b):>8}   {percent(pair.value_a):>8}   {percent(pair.difference)} "
             f"({percent(pair.low)} to {percent(pair.high)}), p = {p}"
         )
-    for event in result.events:
-        show(f"  note: {event}")
+    show_reading([*reading(result), f"After the training: {result.after.verdict}"], result.events)
     show(f"weights: {result.weights}")
     if result.spec is not None:
         show(f"model: --model '{result.spec}'")

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel
 
-from brinell.core.outward import printable
+from brinell.core.outward import JOINER, printable
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer, warnings and errors, and nothing else.")]
 Verbose = Annotated[
@@ -58,6 +58,14 @@ def show(text: str = "") -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away; nothing is left to say to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def show_reading(sentences: Sequence[str], notes: Sequence[str] = ()) -> None:
+    """What figures mean in plain words, as on the page, and what else a reader should know."""
+    for sentence in sentences:
+        show(f"  {sentence.replace(JOINER, '')}")
+    for note in notes:
+        show(f"  note: {note}")
 
 
 def say(text: str) -> None:

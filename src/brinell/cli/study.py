@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brinell.cli.options import percent, say_how_many, show
+from brinell.cli.options import percent, say_how_many, show, show_reading
 from brinell.cli.verb import Asked, verb
 from brinell.studies.per_class.request import StudyRequest
 
@@ -39,8 +39,5 @@ def _show(result: Any) -> None:
         size = "-" if one.parameters is None else f"{one.parameters:,}"
         rates = f"{percent(one.clean.value):>8} {percent(rate.value):>8}   {interval:<18}"
         show(f"  {one.model[:24]:<24} {size:>12} {rates} {among:<12} {', '.join(one.loses_most)}")
-    for sentence in reading(result):
-        show(f"  {sentence}")
-    for note in result.notes:
-        show(f"  note: {note}")
+    show_reading(reading(result), result.notes)
     show(f"page: {result.folder}/study.html")

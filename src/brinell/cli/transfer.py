@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from brinell.cli.options import ShardText, flags_of, show
+from brinell.cli.options import ShardText, flags_of, show, show_reading
 from brinell.cli.verb import Asked, verb
 from brinell.studies.transfer.request import TransferRequest
 
@@ -45,8 +45,5 @@ def _show(result: Any) -> None:
         other = "-" if source.success is None else f"{100 * source.success:.0f}"
         place = f"{source.rank.rank:g} ({source.rank.low:g} to {source.rank.high:g})" if source.rank else "-"
         show(f"  {source.name[:24]:<24}{''.join(values)}{other:>10}  {place}")
-    for sentence in reading(result):
-        show(f"  {sentence}")
-    for note in result.notes:
-        show(f"  note: {note}")
+    show_reading(reading(result), result.notes)
     show(f"page: {result.folder}/transfer.html")

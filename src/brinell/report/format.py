@@ -8,6 +8,7 @@ from markupsafe import Markup, escape
 
 from brinell.analysis.results import CheckResult, ClassResult, ModelResult, PairedRate, Rate
 from brinell.core.checks import Code
+from brinell.core.outward import JOINER
 
 FEW = 10
 """Below this many samples a class's rate says little; the page warns."""
@@ -15,8 +16,6 @@ ENOUGH = 5
 """With fewer samples, a class is not called the worst or the best."""
 NBSP = "\u00a0"
 """Keeps a number and its unit on one line."""
-JOIN = "\u2060"
-"""Keeps the two ends of an interval on one line."""
 NORM_NAMES = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
 
@@ -40,7 +39,7 @@ def points(value: float | None, digits: int = 1) -> str:
 
 def between(low: float | None, high: float | None, digits: int = 1) -> str:
     """An interval of rates, `68.1–74.3 %`; a dash for no data."""
-    return "–" if low is None or high is None else f"{100 * low:.{digits}f}–{JOIN}{100 * high:.{digits}f}{NBSP}%"
+    return "–" if low is None or high is None else f"{100 * low:.{digits}f}–{JOINER}{100 * high:.{digits}f}{NBSP}%"
 
 
 def span(low: float | None, high: float | None) -> str:

@@ -1,5 +1,6 @@
 """What a hardening came to: the audits before and after, sample by sample, and how the training went."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from pydantic import Field
 from brinell.analysis.compare import compare
 from brinell.analysis.results import CompareResult, ModelResult, Result, Share
 from brinell.analysis.robust_accuracy import share, summarise_model
-from brinell.analysis.stats import mcnemar, paired_difference
+from brinell.analysis.stats import holm, mcnemar, paired_difference
 from brinell.studies.harden.records import AFTER, BEFORE, manifest, side
 
 
@@ -57,7 +58,7 @@ class Unseen(Result):
     high: float
     """Upper end."""
     p: float
-    """McNemar's exact test."""
+    """McNemar's exact test, corrected for the number of changes (Holm)."""
 
 
 class HardenResult(Result):
@@ -131,14 +132,20 @@ def summarise(folder: Path) -> HardenResult:
         backwards=training["backwards"],
         events=training["events"],
         curve=[_point(row) for row in training["curve"]],
-        unseen=[_unseen(row) for row in training["unseen"]],
+        unseen=_unseen(training["unseen"]),
         before=summarise_model(before.manifest, before.records, before.run, before.model),
         after=summarise_model(after.manifest, after.records, after.run, after.model),
         comparison=compare(after, before),
     )
 
 
-def _unseen(row: dict[str, Any]) -> Unseen:
+def _unseen(rows: Sequence[Mapping[str, Any]]) -> list[Unseen]:
+    """Both models under each change; p-values hold with all changes read together."""
+    tested = holm([mcnemar(int(row["only_after"]), int(row["only_before"])) for row in rows])
+    return [_pair(row, p) for row, p in zip(rows, tested, strict=True)]
+
+
+def _pair(row: Mapping[str, Any], p: float) -> Unseen:
     both, gained, lost, neither = (int(row[key]) for key in ("both", "only_after", "only_before", "neither"))
     n = both + gained + lost + neither
     interval = paired_difference(both, gained, lost, neither)
@@ -152,7 +159,7 @@ def _unseen(row: dict[str, Any]) -> Unseen:
         difference=(gained - lost) / n,
         low=interval.low,
         high=interval.high,
-        p=mcnemar(gained, lost),
+        p=p,
     )
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from brinell.analysis.results import PairedRate, Rate, Share
+from brinell.analysis.results import Rate, Share
 from brinell.report.figures import Series, curve, key
-from brinell.report.format import between, norm, percent, points, short
 from brinell.report.html import fill
 from brinell.report.tables import csv_text
 from brinell.store.files import write_text
-from brinell.studies.harden.analysis import HardenResult, Point, Unseen, summarise
+from brinell.studies.harden.analysis import HardenResult, Point, summarise
 from brinell.studies.harden.records import manifest
+from brinell.studies.harden.words import reading
 
 SHARES = ("clean", "seen", "pgd", "robust")
 LINES = {
@@ -41,7 +41,7 @@ def write(folder: Path) -> Path:
         title=f"{result.model}, hardened by {result.ended_with}",
         result=result,
         manifest=manifest(folder),
-        sentences=in_words(result),
+        sentences=reading(result),
         accuracy=accuracy(result),
         training=training(result.curve),
         pairs=[result.comparison.clean, *(pair for pair in result.comparison.robust if pair.eps > 0)],
@@ -50,50 +50,6 @@ def write(folder: Path) -> Path:
     )
     write_text(folder / "report.html", page)
     return folder / "report.html"
-
-
-def in_words(result: HardenResult) -> list[str]:
-    """What came of it: what was won at the budget that was trained for, what it cost, and which class paid most."""
-    pair = min(result.comparison.robust, key=lambda one: abs(one.eps - result.eps))
-    said = [f"At {short(pair.eps)} ({norm(result.norm)}) {_moved('robust accuracy', pair)}"]
-    said.append(f"On untouched inputs {_moved('accuracy', result.comparison.clean)}")
-    losses = [
-        (before.clean.value - after.clean.value, after)
-        for before, after in zip(result.before.per_class, result.after.per_class, strict=True)
-        if before.clean.value is not None and after.clean.value is not None
-    ]
-    loss, worst = max(losses, key=lambda one: one[0], default=(0.0, None))
-    said += carries_over(result.unseen)
-    if worst is not None and loss > 0:
-        said.append(
-            f"The class that paid most is {worst.name}: {percent(worst.clean.value)} of its untouched inputs are right "
-            f"({between(worst.clean.low, worst.clean.high)}, {worst.n} samples), {100 * loss:.1f} points less than before."
-        )
-    return said
-
-
-def _moved(what: str, pair: PairedRate) -> str:
-    if pair.difference is None or pair.low is None or pair.high is None:
-        return f"nothing is known about the {what}."
-    word = "rose" if pair.difference > 0 else "fell" if pair.difference < 0 else "stayed"
-    chance = "" if pair.low > 0 or pair.high < 0 else "; the interval includes no change at all"
-    return (
-        f"the {what} {word} from {percent(pair.value_b)} to {percent(pair.value_a)}, by {points(pair.difference)} points "
-        f"({points(pair.low)} to {points(pair.high)}){chance}."
-    )
-
-
-def carries_over(rows: Sequence[Unseen]) -> list[str]:
-    """What of the changes that were not trained on the model takes better, and what worse, beyond chance."""
-    unseen = [row for row in rows if not row.seen]
-    if not unseen:
-        return []
-    better, worse = [row.name for row in unseen if row.low > 0], [row.name for row in unseen if row.high < 0]
-    said = f"Of {len(unseen)} changes that were not trained on, {len(better)} are taken better than before"
-    if not worse:
-        return [f"{said}, and none worse, beyond chance."]
-    named = ", ".join(worse[:4]) + (f" and {len(worse) - 4} more" if len(worse) > 4 else "")
-    return [f"{said}, and {len(worse)} worse, beyond chance: robustness does not carry over to {named}."]
 
 
 def accuracy(result: HardenResult) -> Markup:
