@@ -210,7 +210,7 @@ def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Cal
     )
     settings = Settings(
         eps=0.1, epochs=1000, seconds=None, batch_size=128, optimizer="adamw", rate=1e-4, weight_decay=0.0, ramp=0.0,
-        average=0.999, patience=None, augment="none", precision="float32", seed=0,
+        average=0.999, patience=None, augment="none", clip=1.0, precision="float32", seed=0,
     )  # fmt: skip
     recipe = Recipe.of(text).fitted(dataset.domain, distance)
     loop = Loop(Trained.of(model), samples, [samples], checker, recipe, distance, settings)

@@ -6,7 +6,7 @@ The module can be called: what is called is `harden`, below.
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -18,7 +18,7 @@ from brinell import plugins
 from brinell.api import Models, default_out, takes
 from brinell.attacking import KINDS, attack, check_bounds, domain_of
 from brinell.core.batch import Batch
-from brinell.core.contracts import PerturbsWeights
+from brinell.core.contracts import Network, PerturbsWeights
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.threat import Threat
@@ -33,7 +33,7 @@ from brinell.studies.harden import run as harden_run
 from brinell.studies.harden.analysis import HardenResult, summarise
 from brinell.studies.harden.request import HardenRequest
 from brinell.telling import telling
-from brinell.training.recipe import Recipe, Trained
+from brinell.training.recipe import Recipe, Trained, still
 from brinell.wording import worded
 
 __all__ = ["AWP", "AdversarialBatch", "AdversarialLoss", "harden"]
@@ -138,7 +138,7 @@ class AdversarialBatch:
         """The mean of what the recipe minimises on these inputs; of an attack the cross-entropy of the adversarial ones."""
         _, recipe = self._fit(x.detach())
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
-        return (recipe or PLAIN).loss(trained_of(model), batch, x_adv)
+        return (recipe or PLAIN).loss(Trained(model, logits_of(model)), batch, x_adv)
 
     def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
         """The space of inputs like these, and the recipe for them; looked at once for each shape."""
@@ -163,6 +163,9 @@ class AdversarialBatch:
 
 class AdversarialLoss:
     """A loss that takes `(model, x, y)` and makes its own adversarial inputs: cross-entropy by any attack, TRADES, MART or ALP.
+
+    Under `DistributedDataParallel` give it the wrapper, whose gradients are those of all processes; TRADES, MART and ALP ask it
+    twice a step, for which batch norm needs `broadcast_buffers=False` there.
 
     Args:
         recipe: trades, mart, alp?weight=1, pgd or any other attack, as of `AdversarialBatch`, whose loss is the cross-entropy.
@@ -213,19 +216,26 @@ class AWP:
     @contextmanager
     def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
         """The value of the loss where the weights were moved to; they are back when the context ends."""
-        with self.defence.perturbed([one for one in self.model.parameters() if one.requires_grad], loss):
+        with ExitStack() as stack:
+            with still(self.model):
+                stack.enter_context(self.defence.perturbed([one for one in self.model.parameters() if one.requires_grad], loss))
             yield loss()
 
 
 def trained_of(model: nn.Module) -> Trained:
-    """A module as defences ask it: without the wrapper of several devices, which would wait for the others."""
+    """A module as attacks ask it: without the wrapper of several devices, which would wait for the others."""
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    return Trained(inner, logits_of(inner))
+
+
+def logits_of(model: nn.Module) -> Network:
+    """Asks a module, which answers (n, classes) logits or an object that holds them."""
 
     def predict(x: Tensor) -> Tensor:
-        answer = inner(x)
+        answer = model(x)
         return cast(Tensor, answer if isinstance(answer, Tensor) else answer.logits)
 
-    return Trained(inner, predict)
+    return predict
 
 
 class _Logits(nn.Module):
@@ -241,7 +251,7 @@ class _Logits(nn.Module):
 
 def _is_recipe(text: str) -> bool:
     """Whether a text names defences and not attacks."""
-    names = [one.partition("(")[0].partition("?")[0] for one in plugins.split(text)]
+    names = [plugins.head(one) for one in plugins.split(text)]
     return len(names) > 1 or names[0] in plugins.names("defence")
 
 

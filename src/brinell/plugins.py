@@ -192,6 +192,11 @@ def parts(kind: str, text: str) -> tuple[Any, ...]:
     return tuple(found)
 
 
+def head(text: str) -> str:
+    """The name in `NAME`, `NAME(key=value)` or `NAME?key=value`."""
+    return text.partition("(")[0].partition("?")[0]
+
+
 def split(text: str) -> list[str]:
     """The parts of `NAME+NAME(key=value)`; a `+` within brackets joins values of one setting."""
     return re.split(r"\+(?![^(]*\))", text)

@@ -1,5 +1,6 @@
 """The training loop: what it learns, that a stop changes nothing, what it does about overfitting to its attack and about NaN."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 from _helpers import distance, mlp
 from brinell import plugins
+from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import StoppedError
 from brinell.core.threat import Threat
@@ -22,7 +24,7 @@ from brinell.training.checks import Check, Checker
 from brinell.training.data import Samples, augmented, order
 from brinell.training.loop import Loop, Settings
 from brinell.training.recipe import Recipe, Trained
-from brinell.training.schedule import ramped, rate_factor
+from brinell.training.schedule import START, ramped, rate_factor
 
 EPS = 0.15
 CPU = torch.device("cpu")
@@ -38,9 +40,20 @@ USUAL = Settings(
     average=0.9,
     patience=None,
     augment="none",
+    clip=1.0,
     precision="float32",
     seed=0,
 )
+
+
+SESSIONS = ExitStack()
+
+
+@pytest.fixture(autouse=True)
+def sessions():
+    """Every network of a loop is in a session, as in a hardening; without one it would answer in evaluation mode alone."""
+    with SESSIONS:
+        yield
 
 
 def problem(n=320):
@@ -68,6 +81,7 @@ def loop(recipe="pgd(steps=3)", module=None, file=None, own=None, **settings):
     )
     made = own or Recipe.of(recipe).fitted(dataset.domain, distance("linf"))
     model = TorchModel(module, dataset.domain, 2)
+    SESSIONS.enter_context(model.session())
     trained = Trained.of(model)
     data = [samples] * len(made.parts)
     return Loop(trained, samples, data, checker, made, distance("linf"), replace(USUAL, **settings), file)
@@ -216,7 +230,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     replaced, saved = files.write_atomically, []
 
     def write(path, put):
-        if len(saved) == 2:
+        if len(saved) == 3:
 
             def no_room(temporary):
                 raise OSError(28, "No space left on device")
@@ -259,7 +273,7 @@ def test_recipes_share_a_batch():
 def test_awp_leaves_the_step_to_the_optimiser():
     """The update is taken where the weights were moved to, and applied where they were."""
     one, two = loop("pgd(steps=1)+awp(gamma=1e-9)"), loop("pgd(steps=1)")
-    assert one.recipe.cost() == (3, 3)
+    assert one.recipe.cost() == (3, 3) and one.trained.forwards == 0
     a, b = one.run(), two.run()
     for name in a:
         torch.testing.assert_close(a[name], b[name], atol=1e-4, rtol=1e-3)
@@ -283,7 +297,7 @@ def test_the_average_is_that_of_the_weights():
 
 def test_schedules():
     assert [ramped(share, 0.5) for share in (0, 0.25, 0.5, 1)] == [0, 0.5, 1, 1] and ramped(0.0, 0.0) == 1
-    assert rate_factor(0) == 0 and rate_factor(0.2) == pytest.approx(1) and rate_factor(1) == 0
+    assert rate_factor(0) == START and rate_factor(0.2) == pytest.approx(1) and rate_factor(1) == 0
 
 
 def test_shifted_images_are_windows_of_the_image_mirrored_at_its_edge():
@@ -310,7 +324,167 @@ def test_the_order_of_an_epoch_follows_from_seed_and_number():
 
 def test_batch_norm_learns_from_what_is_learned_and_not_from_the_attack():
     module = nn.Sequential(nn.Flatten(), nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-    trained = loop(module=module, epochs=1)
-    with trained.trained.predict.__self__.session():
-        trained.run()
+    loop(module=module, epochs=1).run()
     assert int(module[2].num_batches_tracked) == 8
+
+
+def test_batch_norm_does_not_learn_from_the_pass_that_moves_the_weights():
+    def statistics(recipe):
+        module = nn.Sequential(nn.Flatten(), mlp(3, 8), nn.BatchNorm1d(8), nn.ReLU(), mlp(8, 2))
+        made = loop(recipe, module=module, epochs=1)
+        made.trained.module.train()
+        made._step(0.5)
+        return module[2]
+
+    plain, moved = statistics("plain"), statistics("plain+awp(gamma=0.5)")
+    assert int(moved.num_batches_tracked) == int(plain.num_batches_tracked) == 1
+    assert not torch.equal(plain.running_mean, moved.running_mean), "the update is taken where the weights were moved to"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_awp_learns_at_weights_that_were_moved(precision):
+    """Under autocast a network answers with half copies of its weights, which must be made anew."""
+    one, two = (loop(recipe, precision=precision) for recipe in ("pgd(steps=1)", "pgd(steps=1)+awp(gamma=0.5)"))
+    assert two._step(0.5) > one._step(0.5) + 0.05
+
+
+def test_what_the_network_leaves_to_chance_follows_from_the_seed():
+    """Dropout draws from the global generator, wherever that is, and leaves it as it was."""
+
+    def dropped():
+        return nn.Sequential(mlp(3, 16), nn.ReLU(), nn.Dropout(0.3), mlp(16, 2))
+
+    loops = loop(module=dropped()), loop(module=dropped()), loop(module=dropped(), seed=1)
+    before = torch.get_rng_state()
+    one = loops[0].run()
+    assert torch.equal(before, torch.get_rng_state())
+    torch.rand(3)
+    two, other = (each.run() for each in loops[1:])
+    assert same(one, two) and not same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "passes"),
+    [("plain", (1, 1)), ("pgd(steps=3)", (4, 4)), ("trades(steps=2)", (5, 4)), ("pgd(steps=3)+plain", (2.5, 2.5)),
+     ("pgd(steps=2)+awp", (4, 4)), ("trades(steps=2)+awp", (7, 6)), ("n-fgsm", (2, 2))],
+)  # fmt: skip
+def test_every_pass_is_counted(recipe, passes):
+    """By hooks on the network: what it was asked in the steps, half a batch of 32 where two share it, and checks beside."""
+    made = loop(recipe, epochs=2)
+    asked = {"forwards": 0, "on": False}
+    step = made._step
+
+    def counted(share):
+        asked["on"] = True
+        loss = step(share)
+        asked["on"] = False
+        return loss
+
+    made._step = counted
+    made.trained.module.register_forward_pre_hook(
+        lambda module, given: asked.update(forwards=asked["forwards"] + asked["on"] * len(given[0]))
+    )
+    made.run()
+    assert (made.state.forwards, made.state.backwards) == tuple(2 * 8 * 32 * one for one in passes)
+    assert made.state.forwards == asked["forwards"]
+
+
+def test_a_training_shorter_than_an_epoch_is_watched_too(monkeypatch):
+    """Where steps are dear beside a check, one after each tenth; where a check costs more than they do, one before and one after."""
+    dear = loop("pgd(steps=3)", epochs=0.9, batch_size=2)
+    with monkeypatch.context() as patch:
+        patch.setattr("brinell.training.loop.CHECKING", 100.0)
+        dear.run()
+    assert [row["step"] for row in dear.state.curve] == [0, *range(12, 109, 12), 116]
+    cheap = loop("pgd(steps=3)", epochs=0.9)
+    cheap.run()
+    assert [row["step"] for row in cheap.state.curve] == [0, 8]
+
+
+def test_a_collapse_in_the_first_epoch_is_noticed():
+    """A network that knows everything, and a rate that ruins it within its first steps."""
+    known = mlp(3, 2)
+    known.load_state_dict(loop(module=mlp(3, 2)).run())
+    ruined = loop("plain", module=known, optimizer="sgd", rate=300.0, clip=0.0, ramp=0.0)
+    ruined.run()
+    first, second = ruined.state.curve[:2]
+    assert first["step"] == 0 and first["clean"] == 64 and first["loss"] is None and second["clean"] < 40
+    assert "the training collapsed at step 8" in ruined.state.events[0] and "went back to step 0" in ruined.state.events[0]
+
+
+def test_weights_that_were_better_before_the_training_are_kept():
+    known = mlp(3, 2)
+    weights = loop(module=mlp(3, 2)).run()
+    known.load_state_dict(weights)
+    worse = loop("pgd(steps=1)", module=known, optimizer="sgd", rate=3.0, clip=0.0, epochs=1, ramp=0.0, average=0.0)
+    step = worse._step
+
+    def spoiled(share):
+        loss = step(share)
+        with torch.no_grad():
+            for one in worse.trained.parameters:
+                one.mul_(-1)
+        worse.average.update()
+        return loss
+
+    worse._step = spoiled
+    kept = worse.run()
+    assert same(kept, weights) and worse.state.best_step == 0 and worse.state.best == 1
+
+
+def test_what_is_wrong_at_the_last_check_is_told(monkeypatch):
+    monkeypatch.setattr(Recipe, "safer", lambda self: self.parts[0].safer())
+    blind = loop(own=Recipe(text="asleep", parts=(Asleep(),)), epochs=1, ramp=0.0)
+    blind.run()
+    assert not blind.state.curve[-1]["good"]
+    (event,) = blind.state.events
+    assert "catastrophic overfitting at step 8" in event and "where the training ended; the weights of step" in event
+
+
+def test_a_recipe_without_a_budget_keeps_its_last_weights():
+    """Robust accuracy by PGD is chance there, and no reason to keep earlier ones."""
+    made = loop("plain", epochs=4)
+    scores = iter([1.0, 0.0, 0.5, 0.0, 0.0])
+    monitored = made._keep_best
+    made._keep_best = lambda score, whole: monitored(next(scores), whole)
+    kept = made.run()
+    assert made.state.best_step == made.state.step == 32 and same(kept, made.average.whole())
+
+
+def test_the_safer_recipe_keeps_what_stands_beside_it():
+    def safer(text):
+        return Recipe.of(text).safer()
+
+    assert safer("awp") == "pgd(steps=10)+awp"
+    assert safer("pgd(steps=1)+pgd(steps=4)") == "pgd(steps=2)+pgd(steps=8)"
+    assert safer("fgsm-rs+plain+awp(gamma=0.005)") == "n-fgsm+plain+awp(gamma=0.005)"
+    assert safer("trades(beta=3.0,steps=2)") == "trades(beta=3.0,steps=4)" and safer("mart") == ""
+    assert Recipe.of(safer("alp(weight=0.25,steps=1)")).parts[0].weight == 0.25
+
+
+def test_what_n_fgsm_is_held_against_stays_within_the_budget():
+    """Its noise is learned from beyond the budget; beside PGD it is projected into the budget, where a network may hold."""
+    made = loop("n-fgsm", module=(known := mlp(3, 2)))
+    known.load_state_dict(loop(module=mlp(3, 2)).run())
+    found = made.checker.check(made.trained, made.recipe, EPS, 64)
+    crafted = made.recipe.craft(
+        made.trained,
+        Batch(ids=torch.arange(64), x=made.checker.x, y=made.checker.y),
+        Threat(distance=distance("linf"), eps=torch.full((64,), EPS), domain=made.domain),
+        torch.Generator().manual_seed(0),
+    )
+    assert float((crafted - made.checker.x).abs().max()) > 2 * EPS
+    assert found.seen >= found.attacked == 64
+
+
+def test_ready_made_inputs_are_not_shifted():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (40, 1, 8, 8)).astype(np.float32)
+    dataset = ArrayDataset(x, np.arange(40) % 2, domain=Domain(kind="image", shape=(1, 8, 8)))
+    own, ready = (Samples.of(dataset, np.arange(start, start + 20), CPU) for start in (0, 20))
+    made = loop("plain+plain", augment="shift")
+    made.own, made.data, made.per_epoch, made.per_batch = own, [own, ready], 1, 20
+    batch = made._batch(0)
+    known = {row.tobytes() for row in x}
+    assert all(row.tobytes() in known for row in batch.x[10:].numpy())
+    assert not all(row.tobytes() in known for row in batch.x[:10].numpy())

@@ -8,6 +8,7 @@ The generator is SplitMix64 used by counter (Steele, Lea & Flood 2014, Fast spli
 import hashlib
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -100,3 +101,17 @@ class Streams:
     def integers(self, high: int, *shape: int) -> Tensor:
         """(n, *shape) int64, uniform on 0..high-1; the bias is below high / 2**62."""
         return _shift_right(self.bits(*shape), 2) % high
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """The global generators at a seed, and as they were afterwards: what others wrote draws from them.
+
+    A user's factory draws its first weights there, and layers such as dropout draw on `device`.
+    """
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.default_generator.manual_seed(seed)
+        for one in cuda:
+            torch.cuda.default_generators[one.index or 0].manual_seed(seed)
+        yield

@@ -18,6 +18,8 @@ Loss = Callable[[Tensor], Tensor]
 
 NEAR = 1e-3
 """How far from the clean input the attacks of TRADES and MART begin."""
+ENOUGH = 10
+"""Steps of an attack beyond which more are no remedy against overfitting to it."""
 
 
 class OnGradients:
@@ -123,6 +125,14 @@ def check_steps(steps: int, step_size: float | None) -> None:
         raise ValueError(f"steps is {steps}; it must be at least 1")
     if step_size is not None and not 0 < step_size <= 2:
         raise ValueError(f"step_size is {step_size}, a fraction of eps above 0 and at most 2")
+
+
+def with_more(name: str, steps: int, **settings: float) -> str:
+    """The recipe of this name with twice the steps, of the default length; empty where there are enough."""
+    if steps >= ENOUGH:
+        return ""
+    said = [f"{key}={value!r}" for key, value in settings.items()]
+    return f"{name}({','.join([*said, f'steps={min(2 * steps, ENOUGH)}'])})"
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 Kannan, Kurakin & Goodfellow 2018, Adversarial logit pairing, section 4: half of the loss is the cross-entropy of clean inputs,
 half that of adversarial ones, and the mean squared difference of their logits is added with a weight.
 
-Deviations: PGD of ten steps, as for the other recipes here, so that they can be compared.
+Deviations: PGD of ten steps, as for the other recipes here, so that they can be compared; it meets the network in
+evaluation mode.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import OnGradients, check_steps, climb, cross_entropy, noise
+from brinell.defences._steps import OnGradients, check_steps, climb, cross_entropy, noise, with_more
 
 __all__ = ["ALP"]
 
@@ -51,5 +52,5 @@ class ALP(OnGradients):
         return self.steps + 2, self.steps + 2
 
     def safer(self) -> str:
-        """Nothing is known to be safer."""
-        return ""
+        """More steps."""
+        return with_more("alp", self.steps, weight=self.weight)

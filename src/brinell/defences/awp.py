@@ -4,8 +4,10 @@ Wu, Xia & Wang 2020, Adversarial weight perturbation helps robust generalization
 weights of each layer move along the gradient by gamma times the layer's norm, the update is computed there, and applied to the
 weights as they were.
 
-Deviations: biases and normalisation layers are left alone, as in the authors' code; the move is one step of exactly this length,
-without the proxy network of that code.
+Deviations:
+- The move is one step of exactly this length, from the first step on; the authors' code for TRADES begins after ten epochs.
+- In place of the proxy network of that code the network itself is asked; batch norm does not learn from that pass.
+- Weights of one dimension are left alone, biases and normalisation layers, as there; a position embedding is moved too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,13 +49,15 @@ class AWP:
             for one, grad in zip(moved, grads, strict=True):
                 if grad is not None:
                     one.add_(grad * (self.gamma * one.norm() / grad.norm().clamp_min(1e-20)))
+        torch.clear_autocast_cache()  # under autocast the network would answer with its old weights otherwise
         try:
             yield
         finally:
             with torch.no_grad():
                 for one, old in zip(moved, before, strict=True):
                     one.copy_(old)
+            torch.clear_autocast_cache()
 
     def cost(self) -> tuple[int, int]:
-        """One forward and backward for the gradient to the weights."""
+        """The loss once more, for the gradient to the weights: of a loss on one input."""
         return 1, 1

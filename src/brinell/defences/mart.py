@@ -4,7 +4,9 @@ Wang et al. 2020, Improving adversarial robustness requires revisiting misclassi
 adversarial input that also pushes the best wrong class down, and the divergence between the answers to the clean and to the
 adversarial input, weighted by how unsure the network is of the clean one.
 
-Deviations: the length of a step is a fraction of eps, 2.5 / steps of it.
+Deviations:
+- The length of a step is a fraction of eps, 2.5 / steps of it.
+- The start is moved into the bounds of the data before the first gradient, and not after it.
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import OnGradients, check_steps, climb, cross_entropy, divergence, near
+from brinell.defences._steps import OnGradients, check_steps, climb, cross_entropy, divergence, near, with_more
 
 __all__ = ["MART"]
 
@@ -56,5 +58,5 @@ class MART(OnGradients):
         return self.steps + 2, self.steps + 2
 
     def safer(self) -> str:
-        """Nothing is known to be safer."""
-        return ""
+        """More steps."""
+        return with_more("mart", self.steps, weight=self.weight)

@@ -13,12 +13,9 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst, OnGradients, check_steps, climb, cross_entropy, noise
+from brinell.defences._steps import LearnsTheWorst, OnGradients, check_steps, climb, cross_entropy, noise, with_more
 
 __all__ = ["PGD"]
-
-MOST = 10
-"""Steps beyond which more are no remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,5 +41,5 @@ class PGD(OnGradients, LearnsTheWorst):
         return self.steps + 1, self.steps + 1
 
     def safer(self) -> str:
-        """Twice the steps, of the default length."""
-        return f"pgd(steps={min(2 * self.steps, MOST)})" if self.steps < MOST else ""
+        """More steps."""
+        return with_more("pgd", self.steps)

@@ -5,7 +5,10 @@ the clean input plus beta times the largest divergence of the answers around it 
 
 Deviations:
 - The length of a step is a fraction of eps: 2.5 / steps of it, the paper's 0.007 at eps 0.031 in ten steps to within a tenth.
-- In Linf the start is normal noise of 0.001 as in the paper; of other distances a random point of a thousandth of the ball.
+- In Linf the start is normal noise of 0.001 as in the paper; of other distances a random point of a thousandth of the ball. It
+  is moved into the bounds of the data before the first gradient, and not after it.
+- The network answers the clean inputs once for the update, and batch norm sees clean and adversarial inputs once each; the
+  authors' code answers clean inputs a second time for the divergence.
 """
 
 from dataclasses import dataclass
@@ -16,7 +19,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import OnGradients, check_steps, climb, divergence, near
+from brinell.defences._steps import OnGradients, check_steps, climb, divergence, near, with_more
 
 __all__ = ["TRADES"]
 
@@ -57,5 +60,5 @@ class TRADES(OnGradients):
         return self.steps + 3, self.steps + 2
 
     def safer(self) -> str:
-        """Nothing is known to be safer."""
-        return ""
+        """More steps."""
+        return with_more("trades", self.steps, beta=self.beta)

@@ -85,7 +85,9 @@ class Checker:
         for x, y in zip(self.x[:n].split(self.batch_size), self.y[:n].split(self.batch_size), strict=True):  # type: ignore[no-untyped-call]
             batch, threat = self._asked(x, y, eps)
             clean += int(correct(trained, x, y).sum())
-            seen += int(correct(trained, attack(trained, recipe, batch, threat, rng), y).sum())
+            crafted = attack(trained, recipe, batch, threat, rng)
+            # What is learned from may lie beyond the budget, as the noise of N-FGSM does; what PGD is held against may not.
+            seen += int(correct(trained, threat.project(crafted, x) if recipe.budgeted else crafted, y).sum())
             attacked += int(correct(trained, attack(trained, self.strong, batch, threat, rng), y).sum())
         return Check(n=min(n, len(self.y)), clean=clean, seen=seen, attacked=attacked)
 

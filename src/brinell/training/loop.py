@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from brinell.core.batch import Batch
 from brinell.core.errors import StoppedError
+from brinell.core.streams import seeded
 from brinell.core.threat import Distance, Threat
 from brinell.training import checkpoint
 from brinell.training.average import Average, swapped
@@ -29,13 +30,13 @@ CHECKING = 0.04
 """The share of the passes that checks may take."""
 FEWEST = 64
 """Samples of a check at least, where there are so many for validation."""
+TENTH = 0.1
+"""The share of the training after which a check is due before an epoch is over, where it stays within `CHECKING`."""
 PGD_STEPS = 10
 RATES = {"adamw": 5e-3, "sgd": 0.02}
 """The largest learning rates where none is asked for."""
 SLOWEST = 0.1
 """The factor of the learning rate below which a collapse is no longer answered by a smaller one."""
-CLIP = 1.0
-"""The length to which longer gradients are scaled."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,8 @@ class Settings:
     average: float
     patience: int | None
     augment: Augment
+    clip: float
+    """The length to which longer gradients are scaled; 0 leaves them."""
     precision: Literal["float32", "bf16"]
     seed: int
 
@@ -70,7 +73,7 @@ class State:
     events: list[str] = field(default_factory=list)
     """What the loop did that a reader should know."""
     best: float = -1.0
-    """The robust accuracy on validation samples of the weights that would be kept."""
+    """The robust accuracy on validation samples of the weights that would be kept; 0 of a recipe without a budget."""
     best_step: int = 0
     stale: int = 0
     """Checks without a better one."""
@@ -126,10 +129,13 @@ class Loop:
         self.kept = self.average.whole()
         self.rate = settings.rate or RATES[settings.optimizer]
         self.optimizer = self._optimizer()
-        self.per_epoch = max(1, len(own) // settings.batch_size)
+        self.per_batch = min(settings.batch_size, len(own))
+        self.per_epoch = len(own) // self.per_batch
         self.steps = math.ceil(settings.epochs * self.per_epoch)
         self._good = self._tensors()
         self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+        self._checked_at = (0, 0.0)
+        """Step and share of the last check."""
 
     def _optimizer(self) -> torch.optim.Optimizer:
         weights, s = self.trained.parameters, self.settings
@@ -171,7 +177,7 @@ class Loop:
         if self.state.recipe != self.recipe.text:
             self.recipe = Recipe.of(self.state.recipe).fitted(self.domain, self.distance)
         self._restore(tensors, self.state.step)
-        self._good = tensors
+        self._good, self._checked_at = tensors, (self.state.step, self._share(self.state))
         return True
 
     # The loop
@@ -179,10 +185,11 @@ class Loop:
     def run(self) -> dict[str, Tensor]:
         """Train to the end, or as long as it gets better; the weights that held best on the validation samples."""
         state = self.state
-        next_check = self._next_check()
         clock = time.process_time if self.device.type == "cpu" else time.perf_counter
         begun, before = clock(), state.seconds
         self.trained.module.train()
+        if not state.curve:
+            self._check(0.0, None)
         while not state.over:
             share = self._share(state)
             loss = self._step(share)
@@ -190,16 +197,14 @@ class Loop:
             state.seconds = before + clock() - begun
             if not math.isfinite(loss):
                 self._stop(state, loss)
-            if state.step >= next_check or self._share(state) >= 1:
+            if self._due():
                 self._check(share, loss)
-                next_check = self._next_check()
-                self.done(state, min(1.0, self._share(state)))
         return self.kept
 
     def passes_left(self) -> int:
         """Forwards and backwards of single inputs that the rest of the epochs asks for; 0 where it is time that ends them."""
         left = 0 if self.settings.seconds is not None else max(0, self.steps - self.state.step)
-        return left * min(self.settings.batch_size, len(self.own)) * sum(self.recipe.cost())
+        return round(left * self.per_batch * sum(self.recipe.cost()))
 
     def _share(self, state: State) -> float:
         if self.settings.seconds is not None:
@@ -209,36 +214,48 @@ class Loop:
     def _factor(self, share: float) -> float:
         return ramped(share, self.settings.ramp, self.state.since, self.state.first)
 
-    def _next_check(self) -> int:
-        return (self.state.step // self.per_epoch + 1) * self.per_epoch
+    def _due(self) -> bool:
+        """Whether it is time for a check: after an epoch, after a tenth of the training where that costs little, at the end."""
+        step, share = self._checked_at
+        now = self._share(self.state)
+        tenth = now - share >= TENTH and self._affordable() >= FEWEST
+        return self.state.step - step >= self.per_epoch or tenth or now >= 1
+
+    def _affordable(self) -> float:
+        """How many samples a check may take, so that checks stay a small part of the work."""
+        cost = sum(self.recipe.cost())
+        passes = (self.state.step - self._checked_at[0]) * self.per_batch * cost
+        return CHECKING * passes / (2 + cost + 2 * (2 * PGD_STEPS + 1))
 
     def _step(self, share: float) -> float:
         """One batch: crafted, learned from, averaged. Returns the loss."""
-        settings, state = self.settings, self.state
+        settings, state, trained = self.settings, self.state, self.trained
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate * state.slower * rate_factor(share)
-        self.rng.manual_seed((settings.seed * 1_000_003 + state.step) * 101 + len(state.events))
+        drawn = (settings.seed * 1_000_003 + state.step) * 101 + len(state.events)
+        self.rng.manual_seed(drawn)
         batch = self._batch(state.step)
         eps = torch.full((len(batch),), settings.eps * self._factor(share), device=self.device)
         threat = Threat(distance=self.distance, eps=eps, domain=self.domain)
         half = torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16")
-        with torch.enable_grad(), half:
-            x_adv = self.recipe.craft(self.trained, batch, threat, self.rng)
-            with self.recipe.around(self.trained, lambda: self.recipe.loss(self.trained, batch, x_adv)):
-                loss = self.recipe.loss(self.trained, batch, x_adv)
+        asked = trained.forwards, trained.backwards
+        with seeded(drawn, self.device), torch.enable_grad(), half:
+            x_adv = self.recipe.craft(trained, batch, threat, self.rng)
+            with self.recipe.around(trained, lambda: self.recipe.loss(trained, batch, x_adv)):
+                loss = self.recipe.loss(trained, batch, x_adv)
                 self.optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.trained.parameters, CLIP)
+        if settings.clip:
+            nn.utils.clip_grad_norm_(trained.parameters, settings.clip)
         self.optimizer.step()
         self.average.update()
-        forwards, backwards = self.recipe.cost()
-        state.forwards += forwards * len(batch)
-        state.backwards += backwards * len(batch)
+        state.forwards += trained.forwards - asked[0]
+        state.backwards += trained.backwards - asked[1]
         return float(loss.detach())
 
     def _batch(self, step: int) -> Batch:
         """The samples of a step, each defence's from its own data."""
-        size = min(self.settings.batch_size, len(self.own))
+        size = self.per_batch
         epoch, at = divmod(step, self.per_epoch)
         if self._order[0] != epoch:
             self._order = epoch, order(len(self.own), self.settings.seed, epoch).to(self.device)
@@ -246,43 +263,60 @@ class Loop:
         parts = []
         for samples, share in zip(self.data, self.recipe.shares(size), strict=True):
             own = rows[share]
-            if samples is not self.own:
+            if samples is self.own:
+                x = augmented(samples.load(own), self.settings.augment, self.rng)
+            else:  # ready-made, for the place where it is
                 own = torch.randint(len(samples), (share.stop - share.start,), generator=self.rng, device=self.device)
-            parts.append((samples.load(own), samples.labels[own]))
-        x, y = joined([x for x, _ in parts]), joined([y for _, y in parts])
-        return Batch(ids=rows, x=augmented(x, self.settings.augment, self.rng), y=y)
+                x = samples.load(own)
+            parts.append((x, samples.labels[own]))
+        return Batch(ids=rows, x=joined([x for x, _ in parts]), y=joined([y for _, y in parts]))
 
     # Checks
 
-    def _check(self, share: float, loss: float) -> None:
-        """Measure, go back where the network overfits to its attack, keep the best weights, write a checkpoint."""
-        state, eps = self.state, self.settings.eps * self._factor(share)
-        n = self._checked()
+    def _check(self, share: float, loss: float | None) -> None:
+        """Measure, go back where the network overfits to its attack, keep the best weights, write a checkpoint.
+
+        The first check is before the first step, without a loss: what the later ones are held against.
+        """
+        state, eps, first = self.state, self.settings.eps * self._factor(share), not self.state.curve
+        n = min(len(self.checker.y), max(FEWEST, int(self._affordable())))
         found = self.checker.check(self.trained, self.recipe.prone(), eps, n)
         with self.average.shown():
             robust = self.checker.robust(self.trained, self.settings.eps, n)
         row = {"step": state.step, "seconds": state.seconds, "eps": eps, "loss": loss, "recipe": state.recipe}
         row |= {"n": found.n, "clean": found.clean, "seen": found.seen, "pgd": found.attacked, "robust": robust}
         # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no accident.
-        overfits = bool(self.recipe.safer()) and found.overfits
+        overfits = bool(self.recipe.safer()) and found.overfits and not first
         before = max((one["clean"] / one["n"] for one in state.curve), default=0.0)
-        collapsed = state.slower > SLOWEST and found.collapsed(before, self.checker.guess)
+        collapsed = state.slower > SLOWEST and found.collapsed(before, self.checker.guess) and not first
         state.curve.append(row | {"good": not (overfits or collapsed)})
         self._keep_best(robust / found.n, whole=eps >= self.settings.eps)
-        if (overfits or collapsed) and self._share(state) < 1:
+        state.over = self._share(state) >= 1
+        if (overfits or collapsed) and not state.over:
             self._go_back(row, collapsed)
-        elif self._share(state) >= 1:
-            state.over = True
-        elif self.settings.patience is not None and state.stale >= self.settings.patience:
+        elif not state.over and self.settings.patience is not None and state.stale >= self.settings.patience:
             state.over = True
             self._say(f"stopped at step {state.step}: the last {state.stale} checks brought no better robust accuracy")
         if state.over:
             self._settle()
+            if overfits or collapsed:
+                self._say(
+                    f"{self._what(row, collapsed)}, where the training ended; the weights of step {state.best_step} are kept"
+                )
+            elif state.best_step == 0:
+                self._say("nothing was won: no later weights held better on the validation samples than those that it began with")
         self._save(good=state.curve[-1]["good"])
+        self._checked_at = state.step, self._share(state)
+        self.done(state, min(1.0, self._share(state)))
 
     def _keep_best(self, score: float, whole: bool) -> None:
-        """Keep the averaged weights if they are the most robust so far; `whole`: the budget is at its full size."""
+        """Keep the averaged weights if they are the most robust so far; `whole`: the budget is at its full size.
+
+        Of a recipe that trains for no budget, robust accuracy is chance: the latest are kept.
+        """
         state = self.state
+        if not self.recipe.budgeted:
+            score, whole = 0.0, False
         state.stale = state.stale + 1 if whole and score <= state.best else 0
         if score >= state.best:
             state.best, state.best_step = score, state.step
@@ -304,33 +338,33 @@ class Loop:
         if last >= kept:
             self.kept, state.best_step = self.average.whole(), state.step
 
-    def _checked(self) -> int:
-        """How many of the validation samples a check takes, so that checks stay a small part of the work."""
-        forwards, backwards = self.recipe.cost()
-        epoch = self.per_epoch * self.settings.batch_size * (forwards + backwards)
-        each = 2 + forwards + backwards + 2 * (2 * PGD_STEPS + 1)
-        return min(len(self.checker.y), max(FEWEST, int(CHECKING * epoch / each)))
-
     def _go_back(self, row: dict[str, Any], collapsed: bool) -> None:
         """Take the weights of the last good check, and a safer recipe, or after a collapse half the learning rate."""
-        state, safer = self.state, self.recipe.safer()
-        good: dict[str, Any] = next((one for one in reversed(state.curve) if one["good"]), {"step": 0, "eps": 0.0})
+        state = self.state
+        good: dict[str, Any] = next(one for one in reversed(state.curve) if one["good"])
+        what = self._what(row, collapsed)
         if collapsed:
             state.slower /= 2
-            what = f"the training collapsed at step {row['step']}: {row['clean']} of {row['n']} validation samples are right"
             then = "half the learning rate"
         else:
-            what = (
-                f"catastrophic overfitting at step {row['step']}: of {row['n']} validation samples {row['seen']} hold against "
-                f"{state.recipe}, which is trained with, and {row['pgd']} against PGD"
-            )
-            self.recipe, then = Recipe.of(safer).fitted(self.domain, self.distance), safer
-            state.recipe = safer
+            then = self.recipe.safer()
+            self.recipe = Recipe.of(then).fitted(self.domain, self.distance)
+            state.recipe = then
         self._say(f"{what}; went back to step {good['step']}, and on with {then}")
         kept = self.kept
         self._restore(self._good, good["step"])
         self.kept, state.step, state.first = kept, good["step"], good["eps"] / self.settings.eps
         state.since = min(self._share(state), 0.99)
+
+    @staticmethod
+    def _what(row: dict[str, Any], collapsed: bool) -> str:
+        """What is wrong at a check."""
+        if collapsed:
+            return f"the training collapsed at step {row['step']}: {row['clean']} of {row['n']} validation samples are right"
+        return (
+            f"catastrophic overfitting at step {row['step']}: of {row['n']} validation samples {row['seen']} hold against "
+            f"{row['recipe']}, which is trained with, and {row['pgd']} against PGD"
+        )
 
     def _say(self, text: str) -> None:
         self.state.events.append(text)

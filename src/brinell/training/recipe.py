@@ -14,6 +14,9 @@ from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model,
 from brinell.core.errors import RequestError
 from brinell.rlab.variants import variants
 
+ALONE = "pgd"
+"""What is learned where a recipe names nothing but what changes the weights."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -43,7 +46,7 @@ class Recipe:
         weights = tuple(one for one in found if isinstance(one, PerturbsWeights))
         parts = tuple(one for one in found if not isinstance(one, PerturbsWeights))
         if not parts:
-            parts = (plugins.build("defence", "pgd", {}),)
+            parts = (plugins.build("defence", ALONE, {}),)
         return cls(text=text, parts=parts, weights=weights)
 
     def fitted(self, domain: Domain, distance: Distance) -> "Recipe":
@@ -79,10 +82,9 @@ class Recipe:
         if not any(names):
             return ""
         own = plugins.split(self.text) if "?" not in self.text else [self.text]
-        kinds = [plugins.load("defence", one.partition("(")[0].partition("?")[0]) for one in own]
-        replaced = dict(zip(self.parts, names, strict=True))
-        by_kind = {type(one): safer for one, safer in replaced.items() if safer}
-        return "+".join(by_kind.get(kind, one) for kind, one in zip(kinds, own, strict=True))
+        on_top = [one for one in own if issubclass(plugins.load("defence", plugins.head(one)), PerturbsWeights)]
+        learned = [one for one in own if one not in on_top] or [ALONE]
+        return "+".join([*(safer or one for safer, one in zip(names, learned, strict=True)), *on_top])
 
     def prone(self) -> "Recipe":
         """The defences that can overfit to their own attack, without those that share the batch with them; all if there are none.
@@ -91,13 +93,11 @@ class Recipe:
         """
         return replace(self, parts=tuple(one for one in self.parts if one.safer()) or self.parts)
 
-    def cost(self) -> tuple[int, int]:
-        """Forwards and backwards of one sample in a step, the mean over the defences, rounded up."""
+    def cost(self) -> tuple[float, float]:
+        """Forwards and backwards of one sample in a step, as the defences declare them; the mean of those that share a batch."""
         costs = [one.cost() for one in self.parts]
         extra = [one.cost() for one in self.weights]
-        forwards, backwards = (
-            -(-sum(cost[at] for cost in costs) // len(costs)) + sum(cost[at] for cost in extra) for at in (0, 1)
-        )
+        forwards, backwards = (sum(cost[at] for cost in costs) / len(costs) + sum(cost[at] for cost in extra) for at in (0, 1))
         return forwards, backwards
 
     def specs(self) -> dict[int, str]:
@@ -132,7 +132,8 @@ class Recipe:
         """The weights moved as the recipe says, for the time of a loss and its gradient."""
         with ExitStack() as stack:
             for one in self.weights:
-                stack.enter_context(one.perturbed(trained.parameters, loss))
+                with still(trained.module):
+                    stack.enter_context(one.perturbed(trained.parameters, loss))
             yield
 
     def _turns(self, n: int) -> Iterator[tuple[Defence, slice]]:
@@ -156,8 +157,20 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
     return replace(defence, distortions=fitting)  # type: ignore[type-var]
 
 
+@contextmanager
+def still(module: nn.Module) -> Iterator[None]:
+    """For the time of the context the network remembers nothing of its inputs, such as the statistics of batch norm."""
+    before = [(one, one.detach().clone()) for one in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for one, old in before:
+                one.copy_(old)
+
+
 class Trained:
-    """A network in training, and how it is asked.
+    """A network in training, how it is asked, and how often it was.
 
     Args:
         module: the network.
@@ -165,8 +178,15 @@ class Trained:
     """
 
     def __init__(self, module: nn.Module, predict: Network) -> None:
-        self.module, self.predict = module, predict
+        self.module, self._predict = module, predict
         self.parameters: Sequence[nn.Parameter] = [one for one in module.parameters() if one.requires_grad]
+        self.forwards = self.backwards = 0
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, classes) logits; each input counts as a forward, and as a backward where a gradient can be taken."""
+        self.forwards += len(x)
+        self.backwards += len(x) * torch.is_grad_enabled()
+        return self._predict(x)
 
     @classmethod
     def of(cls, model: Model) -> "Trained":

@@ -2,6 +2,8 @@
 
 RISE = 0.2
 """The share of the training in which the learning rate rises."""
+START = 0.04
+"""The factor at which it begins."""
 
 
 def ramped(share: float, ramp: float, since: float = 0.0, first: float = 0.0) -> float:
@@ -20,5 +22,5 @@ def ramped(share: float, ramp: float, since: float = 0.0, first: float = 0.0) ->
 
 
 def rate_factor(share: float) -> float:
-    """The factor of the largest learning rate: up linearly over `RISE`, then down to 0 (Smith & Topin 2018, 1cycle)."""
-    return max(0.0, min(share / RISE, (1 - share) / (1 - RISE)))
+    """The factor of the largest learning rate: up linearly from `START` over `RISE`, then down to 0 (Smith & Topin 2018)."""
+    return max(0.0, min(START + (1 - START) * share / RISE, (1 - share) / (1 - RISE)))

@@ -24,8 +24,8 @@ class Point(Result):
     """What was trained with."""
     eps: float
     """The budget of the training at that moment."""
-    loss: float
-    """Of the batch before."""
+    loss: float | None
+    """Of the batch before; null at the check before the first step."""
     clean: Share
     """Right on untouched inputs."""
     seen: Share

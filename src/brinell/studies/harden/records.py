@@ -19,7 +19,7 @@ from brinell.store.run import Run
 
 _CHECK = {
     **{name: Count(0, MOST_COUNT) for name in ("n", "clean", "seen", "pgd", "robust")},
-    **{"step": Count(), "seconds": Number(0), "recipe": str, "eps": Number(0), "loss": float, "good": bool},
+    **{"step": Count(), "seconds": Number(0), "recipe": str, "eps": Number(0), "loss": (float, None), "good": bool},
 }
 _TRAINING = {
     **{"weights?": str, "spec?": (str, None), "recipe?": str, "seconds?": Number(0), "curve?": [_CHECK]},

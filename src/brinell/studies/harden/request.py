@@ -41,6 +41,8 @@ class HardenRequest(BaseRequest):
     augment: Literal["none", "shift", "shift-flip"] = "none"
     """What is done to training images: shifted by up to an eighth of their side, with the edge mirrored outwards, or that and
     half of them mirrored."""
+    clip: float = Field(default=1.0, ge=0)
+    """The length to which longer gradients are scaled, which sets the pace of most steps; 0 leaves gradients as they are."""
     average: float = Field(default=0.999, ge=0, lt=1)
     """What the average of the weights, which is kept, remembers at each step; 0 keeps the last weights."""
     validation: int = Field(default=500, ge=1)

@@ -1,8 +1,7 @@
 """A hardening: what is asked for, whether it can be done, the audit before, the training, the audit after."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.splits import stratified
+from brinell.core.streams import seeded
 from brinell.core.version import VERSION
 from brinell.engine.answers import settled
 from brinell.engine.cells import cell
@@ -72,14 +72,6 @@ class HardenPlan:
     """(k,) positions of the validation samples, in the order in which they are asked about."""
     device: torch.device
     cell: str
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """The global generator at a seed, and as it was afterwards: a user's factory draws its first weights from it."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
 
 
 def make_plan(
