@@ -1,8 +1,11 @@
 """What a training loop of one's own takes: adversarial batches and losses, on a linear network whose worst corner is known."""
 
 import math
+import subprocess
+import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -161,3 +164,141 @@ def test_three_lines_in_a_loop_make_a_network_hold():
 def test_what_cannot_be_meant_is_refused_in_one_line(settings, x, line):
     with pytest.raises(RequestError, match=line):
         AdversarialBatch(linear(), **settings)(torch.full((2, 6), x), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("attack", "line"),
+    [
+        ("pgd+awp(gamma=0.5)", r"name pgd here, and put brinell.harden.AWP around the loss"),
+        ("awp", "name pgd here"),
+        ("benchmark-set(path=x)", "learns samples of its own"),
+    ],
+)
+def test_what_a_batch_alone_cannot_have_is_refused(attack, line):
+    with pytest.raises(RequestError, match=line):
+        AdversarialBatch(linear(), attack, eps=0.1)
+
+
+@pytest.mark.parametrize("attack", ["pgd", "trades", "plain", "apgd?steps=3", "pgd+plain"])
+@pytest.mark.parametrize(
+    ("y", "line"),
+    [
+        (torch.tensor([0, 7]), "y holds class 7, and the model answers for 2"),
+        (torch.tensor([0]), r"y has shape \(1,\)"),
+        (torch.tensor([0.0, 1.0]), "2 whole numbers"),
+        (torch.tensor([0, -1]), "from 0 on"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused_by_every_attack(attack, y, line):
+    with pytest.raises(RequestError, match=line):
+        AdversarialBatch(linear(), attack, eps=0.1)(torch.full((2, 6), 0.5), y)
+
+
+def test_labels_of_any_whole_type_will_do(batch):
+    x, y = batch
+    torch.testing.assert_close(AdversarialBatch(linear(), "pgd", eps=EPS)(x, y.to(torch.int32)), worst(x, y))
+
+
+@pytest.mark.parametrize("factor", [math.nan, -1.0, 20.0])
+def test_a_schedule_gives_a_share_of_eps(factor, batch):
+    with pytest.raises(RequestError, match="it gives a factor of eps from 0 to 1"):
+        AdversarialBatch(linear(), "pgd", eps=0.1, schedule=lambda call: factor)(*batch)
+    with pytest.raises(RequestError, match="schedule is -5"):
+        AdversarialBatch(linear(), "pgd", eps=0.1, schedule=-5)
+
+
+@pytest.mark.parametrize("x", [torch.empty(0, 6), np.zeros((2, 6), np.float32), torch.tensor(0.5)])
+def test_what_is_no_batch_is_refused(x):
+    with pytest.raises(RequestError, match="give a tensor with the samples first"):
+        AdversarialBatch(linear(), "pgd", eps=0.1)(x, torch.tensor([0, 1]))
+
+
+def test_a_function_is_refused_as_a_model():
+    with pytest.raises(RequestError, match="the model is a function: give a torch module"):
+        AdversarialBatch(lambda x: x, "pgd", eps=0.1)
+
+
+@pytest.mark.parametrize("context", [torch.inference_mode, torch.no_grad])
+def test_it_works_where_gradients_are_off(context, batch):
+    (x, y), model = batch, linear()
+    with context():
+        found = AdversarialBatch(model, "pgd", eps=EPS)(x.clone(), y.clone())
+    torch.testing.assert_close(found, worst(x, y))
+
+
+def test_awp_under_autocast_moves_the_weights(batch):
+    x, y = batch
+    model = linear()
+    with torch.autocast("cpu", torch.bfloat16):
+        first = float(F.cross_entropy(model(x), y).detach())
+        with AWP(model, gamma=0.5)(lambda: F.cross_entropy(model(x), y)) as value:
+            assert float(value.detach()) > first + 0.05
+        assert float(F.cross_entropy(model(x), y).detach()) == first
+
+
+def test_awp_needs_weights_that_learn(batch):
+    x, y = batch
+    model = linear().requires_grad_(False)
+    with pytest.raises(RequestError, match="frozen"), AWP(model)(lambda: F.cross_entropy(model(x), y)):
+        pass
+
+
+def test_batch_norm_does_not_learn_from_the_pass_of_awp():
+    model = nn.Sequential(nn.BatchNorm1d(6), linear()).train()
+    x, y = torch.rand(8, 6, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
+    with AWP(model)(lambda: F.cross_entropy(model(x), y)):
+        pass
+    assert int(model[0].num_batches_tracked) == 1
+
+
+def test_a_loss_with_a_schedule_goes_on_from_a_checkpoint(batch):
+    x, y = batch
+    loss = AdversarialLoss("pgd", eps=EPS, schedule=10)
+    for _ in range(4):
+        loss(linear(), x, y)
+    again = AdversarialLoss("pgd", eps=EPS, schedule=10)
+    again.load_state_dict(loss.state_dict())
+    assert loss.state_dict() == {"calls": 4} == again.state_dict()
+    assert float(again(linear(), x, y).detach()) == float(loss(linear(), x, y).detach())
+
+
+WORKER = """
+import sys
+import torch
+from torch import distributed, nn
+from brinell.harden import AdversarialLoss
+
+rank, store = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+loss = AdversarialLoss(sys.argv[3], eps=0.1, seed=rank)
+rng = torch.Generator().manual_seed(rank)
+for _ in range(3):
+    optimizer.zero_grad()
+    loss(model, torch.rand(8, 6, generator=rng), torch.randint(2, (8,), generator=rng)).backward()
+    optimizer.step()
+weights = torch.cat([one.detach().flatten() for one in model.parameters()])
+both = [torch.empty_like(weights) for _ in range(2)]
+distributed.all_gather(both, weights)
+print(float((both[0] - both[1]).abs().max()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["pgd", "trades"])
+def test_processes_that_train_together_keep_the_same_weights(tmp_path, recipe):
+    (tmp_path / "worker.py").write_text(WORKER)
+    command = [sys.executable, str(tmp_path / "worker.py")]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(tmp_path / "store"), recipe], stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    try:
+        for process in processes:
+            said, _ = process.communicate(timeout=120)
+            assert process.returncode == 0 and float(said) == 0
+    finally:
+        for process in processes:
+            process.kill()

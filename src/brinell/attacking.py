@@ -123,7 +123,7 @@ def attack(
     distance = open_distance(norm_text(norm))
     stages = _stages(attack)
     inputs = _inputs(model, x, bounds, kind, layout)
-    labels = _labels(y, len(inputs.x))
+    labels = labels_of(y, len(inputs.x))
     said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
     with torch.inference_mode(False), torch.autocast(inputs.x.device.type, enabled=False):
         clean = inputs.x.clone()
@@ -183,7 +183,11 @@ def domain_of(kind: Kind, shape: tuple[int, ...], low: float, high: float) -> Do
         raise RequestError(str(error)) from None
 
 
-def check_bounds(x: Tensor, domain: Domain) -> None:
+NORMALISED = "give bounds=(low, high); normalised inputs as they were before, with mean= and std="
+"""What to do about inputs outside their bounds."""
+
+
+def check_bounds(x: Tensor, domain: Domain, then: str = NORMALISED) -> None:
     """Refuse inputs that leave their bounds, as normalised ones do.
 
     Raises:
@@ -192,8 +196,7 @@ def check_bounds(x: Tensor, domain: Domain) -> None:
     if not domain.excess(x) <= domain.slack:
         least, most = (float(value) for value in x.aminmax())
         raise RequestError(
-            f"x holds values from {least:g} to {most:g}, outside the bounds {domain.low:g} to {domain.high:g} (or NaN): give "
-            "bounds=(low, high); normalised inputs as they were before, with mean= and std="
+            f"x holds values from {least:g} to {most:g}, outside the bounds {domain.low:g} to {domain.high:g} (or NaN): {then}"
         )
 
 
@@ -205,7 +208,12 @@ class _Bare:
     classes: tuple[str, ...] = ()
 
 
-def _labels(y: Any, n: int) -> Tensor:
+def labels_of(y: Any, n: int) -> Tensor:
+    """(n,) int64 true classes.
+
+    Raises:
+        RequestError: another number of them, none, or what is no class.
+    """
     labels = y.detach() if isinstance(y, Tensor) else torch.as_tensor(np.asarray(array(y, "labels")))
     if labels.shape != (n,) or labels.is_floating_point() or labels.is_complex() or not n or int(labels.min()) < 0:
         raise RequestError(f"y has shape {tuple(labels.shape)} and type {labels.dtype}: it holds {n} whole numbers from 0 on")
@@ -305,7 +313,7 @@ class _Asked:
         if targeted is None:
             return MISCLASSIFIED
         if not isinstance(targeted, str) and np.ndim(targeted) == 1:
-            classes = _labels(targeted, len(self.y)).to(self.y.device)
+            classes = labels_of(targeted, len(self.y)).to(self.y.device)
         else:
             names = tuple(map(str, range(logits.shape[1])))
             chosen = targeting(str(int(targeted)) if not isinstance(targeted, str) else targeted, names)

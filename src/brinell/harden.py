@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.api import Models, default_out, takes
-from brinell.attacking import KINDS, attack, check_bounds, domain_of
+from brinell.attacking import KINDS, attack, check_bounds, domain_of, labels_of
 from brinell.core.batch import Batch
 from brinell.core.contracts import Network, PerturbsWeights
 from brinell.core.domain import Domain, Kind
@@ -64,7 +64,7 @@ class AdversarialBatch:
         eps: the budget, a number or a text such as 8/255.
         norm: linf or l2; of attacks also l1 and l0.
         schedule: a number of calls over which eps rises from 0, or a function from the number of the call, counted from 0, to a
-            factor of eps.
+            factor of eps from 0 to 1.
         bounds: (low, high) of the inputs.
         kind: image, signal, video or vector, where the number of axes does not say it.
         seed: of every random number.
@@ -86,15 +86,22 @@ class AdversarialBatch:
         kind: Kind | None = None,
         seed: int = 0,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise RequestError(f"the model is a {type(model).__name__}: give a torch module, whose gradients are followed")
+        if schedule is not None and not callable(schedule) and schedule < 0:
+            raise RequestError(f"schedule is {schedule}: it is a number of calls, 0 or more, or a function")
         self.model, self.attack, self.bounds, self.kind, self.seed = model, attack, bounds, kind, seed
         self.schedule, self.distance, self.calls = schedule, open_distance(norm_text(norm)), 0
         self.recipe = Recipe.of(attack) if _is_recipe(attack) else None
+        if self.recipe is not None:
+            _check_batchwise(self.recipe)
         if eps is None and (self.recipe is None or self.recipe.budgeted):
             raise RequestError("eps is missing, the budget that is trained for: give a number, such as eps=8/255")
         self._budgets = parse_eps("0" if eps is None else eps_text(eps))
         if len(self._budgets.values) != 1:
             raise RequestError(f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one")
         self._fitted: dict[tuple[int, ...], tuple[Domain, Recipe | None]] = {}
+        self._classes: int | None = None
 
     @property
     def eps(self) -> float:
@@ -103,7 +110,10 @@ class AdversarialBatch:
         if self.schedule is None:
             return whole
         if callable(self.schedule):
-            return whole * float(self.schedule(self.calls))
+            factor = float(self.schedule(self.calls))
+            if not 0 <= factor <= 1:
+                raise RequestError(f"the schedule says {factor:g} at call {self.calls}: it gives a factor of eps from 0 to 1")
+            return whole * factor
         return whole * min(1.0, self.calls / max(1, self.schedule))
 
     @worded
@@ -115,13 +125,23 @@ class AdversarialBatch:
             y: (n,) true classes.
 
         Raises:
-            BrinellError: inputs outside the bounds, a recipe that does not fit them.
+            BrinellError: inputs outside the bounds, labels that are no classes of the model, a recipe that does not fit them.
         """
-        x = x.detach()
-        domain, recipe = self._fit(x)
-        check_bounds(x, domain)
-        eps, self.calls = self.eps, self.calls + 1
+        if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
+            told = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
+            raise RequestError(f"x has {told}: give a tensor with the samples first, at least one, and then each input")
+        with torch.inference_mode(False):
+            # What was made in inference mode no gradient can be followed through.
+            given, labels = x.detach(), labels_of(y, len(x)).to(x.device)
+            return self._craft(*(one.clone() if one.is_inference() else one for one in (given, labels)))
+
+    def _craft(self, x: Tensor, y: Tensor) -> Tensor:
         trained = trained_of(self.model)
+        domain, recipe = self._fit(x)
+        check_bounds(x, domain, "give bounds=(low, high), and normalise within the model")
+        if int(y.max()) >= self._count_classes(trained, x):
+            raise RequestError(f"y holds class {int(y.max())}, and the model answers for {self._classes}, counted from 0")
+        eps, self.calls = self.eps, self.calls + 1
         if recipe is None:
             with trained.attacked():
                 found = attack(
@@ -133,6 +153,13 @@ class AdversarialBatch:
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
         threat = Threat(distance=self.distance, eps=torch.full((len(x),), eps, device=x.device), domain=domain)
         return recipe.craft(trained, batch, threat, rng)
+
+    def _count_classes(self, trained: Trained, x: Tensor) -> int:
+        """How many classes the model answers for, by its answer to one input, which is asked for once."""
+        if self._classes is None:
+            with trained.attacked(), torch.no_grad():
+                self._classes = trained.predict(x[:1]).shape[1]
+        return self._classes
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         """The mean of what the recipe minimises on these inputs; of an attack the cross-entropy of the adversarial ones."""
@@ -176,13 +203,25 @@ class AdversarialLoss:
     def __init__(self, recipe: str = "trades", eps: Any = None, **settings: Any) -> None:
         self.recipe, self._eps, self._settings = recipe, eps, settings
         self._batch: AdversarialBatch | None = None
+        self._calls = 0
 
     def adversarial(self, model: nn.Module) -> AdversarialBatch:
         """What makes the adversarial inputs; one and the same for all calls, so that a schedule goes on."""
         if self._batch is None:
             self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
+            self._batch.calls = self._calls
         self._batch.model = model
         return self._batch
+
+    def state_dict(self) -> dict[str, int]:
+        """What a checkpoint has to keep: how far the schedule is."""
+        return {"calls": self._calls if self._batch is None else self._batch.calls}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a checkpoint."""
+        self._calls = int(state["calls"])
+        if self._batch is not None:
+            self._batch.calls = self._calls
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> Tensor:
         """The mean loss, a scalar with a way back to the weights.
@@ -217,8 +256,11 @@ class AWP:
     def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
         """The value of the loss where the weights were moved to; they are back when the context ends."""
         with ExitStack() as stack:
+            moved = [one for one in self.model.parameters() if one.requires_grad]
+            if not moved:
+                raise RequestError("all weights of the model are frozen, so that none can be moved: leave AWP out")
             with still(self.model):
-                stack.enter_context(self.defence.perturbed([one for one in self.model.parameters() if one.requires_grad], loss))
+                stack.enter_context(self.defence.perturbed(moved, loss))
             yield loss()
 
 
@@ -247,6 +289,25 @@ class _Logits(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.predict(x)
+
+
+def _check_batchwise(recipe: Recipe) -> None:
+    """Refuse what a batch alone cannot have.
+
+    Raises:
+        RequestError: a defence that moves weights, or that brings samples of its own.
+    """
+    if recipe.weights:
+        rest = "+".join(one for one in plugins.split(recipe.text) if plugins.head(one) != "awp") or "pgd"
+        raise RequestError(
+            f"recipe {recipe.text} moves the weights for the time of the backward pass: name {rest} here, and put "
+            "brinell.harden.AWP around the loss"
+        )
+    if recipe.specs():
+        raise RequestError(
+            f"recipe {recipe.text} learns samples of its own, which are no change of a batch: put them into your loader, or call "
+            "brinell.harden"
+        )
 
 
 def _is_recipe(text: str) -> bool:

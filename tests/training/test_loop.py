@@ -262,7 +262,8 @@ def test_a_time_limit_ends_it():
 
 def test_recipes_share_a_batch():
     both = loop("pgd(steps=2)+plain")
-    assert both.recipe.shares(9) == [slice(0, 4), slice(4, 9)] and both.recipe.cost() == (2, 2)
+    assert both.recipe.shares(9) == [slice(0, 5), slice(5, 9)] and both.recipe.cost() == (2, 2)
+    assert both.recipe.shares(1) == [slice(0, 1), slice(1, 1)], "the attack, and not what stands beside it"
     batch = both._batch(0)
     threat = Threat(distance=distance("linf"), eps=torch.full((32,), EPS), domain=both.domain)
     x_adv = both.recipe.craft(both.trained, batch, threat, both.rng)
@@ -390,7 +391,7 @@ def test_every_pass_is_counted(recipe, passes):
 
 
 def test_a_training_shorter_than_an_epoch_is_watched_too(monkeypatch):
-    """Where steps are dear beside a check, one after each tenth; where a check costs more than they do, one before and one after."""
+    """A check after each tenth where steps are dear beside it; where it costs more than they do, one before and one after."""
     dear = loop("pgd(steps=3)", epochs=0.9, batch_size=2)
     with monkeypatch.context() as patch:
         patch.setattr("brinell.training.loop.CHECKING", 100.0)

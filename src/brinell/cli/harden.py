@@ -1,5 +1,6 @@
 """`brinell harden`: a model that holds, and the proof that it does."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,5 +41,5 @@ def _show(result: "HardenResult") -> None:
     show_reading([*reading(result), f"After the training: {result.after.verdict}"], result.events)
     show(f"weights: {result.weights}")
     if result.spec is not None:
-        show(f"model: --model '{result.spec}'")
+        show(f"model: --model {shlex.quote(result.spec)}")
     show(f"report: {Path(result.run) / 'report.html'}")

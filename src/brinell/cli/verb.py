@@ -218,7 +218,7 @@ class Verb:
             say(f"interrupted; what was computed is kept: go on with {asked.again}")
             return 130
         except StoppedError as error:
-            say(f"error: {error}" + (f" ({asked.again})" if asked.again else ""))
+            say(f"error: {error}" + (f" ({asked.again})" if asked.again and error.resumable else ""))
             return error.exit_code
 
 

@@ -28,6 +28,14 @@ class StoppedError(BrinellError):
     """A run that stopped midway, with everything computed so far on disk (exit 3)."""
 
     exit_code = 3
+    resumable = True
+    """Whether going on may end otherwise."""
+
+
+class DivergedError(StoppedError):
+    """A training whose loss is no number: going on would end the same way (exit 3)."""
+
+    resumable = False
 
 
 class MemoryShortError(BrinellError):

@@ -57,12 +57,14 @@ class Bench:
         level = _level(self.level, manifest["levels"])
         inputs: list[tuple[Path, str]] = []
         labels: list[int] = []
+        names: list[str] = []
         for part in sorted((folder / "data").glob("*.parquet")):
             table = _table(part)
             for sample, at, reached, label in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
                 if at == level and reached:
                     inputs.append((folder / "arrays" / f"{part.stem}.safetensors", f"{sample}/{level:g}/input"))
                     labels.append(label)
+                    names.append(f"sample {sample}")
         if not inputs:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
         data = manifest["data"]
@@ -80,6 +82,7 @@ class Bench:
                 if told
                 else None,
                 published=True,
+                names=tuple(names),
             ),
         )
 

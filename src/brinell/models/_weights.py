@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
@@ -71,7 +72,8 @@ def state_dict(content: Any, file: Path) -> dict[str, Tensor]:
 def fit(module: nn.Module, state: Mapping[str, Tensor], what: str) -> None:
     """Load a state dict, key for key; values are cast to the type of the parameters.
 
-    A module on the meta device takes the tensors as they are, so that no weights are drawn only to be replaced.
+    A module on the meta device takes the tensors as they are, so that no weights are drawn only to be replaced; a lazy layer
+    takes their shapes too.
     """
     own = module.state_dict()
     # Batch norm's counter of batches plays no part in an answer, and old checkpoints lack it.
@@ -80,7 +82,7 @@ def fit(module: nn.Module, state: Mapping[str, Tensor], what: str) -> None:
     other = [
         f"{key} {tuple(state[key].shape)} for {tuple(own[key].shape)}"
         for key in own
-        if key in state and state[key].shape != own[key].shape
+        if key in state and not is_lazy(own[key]) and state[key].shape != own[key].shape
     ]
     found = [("missing", missing), ("unexpected", unexpected), ("of another shape", other)]
     if problems := [f"{len(keys)} {word} ({_some(keys)})" for word, keys in found if keys]:

@@ -46,6 +46,14 @@ SHARDS = "shards"
 """The folder in which several processes meet until what they make is whole."""
 
 
+def _another(path: Path, manifest: str) -> str | None:
+    """The manifest of another verb in this folder: what is written there would be mixed with what that one wrote."""
+    for file in sorted(path.glob("*.json")):
+        if file.name != manifest and file.is_file() and seal.holds(bounded.read(file, bounded.MOST_TEXT)) is not None:
+            return file.name
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """What the folders of one verb look like."""
@@ -90,7 +98,9 @@ class Layout:
             content = bounded.read(file, bounded.MOST_TEXT)
             manifest = json.loads(content)
         except (FileNotFoundError, NotADirectoryError):
-            raise RequestError(f"{path} is no {self.what} folder: it has no {self.manifest}; {self.verb} makes one") from None
+            inside = sorted(str(one.parent) for one in path.glob(f"*/{self.manifest}"))
+            then = f"name {' or '.join(inside)}, which it holds" if inside else f"{self.verb} makes one"
+            raise RequestError(f"{path} is no {self.what} folder: it has no {self.manifest}; {then}") from None
         except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is damaged: {one_line(error)}") from None
         if seal.holds(content) is False:
@@ -138,6 +148,8 @@ class Layout:
                 "add --resume to go on with it, or " if self.resumable else "",
             )
             raise RequestError(f"{path} holds {article} {self.what}: {more}choose another --out")
+        if other := _another(path, self.manifest):
+            raise RequestError(f"{path} is the folder of something else, which {other} describes: choose another --out")
         if not resume:
             self.check_free(path)
         return {}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.batch import Batch
-from brinell.core.errors import StoppedError
+from brinell.core.errors import DivergedError
 from brinell.core.streams import seeded
 from brinell.core.threat import Distance, Threat
 from brinell.training import checkpoint
@@ -374,10 +374,10 @@ class Loop:
         """Refuse to go on with a loss that is no number.
 
         Raises:
-            StoppedError: always.
+            DivergedError: always.
         """
         kept = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None and state.curve else ""
-        raise StoppedError(
+        raise DivergedError(
             f"the loss is {loss} at step {state.step} of the training{kept}: begin anew with a smaller --rate (it is "
             f"{self.rate:g}), or look for NaN in the training data"
         )

@@ -105,9 +105,9 @@ class Recipe:
         return {at: one.spec() for at, one in enumerate(self.parts) if isinstance(one, BringsData)}
 
     def shares(self, n: int) -> list[slice]:
-        """Which rows of a batch of `n` each defence gets."""
+        """Which rows of a batch of `n` each defence gets; where they cannot be shared out, the first ones get more."""
         count = len(self.parts)
-        ends = [round(n * (at + 1) / count) for at in range(count)]
+        ends = [-(-n * (at + 1) // count) for at in range(count)]
         return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
     def craft(self, trained: "Trained", batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:

@@ -31,6 +31,10 @@ def network(seed="0"):
     return module
 
 
+def lazy():
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
+
+
 def by_chance():
     return nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
 """
@@ -318,3 +322,132 @@ def test_the_call_is_a_module_that_can_be_called():
 
     assert callable(brinell.harden) and "recipe" in inspect.signature(brinell.harden).parameters
     assert brinell.harden.harden.__doc__ == brinell.harden.__doc__
+
+
+def test_other_audits_are_refused_before_anything_is_written(work, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert cli(words(work, out, "--epochs", "1", "--samples", "20", "--quiet")) == 0
+    before = {name: (out / name).read_bytes() for name in ("harden.toml", "harden.json")}
+    assert cli(words(work, out, "--epochs", "1", "--samples", "10", "--resume")) == 2
+    assert "holds another hardening (samples was 20 and is 10)" in capsys.readouterr().err
+    assert {name: (out / name).read_bytes() for name in before} == before
+    assert cli(["harden", "--resume", "--out", str(out), "--quiet"]) == 0
+
+
+def test_a_folder_may_be_moved(work, tmp_path, done):
+    import shutil
+
+    moved = tmp_path / "moved"
+    shutil.copytree(done, moved)
+    result = summarise(moved)
+    assert result.weights == str(moved / "network-hardened.safetensors")
+    assert result.spec == summarise(done).spec.replace(str(done), str(moved))
+    (moved / "after" / "manifest.json").unlink()
+    shutil.rmtree(moved / "after")
+    assert cli(["harden", "--resume", "--out", str(moved), "--quiet"]) == 0
+    assert summarise(moved).after.robust_accuracy == summarise(done).after.robust_accuracy
+
+
+def test_the_folder_of_an_audit_is_left_alone(work, tmp_path, done, capsys):
+    import shutil
+
+    audit = tmp_path / "audit"
+    shutil.copytree(done / "before", audit)
+    report = (audit / "report.html").read_bytes()
+    assert cli(words(work, audit)) == 2
+    assert "is the folder of something else, which manifest.json describes" in capsys.readouterr().err
+    assert (audit / "report.html").read_bytes() == report and not (audit / "harden.json").exists()
+
+
+def test_verify_names_the_audits_of_a_hardening(done, capsys):
+    assert cli(["verify", str(done)]) == 2
+    assert f"name {done / 'after'} or {done / 'before'}, which it holds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"], "too small for pgd(steps=2)+plain: give --batch-size 4"),
+        (["--recipe", "plain", "--patience", "2"], "--patience counts checks of robust accuracy, and recipe plain"),
+        (["--validation", "1"], "--validation 1 sets no sample of 256 aside"),
+    ],
+)
+def test_what_would_fail_after_the_training_fails_before_it(work, tmp_path, capsys, more, line):
+    assert cli(words(work, tmp_path / "out", *more)) == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1 and line in said, said
+
+
+def test_a_folder_that_no_spec_can_name_is_refused(work, tmp_path, capsys):
+    assert cli(words(work, tmp_path / "a&b=c")) == 2
+    assert "has a & in it" in capsys.readouterr().err and not (tmp_path / "a&b=c").exists()
+
+
+class Remembers(torch.nn.Linear):
+    def get_extra_state(self):
+        return {"version": 1}
+
+    def set_extra_state(self, state):
+        pass
+
+
+def test_a_state_that_is_no_tensor_is_refused(tmp_path):
+    with pytest.raises(RequestError, match="holds 0._extra_state, which is no tensor"):
+        brinell.harden(torch.nn.Sequential(Remembers(3, 2)), samples(60, 1), train=samples(256, 0), eps=0.1, out=tmp_path / "out")
+
+
+def test_budgets_without_one_to_compare_by_are_refused(tmp_path):
+    with pytest.raises(RequestError, match="hold none above 0, by which"):
+        brinell.harden(mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.1, budgets=0, out=tmp_path / "out")
+
+
+def test_lazy_layers_take_the_hardened_weights(work, tmp_path):
+    assert cli(words(work, tmp_path / "out", "--epochs", "1", "--quiet", model="lazy")) == 0
+    weights = load_file(tmp_path / "out" / "lazy-hardened.safetensors")
+    assert weights["1.weight"].shape == (2, 3)
+
+
+def test_data_in_memory_need_training_data(tmp_path):
+    with pytest.raises(RequestError, match="does not follow from data in memory: give train="):
+        brinell.harden(mlp(3, 2), samples(60, 1), eps=0.1, out=tmp_path / "out")
+
+
+def test_a_diverged_training_is_not_asked_to_go_on(work, tmp_path, capsys, monkeypatch):
+    from brinell.training.loop import Loop
+
+    step = Loop._step
+    monkeypatch.setattr(Loop, "_step", lambda self, share: float("nan") if self.state.step == 20 else step(self, share))
+    assert cli(words(work, tmp_path / "out")) == 3
+    assert "--resume" not in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("recipe", "seen"), [("plain", False), ("pgd(steps=1)", True)])
+def test_gradients_are_seen_by_what_trains_against_them(tmp_path, recipe, seen):
+    result = brinell.harden(
+        mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", recipe=recipe, epochs=1, samples=20,
+        batch_size=32, out=tmp_path / "out",
+    )  # fmt: skip
+    assert {row.name: row.seen for row in result.unseen}["PGD, 20 steps, linf 0.15"] == seen
+
+
+@pytest.mark.parametrize("stored", ["divided", "multiplied", "half", "float64"])
+def test_images_in_common_are_found_however_they_are_stored(tmp_path, stored):
+    rng = np.random.default_rng(0)
+    train, test = (rng.integers(0, 256, (n, 1, 8, 8), dtype=np.uint8) for n in (60, 20))
+    both = np.concatenate([train, test[:3]])
+    kept = {
+        "divided": both / np.float32(255), "multiplied": both * (np.float32(1) / 255), "half": (both / 255).astype(np.float16),
+        "float64": both / 255,
+    }[stored]  # fmt: skip
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    with pytest.raises(RequestError, match=r"3 of the 63 training samples .* \(60 is 0, 61 is 1, 62 is 2\)"):
+        brinell.harden(module, (test, np.arange(20) % 2), train=(kept, np.arange(63) % 2), eps=0.1, out=tmp_path / "out")
+
+
+def test_autocast_around_a_hardening_is_left_out(tmp_path):
+    with torch.autocast("cpu", torch.bfloat16):
+        result = brinell.harden(
+            mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.15, attack="fgsm", epochs=1, samples=20, batch_size=32,
+            out=tmp_path / "out",
+        )  # fmt: skip
+    assert result.steps == 7

@@ -10,7 +10,7 @@ from brinell.analysis.compare import compare
 from brinell.analysis.results import CompareResult, ModelResult, Result, Share
 from brinell.analysis.robust_accuracy import share, summarise_model
 from brinell.analysis.stats import holm, mcnemar, paired_difference
-from brinell.studies.harden.records import AFTER, BEFORE, manifest, side
+from brinell.studies.harden.records import AFTER, BEFORE, hardened_of, manifest, side
 
 
 class Point(Result):
@@ -115,10 +115,11 @@ def summarise(folder: Path) -> HardenResult:
     held = manifest(folder)
     training: dict[str, Any] = held["training"]
     before, after = side(folder, BEFORE), side(folder, AFTER)
+    weights, spec = hardened_of(folder, held)
     return HardenResult(
         run=str(folder),
-        weights=training["weights"],
-        spec=training["spec"],
+        weights=str(weights),
+        spec=spec,
         model=held["model"]["name"],
         recipe=held["request"]["recipe"],
         ended_with=training["recipe"],

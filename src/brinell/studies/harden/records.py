@@ -7,6 +7,7 @@ before/  after/                 the audits, each a run folder like any other
 tables/*.csv  report.html
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,13 @@ BEFORE, AFTER = "before", "after"
 def checkpoint(folder: Path) -> Path:
     """Where the training writes its checkpoints."""
     return folder / "checkpoints" / "last.safetensors"
+
+
+def hardened_of(folder: Path, manifest: Mapping[str, Any]) -> tuple[Path, str | None]:
+    """The hardened weights, and the spec of the model with them, if there is one: where the folder is now."""
+    training = manifest["training"]
+    file, spec = folder / Path(training["weights"]).name, training["spec"]
+    return file, None if spec is None else spec.replace(f"weights={training['weights']}", f"weights={file}", 1)
 
 
 def side(folder: Path, which: str) -> Side:

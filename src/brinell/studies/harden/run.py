@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from brinell import plugins
 from brinell.core.contracts import Dataset, Distance, complete
@@ -17,6 +18,7 @@ from brinell.core.record import Array
 from brinell.core.splits import stratified
 from brinell.core.streams import seeded
 from brinell.core.version import VERSION
+from brinell.datasets.bench import manifest_of
 from brinell.engine.answers import settled
 from brinell.engine.cells import cell
 from brinell.engine.eps_grid import doubts, parse_eps
@@ -31,7 +33,7 @@ from brinell.report import html
 from brinell.runners import local, provenance
 from brinell.runners.loop import Job, carry_out
 from brinell.store.run import LAYOUT as RUN
-from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint
+from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint, hardened_of
 from brinell.studies.harden.request import HardenRequest
 from brinell.studies.harden.unseen import measure
 from brinell.training.checkpoint import write
@@ -45,13 +47,26 @@ NAMED = 3
 """How many of the samples in common a line names."""
 POINTS = 5
 """Budgets of the audits where nobody names any."""
-AUDIT_ONLY = ("attack", "budgets", "samples", "device")
-"""Settings that the training does not depend on."""
+ANYWHERE = ("device",)
+"""Settings that may be others when a hardening goes on."""
+SHARE = 2
+"""The fewest samples of a batch that a defence gets: batch norm learns nothing of a single one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought:
+    """The ready-made inputs that a defence learns."""
+
+    dataset: Dataset
+    rows: Array
+    """(n,) which of them: none that was made of a validation sample."""
+    made_by: tuple[str, ...]
+    """Names of the distortions that they were made by."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardenPlan:
-    """Everything that determines the hardened weights."""
+    """Everything that determines the hardened weights and their audits."""
 
     request: HardenRequest
     dataset: Dataset
@@ -61,8 +76,8 @@ class HardenPlan:
     given: Model | None
     """The model, where it was given in memory."""
     recipe: Recipe
-    brought: dict[int, Dataset]
-    """By position of the defence, the data that it brings."""
+    brought: dict[int, Brought]
+    """By position of the defence, what it brings."""
     distance: Distance
     eps: float
     eps_text: str
@@ -94,27 +109,32 @@ def make_plan(
     train = open_data(spec) if train is None else train
     _check_data(train, dataset)
     recipe = recipe.fitted(train.domain, distance)
-    brought = {at: _brought(spec, train, dataset) for at, spec in recipe.specs().items()}
+    if request.patience is not None and not recipe.budgeted:
+        raise RequestError(f"--patience counts checks of robust accuracy, and recipe {recipe.text} trains for none: leave it out")
+    if request.budgets is not None and not any(parse_eps(request.budgets).values):
+        raise RequestError(f"--budgets {request.budgets} hold none above 0, by which models before and after can be compared")
     if request.augment != "none" and train.domain.kind != "image":
         raise RequestError(
             f"--augment {request.augment} is for images, and the data is of kind {train.domain.kind}: leave it out"
         )
     with seeded(request.seed):
         opened = complete(Model, opener_of(request.model, dataset)() if model is None else model)
+    _check_network(opened)
     labels = np.asarray(train.labels(), dtype=np.int64)
     check_classes(opened, labels, tuple(train.classes))
     check_classes(opened, np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes))
-    if opened.access < Access.GRADIENTS or opened.info.module is None:
-        raise RequestError(
-            f"model {opened.name} gives {opened.access.name.lower()} and no weights that could be trained: name a torch module, "
-            "model.py:FACTORY"
-        )
     eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(f"eps {request.eps!r} is no single budget above 0: name the one to train for, such as 8/255")
     doubts(eps, distance, dataset.domain)
     learned, held = _split(labels, request)
-    facts = request.model_dump(exclude=set(AUDIT_ONLY))
+    if min(request.batch_size, len(learned)) < SHARE * len(recipe.parts):
+        raise RequestError(
+            f"a batch of {min(request.batch_size, len(learned))} is too small for {request.recipe}: give --batch-size "
+            f"{SHARE * len(recipe.parts)} or more, two samples for each defence that shares it"
+        )
+    brought = {at: _brought(spec, train, dataset, held) for at, spec in recipe.specs().items()}
+    facts = request.model_dump(exclude=set(ANYWHERE))
     return HardenPlan(
         request=request,
         dataset=dataset,
@@ -135,7 +155,7 @@ def make_plan(
             brinell=VERSION,
             request=facts,
             model=opened.digest(),
-            data=[train.digest(), *(one.digest() for one in brought.values())],
+            data=[train.digest(), *(one.dataset.digest() for one in brought.values())],
         ),
     )
 
@@ -146,6 +166,8 @@ def _train_split(spec: str) -> str:
     Raises:
         RequestError: they have no such part.
     """
+    if spec.partition(":")[0] == IN_MEMORY:
+        raise RequestError("what to train on does not follow from data in memory: give train=, other samples than these")
     full = spelled("dataset", spec)
     name, path, options = plugins.parse(full)
     fields = getattr(plugins.load("dataset", name), "__dataclass_fields__", {})
@@ -192,21 +214,48 @@ def _check_apart(train: Dataset, test: Dataset) -> None:
         )
 
 
-def _brought(spec: str, train: Dataset, test: Dataset) -> Dataset:
-    """The data that a defence brings, refused where the model is judged by the inputs that they were made from."""
+def _check_network(model: Model) -> None:
+    """Refuse a model without weights that can be trained, and kept in a file of tensors."""
+    module = model.info.module
+    if model.access < Access.GRADIENTS or module is None:
+        raise RequestError(
+            f"model {model.name} gives {model.access.name.lower()} and no weights that could be trained: name a torch module, "
+            "model.py:FACTORY"
+        )
+    if other := [name for name, value in module.state_dict().items() if not isinstance(value, Tensor)]:
+        raise RequestError(
+            f"the state of model {model.name} holds {other[0]}, which is no tensor and cannot be kept in a safetensors file: "
+            "let it have none, or keep it in a buffer"
+        )
+
+
+def _brought(spec: str, train: Dataset, test: Dataset, held: Array) -> Brought:
+    """What a defence brings, refused where the model is judged by the inputs that it was made of.
+
+    What was made of a validation sample is left out: it would be learned, and decide which weights are kept.
+    """
     name, path, options = plugins.parse(spec)
     if not path:
         raise RequestError("recipe benchmark-set names no set: write benchmark-set(path=FOLDER), a folder of brinell benchmark")
-    found = open_data(spec)
-    for one in (found, open_data(f"{name}:{path}?level=clean")):
+    found, clean = open_data(spec), open_data(f"{name}:{path}?level=clean")
+    for one in (found, clean):
         _check_same(one, train)
         _check_apart(one, test)
-    return found
+    validating = {clean.info.names[at] for at, _ in shared(clean, train, held.tolist())}
+    rows = np.array([at for at, sample in enumerate(found.info.names) if sample not in validating], dtype=np.int64)
+    if not len(rows):
+        raise RequestError(f"every input of {path} was made of a sample that is set aside for validation: give a larger set")
+    made_by = plugins.split(str(manifest_of(Path(path)).get("request", {}).get("distortions", "")))
+    return Brought(dataset=found, rows=rows, made_by=tuple(plugins.head(one.strip()) for one in made_by))
 
 
 def _split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
     """Positions to learn from and to validate by, a tenth of each class and no more than was asked for."""
     learned, held = stratified(labels, min(0.1, request.validation / len(labels)), request.seed)
+    if not len(held) and len(stratified(labels, 0.1, request.seed)[1]):
+        raise RequestError(
+            f"--validation {request.validation} sets no sample of {len(labels)} aside: give one for each class or more"
+        )
     if not len(held) or not len(learned):
         raise RequestError(f"{len(labels)} training samples are too few to set some aside: give ten of each class or more")
     return learned, np.random.default_rng(request.seed).permutation(held)
@@ -225,21 +274,29 @@ def make(plan: HardenPlan, out: Path, progress: Progress, *, command: str, resum
         inputs="the data, the weights of the model",
         device=plan.device,
         command=command,
-        ignored=AUDIT_ONLY,
+        ignored=ANYWHERE,
         kept={"training": {}, "answers": {}, "probes": {}},
     )
+    _check_place(plan, out)
     with carry_out(job, resume=resume) as manifest:
         _audit(plan, out / BEFORE, progress, spec=plan.request.model, model=plan.model)
         if "weights" not in manifest["training"]:
             manifest["training"] = _trained(plan, out, manifest, progress)
             LAYOUT.save(out, manifest)
         if "unseen" not in manifest["training"]:
-            manifest["training"]["unseen"] = _unseen(plan, manifest)
+            manifest["training"]["unseen"] = _unseen(plan, out, manifest)
             LAYOUT.save(out, manifest)
-        spec = manifest["training"]["spec"]
-        hardened = None if spec is not None else _loaded(plan, Path(manifest["training"]["weights"]))
+        weights, spec = hardened_of(out, manifest)
+        hardened = None if spec is not None else _loaded(plan, weights)
         _audit(plan, out / AFTER, progress, spec=spec or plan.request.model, model=hardened)
     return out
+
+
+def _check_place(plan: HardenPlan, out: Path) -> None:
+    """Refuse a folder that no spec of the hardened model could name."""
+    spec = None if plan.given is not None else with_weights(plan.request.model, out / "w")
+    if spec is not None and plugins.parse(spec).options.get("weights") != str(out / "w"):
+        raise RequestError(f"--out {out} has a & in it, which parts the options of a model spec: choose another --out")
 
 
 def _about(plan: HardenPlan) -> dict[str, Any]:
@@ -319,8 +376,8 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
     write(file, kept, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
     state = loop.state
     return {
-        "weights": str(file),
-        "spec": None if plan.given is not None else with_weights(request.model, file),
+        "weights": file.name,
+        "spec": None if plan.given is not None else with_weights(request.model, Path(file.name)),
         "recipe": state.recipe,
         "step": state.step,
         "best_step": state.best_step,
@@ -332,14 +389,14 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
     }
 
 
-def _unseen(plan: HardenPlan, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def _unseen(plan: HardenPlan, out: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
     """Both models on inputs that were changed in ways that were not trained on, over the samples of the audits."""
     request, device = plan.request, plan.device
     ids = choose(Request(data=request.data, samples=min(request.samples, len(plan.dataset)), seed=request.seed), plan.dataset).ids
     x, labels = plan.dataset.load(ids.tolist()).to(device), np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
     with ExitStack() as sessions:
-        networks = []
-        for model in (copy.deepcopy(plan.model), _loaded(plan, Path(manifest["training"]["weights"]))):
+        networks, made_by = [], {name for one in plan.brought.values() for name in one.made_by}
+        for model in (copy.deepcopy(plan.model), _loaded(plan, hardened_of(out, manifest)[0])):
             sessions.enter_context(model.info.session(device))
             networks.append(Trained.of(settled(model, plan.train, manifest, device)))
         before, after = networks
@@ -348,7 +405,7 @@ def _unseen(plan: HardenPlan, manifest: dict[str, Any]) -> list[dict[str, Any]]:
             y, part = torch.from_numpy(labels[rows]).to(device), x[torch.from_numpy(rows).to(device)]
             at = torch.from_numpy(ids[rows]).to(device)
             asked: dict[str, Any] = {"norm": request.norm, "eps": plan.eps, "seed": request.seed}
-            told = measure(before, after, part, y, at, plan.dataset.domain, plan.recipe, **asked)
+            told = measure(before, after, part, y, at, plan.dataset.domain, plan.recipe, made_by, **asked)
             found = told if found is None else [_added(one, two) for one, two in zip(found, told, strict=True)]
     return found or []
 
@@ -360,7 +417,7 @@ def _added(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
 def _samples(plan: HardenPlan, at: int, own: Samples, device: torch.device) -> Samples:
     """What the share of a batch is drawn from that the defence at this position learns."""
     found = plan.brought.get(at)
-    return own if found is None else Samples.of(found, np.arange(len(found)), device)
+    return own if found is None else Samples.of(found.dataset, found.rows, device)
 
 
 def _settings(plan: HardenPlan) -> Settings:

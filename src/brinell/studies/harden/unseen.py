@@ -5,7 +5,7 @@ of twenty steps, which bounds its robust accuracy from above; distortions are la
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ def measure(
     ids: Tensor,
     domain: Domain,
     recipe: Recipe,
+    made_by: Collection[str],
     *,
     norm: str,
     eps: float,
@@ -59,6 +60,7 @@ def measure(
         ids: (n,) int64 positions in the data, by which streams are told apart.
         domain: where they live.
         recipe: what was trained with.
+        made_by: names of the distortions that ready-made inputs were made by, which were learned.
         norm: the norm of the training.
         eps: its budget.
         seed: of what is drawn.
@@ -66,17 +68,20 @@ def measure(
     Returns:
         For each change its name, whether it was trained on, and counts of pairs.
     """
-    trained = {type(one) for part in recipe.parts for one in getattr(part, "distortions", ())}
+    placed = {type(one) for part in recipe.parts for one in getattr(part, "distortions", ())}
     found = []
     for name in plugins.names("distortion"):
         one = plugins.build("distortion", name, {})
         if domain.kind in one.domains and one.access == Access.LABELS:
             rng = Streams.of(seed, ids).fold(name)
             shown = distorted(one, x, SEVERITY, rng, domain=domain)
-            found.append(_row(f"{name}, severity {SEVERITY}", type(one) in trained, before, after, lambda _, s=shown: s, y))  # type: ignore[misc]
+            seen = type(one) in placed or name in made_by
+            found.append(_row(f"{name}, severity {SEVERITY}", seen, before, after, lambda _, s=shown: s, y))  # type: ignore[misc]
     for distance, radius in ((norm, eps), (OTHER[norm], other_eps(norm, eps, domain))):
         shown_by = _attacked(x, y, domain, distance, radius, seed)
-        found.append(_row(f"PGD, {STEPS} steps, {distance} {radius:.3g}", distance == norm, before, after, shown_by, y))
+        found.append(
+            _row(f"PGD, {STEPS} steps, {distance} {radius:.3g}", recipe.budgeted and distance == norm, before, after, shown_by, y)
+        )
     return found
 
 
