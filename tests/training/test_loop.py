@@ -128,13 +128,21 @@ def test_at_the_end_all_validation_samples_decide_between_the_best_check_and_the
     assert (made.state.best_step, made.state.best) == ((48, 1.0) if lucky else (8, 1.0))
 
 
+def chancy(seed=0):
+    return nn.Sequential(mlp(3, 16, seed=seed), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), mlp(16, 2, seed=seed))
+
+
+def bare(seed=0):
+    return mlp(3, 2, seed=seed)
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-@pytest.mark.parametrize("at", [1, 4])
-def test_a_stop_changes_nothing(tmp_path, optimizer, at):
+@pytest.mark.parametrize(("at", "network"), [(1, bare), (4, bare), (4, chancy)])
+def test_a_stop_changes_nothing(tmp_path, optimizer, at, network):
     """Stopped in the middle of an epoch, the training goes back to the last checkpoint and ends with the same bits."""
-    whole = loop(optimizer=optimizer).run()
+    whole = loop(optimizer=optimizer, module=network()).run()
     file = tmp_path / "last.safetensors"
-    stopped = loop(optimizer=optimizer, file=file)
+    stopped = loop(optimizer=optimizer, file=file, module=network())
     step, calls = stopped._step, iter(range(10**6))
 
     def killed(share):
@@ -145,7 +153,7 @@ def test_a_stop_changes_nothing(tmp_path, optimizer, at):
     stopped._step = killed
     with pytest.raises(KeyboardInterrupt):
         stopped.run()
-    resumed = loop(optimizer=optimizer, file=file, module=mlp(3, 2, seed=9))
+    resumed = loop(optimizer=optimizer, file=file, module=network(9))
     assert resumed.resume() and resumed.state.step == 8 * at
     assert same(resumed.run(), whole)
 
