@@ -179,7 +179,7 @@ class TorchModel:
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
-        """The module in eval mode, and on `device` where one is given, without autocast; afterwards everything is as it was."""
+        """The module in eval mode, and on `device` where one is given; afterwards everything is as it was."""
         flags = [(part, part.training) for part in self.module.modules()]
         home = next((held.device for held in chain(self.module.parameters(), self.module.buffers())), None)
         self._open += 1
@@ -187,9 +187,7 @@ class TorchModel:
             self.module.eval()
             if device is not None:
                 self.module.to(device)
-            # In float32 whatever a caller's autocast says; a training that wants less says so within.
-            with torch.autocast(torch.device(device or home or "cpu").type, enabled=False):
-                yield
+            yield
         finally:
             self._open -= 1
             if device is not None and home is not None:
