@@ -29,9 +29,10 @@ from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import checked
 from brinell.inputs import Data, call_text, eps_text, models_of, norm_text, only, open_dataset, spec_of
 from brinell.studies.harden import page
-from brinell.studies.harden import run as harden_run
 from brinell.studies.harden.analysis import HardenResult, summarise
+from brinell.studies.harden.plan import HardenPlan, make_plan
 from brinell.studies.harden.request import HardenRequest
+from brinell.studies.harden.run import make as carry_out
 from brinell.telling import telling
 from brinell.training.recipe import Recipe, Trained, still
 from brinell.wording import worded
@@ -360,18 +361,16 @@ def harden(
     one = only(models_of(model, dataset, spec_of(data, dataset), **said))
     named = {"data": spec_of(data, dataset), "model": str(model) if one is None else f"{IN_MEMORY}:{one.name}"}
     named |= {} if train is None else {"train": spec_of(train, learned)}
-    plan = harden_run.make_plan(checked(HardenRequest, settings | named), dataset=dataset, train=learned, model=one)
+    plan = make_plan(checked(HardenRequest, settings | named), dataset=dataset, train=learned, model=one)
     folder = Path(out or default_out(plan.request.data, "harden"))
     command = call_text("harden", model, data, said | settings)
     with telling(progress) as told:
         return make_harden(plan, folder, told, command=command, resume=resume)
 
 
-def make_harden(
-    plan: harden_run.HardenPlan, folder: Path, progress: Progress, *, command: str, resume: bool = False
-) -> HardenResult:
+def make_harden(plan: HardenPlan, folder: Path, progress: Progress, *, command: str, resume: bool = False) -> HardenResult:
     """Carry out a hardening that is planned, and write its page; arguments as of `brinell.api.carry_out`."""
-    harden_run.make(plan, folder, progress, command=command, resume=resume)
+    carry_out(plan, folder, progress, command=command, resume=resume)
     page.write(folder)
     return summarise(folder)
 

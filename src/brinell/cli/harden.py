@@ -19,7 +19,7 @@ def harden(asked: Asked) -> int:
     Without options: the built-in network on real handwritten digits.
     """
     from brinell.harden import make_harden
-    from brinell.studies.harden.run import make_plan
+    from brinell.studies.harden.plan import make_plan
 
     plan = make_plan(asked.request(HardenRequest))
     result = asked.carry_out(make_harden, plan, "harden")
