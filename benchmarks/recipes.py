@@ -157,13 +157,17 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) 
     return result, spent, told
 
 
-def judged(subject: Subject, model: str, attack: str, out: Path) -> dict[str, list[int]]:
-    """By measure, for each test sample 1 where the model is right."""
+def judged(subject: Subject, model: str, attack: str, beside: str, out: Path) -> dict[str, list[int]]:
+    """By measure, for each test sample 1 where the model is right; in Linf by a second attack too, if there is one."""
     same: dict[str, Any] = {"samples": subject.samples, "device": "cpu", "progress": Silent()}
     linf = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=attack, out=out / "linf", **same)
+    second = {}
+    if beside:
+        two = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=beside, out=out / "beside", **same)
+        second = {f"linf_{beside}": rows(two.run, -1)}
     same |= {"norm": "l2", "eps": f"0, {subject.l2}", "queries": subject.queries}
     l2 = brinell.audit(model, subject.data, attack=subject.rlab, out=out / "l2", **same)
-    return {"clean": rows(linf.run, 0), "linf": rows(linf.run, -1), "rlab": rows(l2.run, -1)}
+    return {"clean": rows(linf.run, 0), "linf": rows(linf.run, -1), "rlab": rows(l2.run, -1)} | second
 
 
 def rows(folder: str, budget: int) -> list[int]:
@@ -173,7 +177,9 @@ def rows(folder: str, budget: int) -> list[int]:
     return [int(state == RIGHT) for state in worst_case(cells, range(len(cells.stages)))[:, budget]]
 
 
-def measure(name: str, subject: Subject, recipe: str, seed: int, attack: str, rounds: int, out: Path) -> dict[str, Any]:
+def measure(
+    name: str, subject: Subject, recipe: str, seed: int, attack: str, beside: str, rounds: int, out: Path
+) -> dict[str, Any]:
     """One recipe with one seed, and what it is worth."""
     model, passes, seconds, distorted = subject.model, 0.0, 0.0, None
     events: list[str] = []
@@ -188,7 +194,7 @@ def measure(name: str, subject: Subject, recipe: str, seed: int, attack: str, ro
     return {
         "subject": name, "recipe": recipe, "seed": seed, "eps": subject.eps, "l2": subject.l2, "queries": subject.queries,
         "attack": attack, "passes": round(passes, 1), "seconds": round(seconds, 1), "events": events, "distorted": distorted,
-    } | judged(subject, model, attack, out / "judged")  # fmt: skip
+    } | judged(subject, model, attack, beside, out / "judged")  # fmt: skip
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -233,6 +239,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, help="test samples; as many as the subject says by default")
     parser.add_argument("--l2", help="the budget of RLAB; what the subject says by default")
     parser.add_argument("--attack", default="standard")
+    parser.add_argument("--beside", default="", help="a second attack that judges in Linf, to compare the two")
     parser.add_argument("--rounds", type=int, default=4, help="of the recipe rlab")
     parser.add_argument("--scratch", type=Path, default=ROOT / "runs" / "recipes", help="where the first networks are kept")
     parser.add_argument("--table", type=Path, help="print the tables of these lines, and measure nothing")
@@ -250,7 +257,7 @@ def main() -> None:
                 if recipe == "before" and seed != given.seeds[0]:
                     continue  # the same network whatever the seed
                 with tempfile.TemporaryDirectory() as out:
-                    line = measure(name, subject, recipe, seed, given.attack, given.rounds, Path(out))
+                    line = measure(name, subject, recipe, seed, given.attack, given.beside, given.rounds, Path(out))
                 print(json.dumps(line), flush=True)
 
 
