@@ -302,3 +302,28 @@ def test_processes_that_train_together_keep_the_same_weights(tmp_path, recipe):
     finally:
         for process in processes:
             process.kill()
+
+
+def test_a_loss_takes_models_with_other_classes(batch):
+    x, _ = batch
+    loss, wide = AdversarialLoss("pgd", eps=EPS), nn.Linear(6, 5)
+    loss(linear(), x, torch.arange(16) % 2)
+    loss(wide, x, torch.arange(16) % 5)
+    with pytest.raises(RequestError, match="y holds class 4, and the model answers for 2"):
+        loss(linear(), x, torch.arange(16) % 5)
+
+
+class Narrow(nn.Module):
+    def forward(self, x):
+        return x.sum(1)
+
+
+def test_a_model_that_gives_one_number_per_input_is_refused(batch):
+    with pytest.raises(RequestError, match=r"answers 16 inputs with shape \(16,\): it needs a row of logits"):
+        AdversarialBatch(Narrow(), "pgd", eps=EPS)(*batch)
+
+
+def test_labels_of_any_whole_type_serve_losses_too(batch):
+    x, y = batch
+    one, two = (float(AdversarialLoss("trades", eps=EPS)(linear(), x, labels).detach()) for labels in (y, y.to(torch.int32)))
+    assert one == two

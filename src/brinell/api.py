@@ -5,9 +5,12 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
+
+import torch
 
 from brinell import inputs, results, runs
 from brinell.analysis.results import AuditResult, BenchmarkResult
@@ -97,7 +100,11 @@ def takes(request: type[BaseRequest]) -> Callable[[Callable[..., Answer]], Calla
         def checked_call(*given: Any, **keywords: Any) -> Answer:
             check_known([name for name in keywords if name not in own], fields)
             known = {name: value for name, value in keywords.items() if name in own and value is not None}
-            return call(*given, **known, **texts({name: value for name, value in keywords.items() if name not in own}))
+            settings = texts({name: value for name, value in keywords.items() if name not in own})
+            with ExitStack() as stack:
+                for device in ("cpu", "cuda"):  # a caller's autocast would change figures
+                    stack.enter_context(torch.autocast(device, enabled=False))
+                return call(*given, **known, **settings)
 
         told = "\n".join(f"    {name}: {' '.join(str(field.description).split())}" for name, field in fields.items())
         raised = "Raises:\n    BrinellError: one line that says what is wrong, why, and what to do."

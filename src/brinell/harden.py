@@ -102,7 +102,8 @@ class AdversarialBatch:
         if len(self._budgets.values) != 1:
             raise RequestError(f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one")
         self._fitted: dict[tuple[int, ...], tuple[Domain, Recipe | None]] = {}
-        self._classes: int | None = None
+        self._classes = 0
+        """Classes that the model is known to answer for."""
 
     @property
     def eps(self) -> float:
@@ -140,8 +141,8 @@ class AdversarialBatch:
         trained = trained_of(self.model)
         domain, recipe = self._fit(x)
         check_bounds(x, domain, "give bounds=(low, high), and normalise within the model")
-        if int(y.max()) >= self._count_classes(trained, x):
-            raise RequestError(f"y holds class {int(y.max())}, and the model answers for {self._classes}, counted from 0")
+        if (most := int(y.max())) >= self._classes and most >= self._count_classes(trained, x):
+            raise RequestError(f"y holds class {most}, and the model answers for {self._classes}, counted from 0")
         eps, self.calls = self.eps, self.calls + 1
         if recipe is None:
             with trained.attacked():
@@ -156,16 +157,20 @@ class AdversarialBatch:
         return recipe.craft(trained, batch, threat, rng)
 
     def _count_classes(self, trained: Trained, x: Tensor) -> int:
-        """How many classes the model answers for, by its answer to one input, which is asked for once."""
-        if self._classes is None:
-            with trained.attacked(), torch.no_grad():
-                self._classes = trained.predict(x[:1]).shape[1]
+        """How many classes the model answers for: asked where a label is above those that are known."""
+        with trained.attacked(), torch.no_grad():
+            answer = trained.predict(x)
+        if answer.ndim != 2 or len(answer) != len(x):
+            raise RequestError(
+                f"the model answers {len(x)} inputs with shape {tuple(answer.shape)}: it needs a row of logits for each"
+            )
+        self._classes = answer.shape[1]
         return self._classes
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         """The mean of what the recipe minimises on these inputs; of an attack the cross-entropy of the adversarial ones."""
         _, recipe = self._fit(x.detach())
-        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y.long())
         return (recipe or PLAIN).loss(Trained(model, logits_of(model)), batch, x_adv)
 
     def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
@@ -211,7 +216,8 @@ class AdversarialLoss:
         if self._batch is None:
             self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
             self._batch.calls = self._calls
-        self._batch.model = model
+        if model is not self._batch.model:
+            self._batch.model, self._batch._classes = model, 0
         return self._batch
 
     def state_dict(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ from torch import nn
 from _helpers import distance, mlp
 from _training import EPS, Asleep, loop, same
 from brinell.core.batch import Batch
+from brinell.core.errors import StoppedError
 from brinell.core.threat import Threat
 from brinell.training.checks import Check
 from brinell.training.recipe import Recipe
@@ -124,7 +125,7 @@ def test_what_is_wrong_at_the_last_check_is_told(monkeypatch):
     blind.run()
     assert not blind.state.curve[-1]["good"]
     (event,) = blind.state.events
-    assert "catastrophic overfitting at step 8" in event and "where the training ended; the weights of step" in event
+    assert "catastrophic overfitting at step 8" in event and "at the last check; the weights of step" in event
 
 
 def test_a_recipe_without_a_budget_keeps_its_last_weights():
@@ -135,6 +136,7 @@ def test_a_recipe_without_a_budget_keeps_its_last_weights():
     made._keep_best = lambda score, whole: monitored(next(scores), whole)
     kept = made.run()
     assert made.state.best_step == made.state.step == 32 and same(kept, made.average.whole())
+    assert made.state.best == 0, "nothing was chosen"
 
 
 def test_what_n_fgsm_is_held_against_stays_within_the_budget():
@@ -150,3 +152,50 @@ def test_what_n_fgsm_is_held_against_stays_within_the_budget():
     )
     assert float((crafted - made.checker.x).abs().max()) > 2 * EPS
     assert found.seen >= found.attacked == 64
+
+
+def test_a_dead_network_is_not_kept_because_it_names_one_class():
+    """A constant answer holds on the half of the samples that are of its class, and the network before it on none."""
+    fragile = nn.Linear(3, 2)
+    with torch.no_grad():
+        fragile.weight.copy_(torch.tensor([[0, -50.0, 0], [0, 50.0, 0]]))
+        fragile.bias.copy_(torch.tensor([25.0, -25.0]))
+    before = {name: value.clone() for name, value in fragile.state_dict().items()}
+    dead = loop("pgd(steps=2)", module=fragile, epochs=2, ramp=0.0)
+    step = dead._step
+
+    def kill(share):
+        loss = step(share)
+        with torch.no_grad():
+            for one in dead.trained.parameters:
+                one.zero_()
+            dead.trained.module.bias.copy_(torch.tensor([1.0, 0.0]))
+        for name, value in dead.trained.module.state_dict().items():
+            dead.average.state[name].copy_(value)
+        return loss
+
+    dead._step = kill
+    kept = dead.run()
+    assert [row["good"] for row in dead.state.curve[1:]] == [False] * (len(dead.state.curve) - 1)
+    assert same(kept, before) and dead.state.best_step == 0
+    assert "the training collapsed" in dead.state.events[-1] and "the weights of step 0 are kept" in dead.state.events[-1]
+
+
+def test_weights_that_are_no_numbers_are_never_kept(tmp_path):
+    """The loss is that of before the step: weights may be NaN where it was not."""
+    broken = loop("plain", epochs=2, file=tmp_path / "last.safetensors")
+    step = broken._step
+
+    def spoil(share):
+        loss = step(share)
+        if broken.state.step == 7:
+            with torch.no_grad():
+                broken.trained.parameters[0].fill_(float("nan"))
+        return loss
+
+    broken._step = spoil
+    with pytest.raises(StoppedError, match="the loss is nan at step 8"):
+        broken.run()
+    again = loop("plain", epochs=2, file=tmp_path / "last.safetensors")
+    assert again.resume() and again.state.step == 0
+    assert all(bool(torch.isfinite(value).all()) for value in again.kept.values())

@@ -163,3 +163,12 @@ def test_what_the_network_leaves_to_chance_follows_from_the_seed():
     torch.rand(3)
     two, other = (each.run() for each in loops[1:])
     assert same(one, two) and not same(one, other)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_another_autocast_around_it_changes_nothing(precision):
+    """Torch forgets the half copies of weights at the end of the outermost autocast alone: they must not outlive a step."""
+    one = loop(precision=precision).run()
+    with torch.autocast("cpu", enabled=False):
+        two = loop(precision=precision).run()
+    assert same(one, two)

@@ -27,6 +27,7 @@ def harden(asked: Asked) -> int:
 
 
 def _show(result: "HardenResult") -> None:
+    from brinell.report.format import points
     from brinell.studies.harden.words import reading
 
     both = result.comparison
@@ -35,10 +36,11 @@ def _show(result: "HardenResult") -> None:
     for text, pair in [("clean", both.clean), *((f"{pair.eps:.4g}", pair) for pair in both.robust if pair.eps > 0)]:
         p = "unknown" if pair.p is None else f"{pair.p:.2g}"
         show(
-            f"  {text:>9}   {percent(pair.value_b):>8}   {percent(pair.value_a):>8}   {percent(pair.difference)} "
-            f"({percent(pair.low)} to {percent(pair.high)}), p = {p}"
+            f"  {text:>9}   {percent(pair.value_b):>8}   {percent(pair.value_a):>8}   {points(pair.difference):>6} points "
+            f"({points(pair.low)} to {points(pair.high)}), p = {p}"
         )
-    show_reading([*reading(result), f"After the training: {result.after.verdict}"], result.events)
+    verdict = f"The audit after the training: {result.after.verdict[0].lower()}{result.after.verdict[1:]}"
+    show_reading([*reading(result), verdict], result.events)
     show(f"weights: {result.weights}")
     if result.spec is not None:
         show(f"model: --model {shlex.quote(result.spec)}")

@@ -107,11 +107,13 @@ class Streams:
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """The global generators at a seed, and as they were afterwards: what others wrote draws from them.
 
-    A user's factory draws its first weights there, and layers such as dropout draw on `device`.
+    A user's factory draws its first weights there, and layers such as dropout draw on `device`, the processor or a CUDA device.
     """
-    cuda = [device] if device is not None and device.type == "cuda" else []
+    cuda = []
+    if device is not None and device.type == "cuda":
+        cuda = [torch.cuda.current_device() if device.index is None else device.index]
     with torch.random.fork_rng(devices=cuda):
         torch.default_generator.manual_seed(seed)
-        for one in cuda:
-            torch.cuda.default_generators[one.index or 0].manual_seed(seed)
+        for index in cuda:
+            torch.cuda.default_generators[index].manual_seed(seed)
         yield

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from brinell.analysis.results import CheckResult, ClassResult, ModelResult, PairedRate, Rate
+from brinell.analysis.results import CheckResult, ClassResult, ModelResult, OfClass, PairedRate, Rate
 from brinell.core.checks import Code
 from brinell.core.outward import JOINER
 
@@ -264,7 +264,7 @@ def plain(c: ClassResult) -> str:
     return f"class {c.name}" if c.name == str(c.class_) else c.name
 
 
-def named(c: ClassResult) -> str:
+def named(c: OfClass) -> str:
     """A class by name, with its number where the name is not the number."""
     return f"class {c.name}" if c.name == str(c.class_) else f"{c.name} (class {c.class_})"
 

@@ -42,16 +42,13 @@ def fitting(path: Path) -> Iterator[None]:
 
 SEAL = "seal"
 """The key of a manifest that holds its own hash."""
+MANIFESTS = (
+    *("manifest.json", "benchmark.json", "corrupt.json", "detection.json", "epsilon.json", "explain.json", "harden.json"),
+    *("study.json", "transfer.json", "trials.json", "unrestricted.json"),
+)
+"""What the manifests of all verbs are called, so that none writes into the folder of another."""
 SHARDS = "shards"
 """The folder in which several processes meet until what they make is whole."""
-
-
-def _another(path: Path, manifest: str) -> str | None:
-    """The manifest of another verb in this folder: what is written there would be mixed with what that one wrote."""
-    for file in sorted(path.glob("*.json")):
-        if file.name != manifest and file.is_file() and seal.holds(bounded.read(file, bounded.MOST_TEXT)) is not None:
-            return file.name
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,8 +145,8 @@ class Layout:
                 "add --resume to go on with it, or " if self.resumable else "",
             )
             raise RequestError(f"{path} holds {article} {self.what}: {more}choose another --out")
-        if other := _another(path, self.manifest):
-            raise RequestError(f"{path} is the folder of something else, which {other} describes: choose another --out")
+        if others := [name for name in MANIFESTS if name != self.manifest and (path / name).exists()]:
+            raise RequestError(f"{path} is the folder of something else, which {others[0]} describes: choose another --out")
         if not resume:
             self.check_free(path)
         return {}

@@ -35,6 +35,10 @@ TENTH = 0.1
 PGD_STEPS = 10
 RATES = {"adamw": 5e-3, "sgd": 0.02}
 """The largest learning rates where none is asked for."""
+NOTHING_WON = (
+    "the training won nothing: no later weights held on more of the validation samples than those before it, which are kept"
+)
+"""The event of a training whose weights are those that it began with."""
 SLOWEST = 0.1
 """The factor of the learning rate below which a collapse is no longer answered by a smaller one."""
 
@@ -126,7 +130,7 @@ class Loop:
         self.state = State(recipe=recipe.text)
         self.rng = torch.Generator(self.device)
         self.average = Average(trained.module, settings.average)
-        self.kept = self.average.whole()
+        self.began = self.kept = self.average.whole()
         self.rate = settings.rate or RATES[settings.optimizer]
         self.optimizer = self._optimizer()
         self.per_batch = min(settings.batch_size, len(own))
@@ -198,6 +202,8 @@ class Loop:
             if not math.isfinite(loss):
                 self._stop(state, loss)
             if self._due():
+                if not all(bool(one.isfinite().all()) for one in self.trained.parameters):
+                    self._stop(state, math.nan)
                 self._check(share, loss)
         return self.kept
 
@@ -248,6 +254,7 @@ class Loop:
         if settings.clip:
             nn.utils.clip_grad_norm_(trained.parameters, settings.clip)
         self.optimizer.step()
+        torch.clear_autocast_cache()  # within another autocast the weights of this step would be answered with for ever
         self.average.update()
         state.forwards += trained.forwards - asked[0]
         state.backwards += trained.backwards - asked[1]
@@ -279,7 +286,7 @@ class Loop:
         The first check is before the first step, without a loss: what the later ones are held against.
         """
         state, eps, first = self.state, self.settings.eps * self._factor(share), not self.state.curve
-        n = min(len(self.checker.y), max(FEWEST, int(self._affordable())))
+        n = state.curve[1]["n"] if len(state.curve) > 1 else min(len(self.checker.y), max(FEWEST, int(self._affordable())))
         found = self.checker.check(self.trained, self.recipe.prone(), eps, n)
         with self.average.shown():
             robust = self.checker.robust(self.trained, self.settings.eps, n)
@@ -288,24 +295,24 @@ class Loop:
         # Where nothing safer is known, as of plain training, the gap is what the recipe is, and no accident.
         overfits = bool(self.recipe.safer()) and found.overfits and not first
         before = max((one["clean"] / one["n"] for one in state.curve), default=0.0)
-        collapsed = state.slower > SLOWEST and found.collapsed(before, self.checker.guess) and not first
-        state.curve.append(row | {"good": not (overfits or collapsed)})
-        self._keep_best(robust / found.n, whole=eps >= self.settings.eps)
+        collapsed = found.collapsed(before, self.checker.guess) and not first
+        good = not (overfits or collapsed)
+        state.curve.append(row | {"good": good})
+        if good and not first:
+            self._keep_best(robust / found.n, whole=eps >= self.settings.eps)
         state.over = self._share(state) >= 1
-        if (overfits or collapsed) and not state.over:
+        if not good and not state.over and (overfits or state.slower > SLOWEST):
             self._go_back(row, collapsed)
         elif not state.over and self.settings.patience is not None and state.stale >= self.settings.patience:
             state.over = True
             self._say(f"stopped at step {state.step}: the last {state.stale} checks brought no better robust accuracy")
         if state.over:
-            self._settle()
-            if overfits or collapsed:
-                self._say(
-                    f"{self._what(row, collapsed)}, where the training ended; the weights of step {state.best_step} are kept"
-                )
+            self._settle(good)
+            if not good:
+                self._say(f"{self._what(row, collapsed)}, at the last check; the weights of step {state.best_step} are kept")
             elif state.best_step == 0:
-                self._say("nothing was won: no later weights held better on the validation samples than those that it began with")
-        self._save(good=state.curve[-1]["good"])
+                self._say(NOTHING_WON)
+        self._save(good)
         self._checked_at = state.step, self._share(state)
         self.done(state, min(1.0, self._share(state)))
 
@@ -322,21 +329,23 @@ class Loop:
             state.best, state.best_step = score, state.step
             self.kept = self.average.whole()
 
-    def _settle(self) -> None:
-        """At the end the last averaged weights against the kept ones, on all validation samples.
+    def _settle(self, good: bool) -> None:
+        """At the end, on all validation samples: the weights before the training, the kept ones, and the last if they are `good`.
 
-        The best of many checks of few samples is in good part luck; the later of two that hold alike is kept.
+        The best of many checks of few samples is in good part luck; the latest of those that hold alike is kept. Of a recipe
+        without a budget the last good weights are kept, whatever holds.
         """
         state, everything = self.state, len(self.checker.y)
-        if state.best_step == state.step:
+        if not self.recipe.budgeted:
             return
-        with swapped(self.trained.module, self.kept):
-            kept = self.checker.robust(self.trained, self.settings.eps, everything)
-        with self.average.shown():
-            last = self.checker.robust(self.trained, self.settings.eps, everything)
-        state.best = max(kept, last) / everything
-        if last >= kept:
-            self.kept, state.best_step = self.average.whole(), state.step
+        found = {0: self.began, state.best_step: self.kept} | ({state.step: self.average.whole()} if good else {})
+        held = {}
+        for step, weights in found.items():
+            with swapped(self.trained.module, weights):
+                held[step] = self.checker.robust(self.trained, self.settings.eps, everything)
+        most = max(held.values())
+        state.best, state.best_step = most / everything, max(step for step, count in held.items() if count == most)
+        self.kept = found[state.best_step]
 
     def _go_back(self, row: dict[str, Any], collapsed: bool) -> None:
         """Take the weights of the last good check, and a safer recipe, or after a collapse half the learning rate."""
@@ -376,7 +385,7 @@ class Loop:
         Raises:
             DivergedError: always.
         """
-        kept = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None and state.curve else ""
+        kept = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None else ""
         raise DivergedError(
             f"the loss is {loss} at step {state.step} of the training{kept}: begin anew with a smaller --rate (it is "
             f"{self.rate:g}), or look for NaN in the training data"

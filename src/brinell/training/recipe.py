@@ -160,13 +160,15 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
 @contextmanager
 def still(module: nn.Module) -> Iterator[None]:
     """For the time of the context the network remembers nothing of its inputs, such as the statistics of batch norm."""
-    before = [(one, one.detach().clone()) for one in module.buffers()]
+    parts = module.modules()
+    before = [(part, name, one, one.detach().clone()) for part in parts for name, one in part.named_buffers(recurse=False)]
     try:
         yield
     finally:
         with torch.no_grad():
-            for one, old in before:
+            for part, name, one, old in before:
                 one.copy_(old)
+                setattr(part, name, one)
 
 
 class Trained:

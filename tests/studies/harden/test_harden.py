@@ -245,3 +245,16 @@ def test_autocast_around_a_hardening_is_left_out(tmp_path):
             out=tmp_path / "out",
         )  # fmt: skip
     assert result.steps == 7
+
+
+def test_the_budget_that_is_trained_for_is_audited(work, tmp_path):
+    out = tmp_path / "out"
+    assert cli(words(work, out, "--epochs", "1", "--samples", "10", "--quiet", "--eps", "0.1")) == 0
+    assert summarise(out).after.eps == [0, 0.1, 0.15]
+
+
+def test_a_name_with_a_slash_makes_no_folder(tmp_path):
+    out = tmp_path / "out"
+    spec = ["--model", "digits-cnn?name=a/b", "--recipe", "plain", "--epochs", "0.1", "--samples", "10", "--attack", "fgsm"]
+    assert cli(["harden", *spec, "--budgets", "0,0.1", "--eps", "0.1", "--out", str(out), "--quiet"]) == 0
+    assert Path(summarise(out).weights) == out / "a_b-hardened.safetensors" and (out / "a_b-hardened.safetensors").is_file()

@@ -90,7 +90,7 @@ def test_the_folder_of_an_audit_is_left_alone(work, tmp_path, done, capsys):
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        (["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"], "too small for pgd(steps=2)+plain: give --batch-size 4"),
+        (["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"], "of which each defence needs two samples: give --batch-size 4"),
         (["--recipe", "plain", "--patience", "2"], "--patience counts checks of robust accuracy, and recipe plain"),
         (["--validation", "1"], "--validation 1 sets no sample of 256 aside"),
     ],

@@ -6,8 +6,8 @@ from brinell.analysis.compare import _corrected
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate, Share
 from brinell.analysis.stats import mcnemar, paired_difference
 from brinell.core.intervals import wilson
-from brinell.studies.harden.analysis import HardenResult, Unseen, _unseen
-from brinell.studies.harden.words import carries_over, who_paid
+from brinell.studies.harden.analysis import HardenResult, Unseen, _unseen, summarise
+from brinell.studies.harden.words import carries_over, reading, who_paid
 
 
 def pair(both, gained, lost, neither):
@@ -30,21 +30,23 @@ def hardened(**by_class):
 
 def test_a_loss_that_may_be_chance_is_told_as_such():
     said = who_paid(hardened(cat=pair(80, 2, 5, 13), dog=pair(90, 4, 2, 4)))
-    assert said.startswith("No class lost accuracy on untouched inputs beyond chance; the largest loss is that of cat: 85.0")
+    assert said.startswith("No class lost accuracy on untouched inputs beyond chance; cat (class 0) fell most, from 85.0")
     assert "82.0" in said and "−3.0 points" in said and "100 samples" in said
 
 
 def test_the_class_that_paid_is_one_whose_loss_is_beyond_chance():
     """Ten of ten lost samples have a p-value of 0.002, of two classes 0.004; the larger loss of three samples is chance."""
     said = who_paid(hardened(few=pair(0, 0, 1, 2), cat=pair(80, 0, 10, 10), dog=pair(85, 0, 9, 6)))
-    assert said.startswith("The class that paid most on untouched inputs is cat: 90.0") and "dog lost beyond chance too" in said
+    assert (
+        said.startswith("On untouched inputs cat (class 1) lost most: from 90.0") and "Class dog lost beyond chance too." in said
+    )
 
 
 def test_many_classes_together_are_held_to_more():
     """Six of six lost samples have a p-value of 0.031: a finding in one class, and none in ten."""
     one = pair(80, 0, 6, 14)
     assert mcnemar(0, 6) == pytest.approx(2 / 2**6)
-    assert who_paid(hardened(cat=one)).startswith("The class that paid")
+    assert who_paid(hardened(cat=one)).startswith("On untouched inputs cat (class 0) lost most")
     others = {f"c{at}": pair(90, 0, 0, 10) for at in range(9)}
     assert who_paid(hardened(cat=one, **others)).startswith("No class lost accuracy on untouched inputs beyond chance")
 
@@ -52,6 +54,7 @@ def test_many_classes_together_are_held_to_more():
 def test_where_nothing_was_lost():
     assert who_paid(hardened(cat=pair(80, 6, 0, 14))) == "No class lost accuracy on untouched inputs."
     assert who_paid(hardened()) == ""
+    assert "of which 7 samples at most can show large losses alone" in who_paid(hardened(cat=pair(7, 0, 0, 0)))
 
 
 def change(name, gained, lost, seen=False):
@@ -67,20 +70,39 @@ def test_p_values_of_changes_hold_with_all_of_them_read_together():
 def test_what_does_not_carry_over_is_named():
     worse, better = _unseen([change("blur", 0, 10), change("fog", 12, 0)])
     assert carries_over([worse, better]) == (
-        "Of 2 changes that were not trained on, 1 are taken better than before, and 1 worse, beyond chance: robustness does not "
-        "carry over to blur."
+        "Of 2 changes that were not trained on, the model takes 1 better than before and 1 worse, beyond chance: robustness does "
+        "not carry over to blur."
     )
-    assert "and none worse" in carries_over([better])
+    assert carries_over([better]).endswith("takes 1 better than before and none worse, beyond chance: it carries over to fog.")
     assert carries_over(_unseen([change("pgd", 12, 0, seen=True)])) == ""
 
 
 def test_a_change_that_may_be_chance_is_no_finding():
     """The interval of six lost samples of a hundred excludes no change; with eight such rows it proves nothing."""
     rows = _unseen([change(f"c{at}", 0, 6) for at in range(8)])
-    assert all(row.high < 0 for row in rows) and "none worse" in carries_over(rows)
+    assert all(row.high < 0 for row in rows) and "none better than before and none worse" in carries_over(rows)
 
 
 def test_the_rates_of_a_change_are_those_of_its_counts():
     (row,) = _unseen([change("fog", 6, 2)])
     assert isinstance(row, Unseen) and (row.before.k, row.after.k, row.n) == (76, 80, 100)
     assert row.before == Share(k=76, n=100, value=0.76, low=wilson(76, 100).low, high=wilson(76, 100).high)
+
+
+def test_the_severity_is_said_once():
+    rows = _unseen([change(f"{name}, severity 3", 0, 16) for name in ("blur", "fog", "jpeg", "contrast", "gain")])
+    assert carries_over(rows).endswith("does not carry over to blur, fog, jpeg, contrast and 1 more (severity 3).")
+
+
+def test_a_headline_above_what_pgd_leaves_is_corrected(done):
+    result = summarise(done)
+    name = "PGD, 20 steps, linf 0.15"
+    assert not [one for one in reading(result) if "take that" in one]
+    lower = [
+        row.model_copy(update={"after": row.after.model_copy(update={"value": 0.5})}) if row.name == name else row
+        for row in result.unseen
+    ]
+    said = reading(result.model_copy(update={"unseen": lower}))
+    assert (
+        said[1].startswith(f"{name} at the same budget, leaves 50.0") and "take that for the robust accuracy at most" in said[1]
+    )

@@ -110,9 +110,14 @@ def make_plan(
     doubts(eps, distance, dataset.domain)
     learned, held = _split(labels, request)
     if min(request.batch_size, len(learned)) < SHARE * len(recipe.parts):
+        then = (
+            "add training samples"
+            if len(learned) <= request.batch_size
+            else f"give --batch-size {SHARE * len(recipe.parts)} or more"
+        )
         raise RequestError(
-            f"a batch of {min(request.batch_size, len(learned))} is too small for {request.recipe}: give --batch-size "
-            f"{SHARE * len(recipe.parts)} or more, two samples for each defence that shares it"
+            f"a batch of {min(request.batch_size, len(learned))} is too small for {request.recipe}, of which each defence needs "
+            f"two samples: {then}"
         )
     brought = {at: _brought(spec, train, dataset, held) for at, spec in recipe.specs().items()}
     facts = request.model_dump(exclude=set(ANYWHERE))

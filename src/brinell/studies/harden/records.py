@@ -51,6 +51,18 @@ LAYOUT = Layout(
     folders=(),
 )
 BEFORE, AFTER = "before", "after"
+STEPS, SEVERITY = 20, 3
+"""Of PGD and of distortions, by which it is seen whether robustness carries over."""
+
+
+def attacked_by(norm: str, eps: float) -> str:
+    """What PGD is called in the rows of what carries over."""
+    return f"PGD, {STEPS} steps, {norm} {eps:.3g}"
+
+
+def distorted_by(distortion: str) -> str:
+    """What a distortion is called there."""
+    return f"{distortion}, severity {SEVERITY}"
 
 
 def checkpoint(folder: Path) -> Path:

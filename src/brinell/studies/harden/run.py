@@ -1,6 +1,7 @@
 """A hardening carried out: the audit before, the training, what carries over, the audit after."""
 
 import copy
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.core.streams import seeded
 from brinell.engine.answers import settled
+from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import facts_of
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import Progress
@@ -70,9 +72,16 @@ def make(plan: HardenPlan, out: Path, progress: Progress, *, command: str, resum
 
 def _check_place(plan: HardenPlan, out: Path) -> None:
     """Refuse a folder that no spec of the hardened model could name."""
-    spec = None if plan.given is not None else with_weights(plan.request.model, out / "w")
-    if spec is not None and plugins.parse(spec).options.get("weights") != str(out / "w"):
+    file = out / file_name(plan)
+    spec = None if plan.given is not None else with_weights(plan.request.model, file)
+    if spec is not None and plugins.parse(spec).options.get("weights") != str(file):
         raise RequestError(f"--out {out} has a & in it, which parts the options of a model spec: choose another --out")
+
+
+def file_name(plan: HardenPlan) -> str:
+    """What the file of the hardened weights is called: as the model, without what means something in a path or a spec."""
+    plain = re.sub(r"[^\w.+-]", "_", plan.model.name)
+    return f"{plain}-hardened.safetensors"
 
 
 def _about(plan: HardenPlan) -> dict[str, Any]:
@@ -96,7 +105,7 @@ def _audit(plan: HardenPlan, out: Path, progress: Progress, *, spec: str, model:
         data=asked.data,
         model=(spec,) if model is None or plan.given is None else (f"{IN_MEMORY}:{model.name}",),
         norm=asked.norm,
-        eps=asked.budgets or f"0:{plan.eps_text}:{POINTS}",
+        eps=budgets_of(plan),
         attack=asked.attack,
         samples=min(asked.samples, len(plan.dataset)),
         seed=asked.seed,
@@ -107,6 +116,14 @@ def _audit(plan: HardenPlan, out: Path, progress: Progress, *, spec: str, model:
         audit = plan_audit(request, dataset=plan.dataset, models=() if model is None else (model,))
         local.run(audit, out, progress, command=f"brinell harden, the audit {out.name}", resume=RUN.has(out))
     html.write(out)
+
+
+def budgets_of(plan: HardenPlan) -> str:
+    """The budgets of the audits; the one that is trained for is always among them."""
+    asked = plan.request.budgets
+    if asked is None:
+        return f"0:{plan.eps_text}:{POINTS}"
+    return asked if plan.eps in parse_eps(asked).values else f"{asked},{plan.eps_text}"
 
 
 def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -148,7 +165,7 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
             progress.ahead({stage: passes}, 0)
         told.begins(loop.state)
         kept = loop.run()
-    file = out / f"{hardened}.safetensors"
+    file = out / file_name(plan)
     write(file, kept, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
     state = loop.state
     return {

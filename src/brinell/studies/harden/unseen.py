@@ -18,10 +18,10 @@ from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.variants import distorted
+from brinell.studies.harden.records import SEVERITY, STEPS, attacked_by, distorted_by
 from brinell.training.checks import correct
 from brinell.training.recipe import Recipe, Trained
 
-STEPS, SEVERITY = 20, 3
 OTHER = {"linf": "l2", "l2": "linf"}
 Changed = Callable[[Trained], Tensor]
 """A network to the (n, *shape) inputs that it is shown."""
@@ -76,12 +76,10 @@ def measure(
             rng = Streams.of(seed, ids).fold(name)
             shown = distorted(one, x, SEVERITY, rng, domain=domain)
             seen = type(one) in placed or name in made_by
-            found.append(_row(f"{name}, severity {SEVERITY}", seen, before, after, lambda _, s=shown: s, y))  # type: ignore[misc]
+            found.append(_row(distorted_by(name), seen, before, after, lambda _, s=shown: s, y))  # type: ignore[misc]
     for distance, radius in ((norm, eps), (OTHER[norm], other_eps(norm, eps, domain))):
         shown_by = _attacked(x, y, domain, distance, radius, seed)
-        found.append(
-            _row(f"PGD, {STEPS} steps, {distance} {radius:.3g}", recipe.budgeted and distance == norm, before, after, shown_by, y)
-        )
+        found.append(_row(attacked_by(distance, radius), recipe.budgeted and distance == norm, before, after, shown_by, y))
     return found
 
 
