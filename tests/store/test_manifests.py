@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import brinell
 from _helpers import Recorder, audited
 from _mutations import mutations, unsealed, written
 from brinell.cli import run as cli
-from brinell.store import folder
+from brinell.store.folder import MANIFESTS, Layout
 
 
 def line(x):
@@ -58,6 +59,6 @@ def test_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], co
 
 def test_every_manifest_is_known_to_the_folders_of_others():
     """A verb whose manifest is not listed would have its folder written into by the others."""
-    root = Path(folder.__file__).parent.parent
+    root = Path(brinell.__file__).parent
     named = {found for file in root.rglob("*.py") for found in re.findall(r'^    manifest="(.+)",$', file.read_text(), re.M)}
-    assert named | {folder.Layout.manifest} == set(folder.MANIFESTS)
+    assert named | {Layout.manifest} == set(MANIFESTS)
