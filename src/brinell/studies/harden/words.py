@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from brinell.analysis.results import ClassComparison, PairedRate
 from brinell.report.format import named, norm, percent, points, samples, short, which_classes
 from brinell.studies.harden.analysis import HardenResult, Unseen
-from brinell.studies.harden.records import SEVERITY, attacked_by, distorted_by
+from brinell.studies.harden.records import SEVERITY, STEPS, attacked_by, distorted_by
 
 ALPHA = 0.05
 """Below it a p-value, corrected for the number of comparisons that are read together, counts as a finding."""
@@ -51,8 +51,8 @@ def _weaker_audit(result: HardenResult, pair: PairedRate) -> str:
     if not same or pair.eps != result.eps or pair.value_a is None or same[0].after.value >= pair.value_a:
         return ""
     return (
-        f"{same[0].name} at the same budget, leaves {percent(same[0].after.value)}, less than the attacks of the audit: take "
-        "that for the robust accuracy at most, and audit by stronger attacks."
+        f"PGD of {STEPS} steps leaves {percent(same[0].after.value)} there, less than the attacks of the audit: the robust accuracy "
+        "is at most that, and stronger attacks should audit it."
     )
 
 
@@ -93,7 +93,7 @@ def who_paid(result: HardenResult) -> str:
 def _small(classes: Sequence[ClassComparison]) -> str:
     """What so few samples can show."""
     most = max(one.clean.n for one in classes)
-    return f", of which {samples(most)} at most can show large losses alone" if most < MANY else ""
+    return f" (with {samples(most)} of a class at most, only large losses would show)" if most < MANY else ""
 
 
 def _classes(result: HardenResult, eps: float) -> str:
