@@ -51,8 +51,8 @@ def _weaker_audit(result: HardenResult, pair: PairedRate) -> str:
     if not same or pair.eps != result.eps or pair.value_a is None or same[0].after.value >= pair.value_a:
         return ""
     return (
-        f"PGD of {STEPS} steps leaves {percent(same[0].after.value)} there, less than the attacks of the audit: the robust accuracy "
-        "is at most that, and stronger attacks should audit it."
+        f"PGD of {STEPS} steps leaves {percent(same[0].after.value)} there, less than the attacks of the audit: the robust "
+        "accuracy is at most that, and stronger attacks should audit it."
     )
 
 
