@@ -103,6 +103,4 @@ def test_a_headline_above_what_pgd_leaves_is_corrected(done):
         for row in result.unseen
     ]
     said = reading(result.model_copy(update={"unseen": lower}))
-    assert (
-        said[1].startswith(f"{name} at the same budget, leaves 50.0") and "take that for the robust accuracy at most" in said[1]
-    )
+    assert said[1].startswith("PGD of 20 steps leaves 50.0") and "the robust accuracy is at most that" in said[1]
