@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from brinell.analysis.results import ClassComparison, PairedRate
+from brinell.analysis.robust_accuracy import minus
 from brinell.report.format import named, norm, percent, points, samples, short, which_classes
 from brinell.studies.harden.analysis import HardenResult, Unseen
 from brinell.studies.harden.records import SEVERITY, STEPS, attacked_by, distorted_by
@@ -48,7 +49,7 @@ def _moved(what: str, pair: PairedRate) -> str:
 def _weaker_audit(result: HardenResult, pair: PairedRate) -> str:
     """Where PGD at the same budget and on the same samples breaks more than the audit, its headline is too high."""
     same = [row for row in result.unseen if row.name == attacked_by(result.norm, result.eps) and row.n == pair.n]
-    if not same or pair.eps != result.eps or pair.value_a is None or same[0].after.value >= pair.value_a:
+    if not same or pair.eps != result.eps or (minus(pair.value_a, same[0].after.value) or 0.0) <= 0:
         return ""
     return (
         f"PGD of {STEPS} steps leaves {percent(same[0].after.value)} there, less than the attacks of the audit: the robust "
