@@ -8,6 +8,7 @@ import functools
 import hashlib
 import inspect
 import re
+import threading
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+PARSING = threading.Lock()
+"""To find the text of a class its file is parsed, which Python 3.11 cannot do in two threads at once (it counts depth for all of
+them together, and stops with a SystemError)."""
 DEEPEST = 60
 """Nested things are followed this far."""
 
@@ -47,7 +51,8 @@ def structure_of(module: nn.Module) -> str:
 def source_of(thing: Any) -> str:
     """The text of a class or function; empty where it was typed in and not saved."""
     try:
-        return inspect.getsource(thing)
+        with PARSING:
+            return inspect.getsource(thing)
     except (OSError, TypeError):
         return ""
 
