@@ -29,7 +29,7 @@ VIOLATIONS = [
     (ORDER, "core/record.py", "import brinell.analysis.stats"),
     (ORDER, "engine/plan.py", LAZY.format("from brinell.studies.epsilon import recommended")),
     (ORDER, "engine/plan.py", FOR_TYPES.format("from brinell.runners import local")),
-    (ORDER, "report/html.py", "from brinell.studies.review import page"),
+    (ORDER, "pages/html.py", "from brinell.studies.review import page"),
     (ORDER, "analysis/stats.py", "import brinell.runners.local"),
     (ORDER, "datasets/npz.py", "from brinell.models import torch"),
     (ORDER, "core/streams.py", "import brinell"),  # whose names come from api
@@ -49,7 +49,7 @@ VIOLATIONS = [
     (READERS, "analysis/stats.py", LAZY.format("import torch")),
     (READERS, "core/intervals.py", "import torch"),
     (READERS, "store/run.py", "from brinell.core.patches import Grid"),
-    (READERS, "report/format.py", FOR_TYPES.format("from brinell.engine.plan import Plan")),
+    (READERS, "pages/format.py", FOR_TYPES.format("from brinell.engine.plan import Plan")),
     (READERS, "studies/epsilon/analysis.py", "from brinell.engine import eps_grid"),
     (READERS, "studies/review/page.py", "import brinell.plugins"),
     (READERS, "studies/unrestricted/records.py", "from brinell.studies.unrestricted import generator"),

@@ -170,8 +170,8 @@ def test_every_call_is_exported_and_none_costs_an_import():
     program = f"""
 import sys, brinell
 light = "torch" not in sys.modules and "pydantic" not in sys.modules
-import brinell.report.html
-from brinell.report import format
+import brinell.pages.html
+from brinell.pages import format
 calls = [getattr(brinell, name) for name in {names}]
 import json
 print(json.dumps([light, [call.__name__ for call in calls], sorted(set({names}) - set(dir(brinell)))]))

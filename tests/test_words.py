@@ -12,7 +12,7 @@ import pytest
 
 from _helpers import Recorder, audited, threshold
 from brinell.core.domain import Domain
-from brinell.report import html
+from brinell.pages import html
 
 RETIRED = {
     r"\bvictims?\b|--target(?!ed)\b": "model",

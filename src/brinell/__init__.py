@@ -66,7 +66,7 @@ class _Package(ModuleType):
 
     @report.setter
     def report(self, room: ModuleType) -> None:
-        """The room, by whoever imports it first: `from brinell.report import html` finds it without this name."""
+        """The room, by whoever imports it first: `from brinell.pages import html` finds it without this name."""
 
 
 sys.modules[__name__].__class__ = _Package

@@ -24,7 +24,7 @@ from brinell.engine.request import IN_MEMORY, BaseRequest, Request
 from brinell.engine.toml import check_known, checked, make_request
 from brinell.engine.trust import MARK, refusal, untrusted
 from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_of, texts
-from brinell.report import html
+from brinell.pages import html
 from brinell.runners import local, shards
 from brinell.runners.meeting import Shard, chosen
 from brinell.store.run import Run

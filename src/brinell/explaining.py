@@ -8,7 +8,7 @@ from brinell.api import Models, default_out, takes
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import checked
 from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_of
-from brinell.report import html
+from brinell.pages import html
 from brinell.runners.meeting import Shard
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import ExplainResult, summarise

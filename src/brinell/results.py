@@ -15,8 +15,8 @@ from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Outcome
 from brinell.engine.eps_grid import parse_eps
-from brinell.report import figures
-from brinell.report.format import percent
+from brinell.pages import figures
+from brinell.pages.format import percent
 from brinell.store import tables
 from brinell.store.run import Run
 from brinell.store.shared import address_of

@@ -12,7 +12,7 @@ from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.errors import RequestError
 from brinell.engine.eps_grid import parse_eps
 from brinell.inputs import eps_text
-from brinell.report import html
+from brinell.pages import html
 from brinell.store.folder import Layout, fitting
 from brinell.store.run import Run
 from brinell.studies.benchmark import records as benchmark_records

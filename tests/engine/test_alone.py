@@ -9,7 +9,7 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.engine.cascade import build_stages
-from brinell.report import html
+from brinell.pages import html
 
 DOMAIN = Domain(kind="image", shape=(1, 4, 4))
 

@@ -18,7 +18,7 @@ from brinell.core.model import Access
 from brinell.core.record import BROKEN, Outcome
 from brinell.engine.cascade import CASCADES
 from brinell.models._torch_model import TorchModel
-from brinell.report import html
+from brinell.pages import html
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.31, 0.9]], dtype=np.float32)
 Y = np.zeros(4, dtype=int)

@@ -5,7 +5,7 @@ from tests._helpers import Recorder, audited
 
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.domain import Domain
-from brinell.report import html
+from brinell.pages import html
 
 DOMAIN = Domain(kind="image", shape=(1, 6, 6))
 ATTACK = "rlab?patch=1&draws=4&steps=40&policy=greedy"

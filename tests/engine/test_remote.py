@@ -11,7 +11,7 @@ from brinell.core.domain import Domain
 from brinell.core.model import Access
 from brinell.core.record import Outcome
 from brinell.models.http import Http
-from brinell.report import html
+from brinell.pages import html
 from brinell.store.run import Run
 
 SIX = Domain(kind="vector", shape=(6,))

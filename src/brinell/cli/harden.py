@@ -27,7 +27,7 @@ def harden(asked: Asked) -> int:
 
 
 def _show(result: "HardenResult") -> None:
-    from brinell.report.format import points
+    from brinell.pages.format import points
     from brinell.studies.harden.words import reading
 
     both = result.comparison

@@ -17,7 +17,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.request import Request
-from brinell.report import html
+from brinell.pages import html
 from brinell.studies.epsilon.analysis import summarise, surprises
 from brinell.studies.epsilon.records import limits_of, load_folder
 

@@ -14,7 +14,7 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError
 from brinell.core.record import COLUMNS
 from brinell.engine.cascade import CASCADES
-from brinell.report import html
+from brinell.pages import html
 
 # Margins 0.12, 0.02, 0.30, wrong from the start, 0.19.
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)

@@ -16,7 +16,7 @@ import brinell
 from _cli import words
 from _helpers import workspace
 from brinell.cli import run as cli
-from brinell.report import html
+from brinell.pages import html
 from brinell.store.files import write_arrays
 from brinell.store.run import LAYOUT, Run
 from brinell.store.tables import write_table

@@ -12,7 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from brinell.core.record import Column
-from brinell.report.html import fill
+from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.studies.benchmark.records import COLUMNS, PATCH, SAMPLES, SPLIT, BenchmarkSet, Form
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from brinell.analysis.results import Rate
-from brinell.report.html import fill
-from brinell.report.page import heat
-from brinell.report.tables import csv_text
+from brinell.pages.html import fill
+from brinell.pages.page import heat
+from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.corruption.analysis import summarise
 from brinell.studies.corruption.records import Corruption

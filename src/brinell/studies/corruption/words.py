@@ -1,6 +1,6 @@
 """A corruption study read in plain words, each sentence made from its figures."""
 
-from brinell.report.format import percent, points
+from brinell.pages.format import percent, points
 from brinell.studies.corruption.results import CorruptModel, CorruptResult
 
 

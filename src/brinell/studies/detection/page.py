@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup, escape
 
-from brinell.report.figures import LARGE, key, mark, percent_axis, style_of, svg
-from brinell.report.format import percent, short_title
-from brinell.report.html import fill
+from brinell.pages.figures import LARGE, key, mark, percent_axis, style_of, svg
+from brinell.pages.format import percent, short_title
+from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.studies.detection.analysis import DetectionResult, DetectorResult, auc, curve, of, summarise
 from brinell.studies.detection.records import CLEAN, EVADING, Detection

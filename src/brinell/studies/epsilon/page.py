@@ -8,10 +8,10 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.core.record import Array
-from brinell.report import format as words
-from brinell.report.figures import Frame, fitting, key, mark, percent_axis, style_of, svg
-from brinell.report.gallery import picture
-from brinell.report.html import fill
+from brinell.pages import format as words
+from brinell.pages.figures import Frame, fitting, key, mark, percent_axis, style_of, svg
+from brinell.pages.gallery import picture
+from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION

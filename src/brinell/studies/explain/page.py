@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
-from brinell.report.html import fill
+from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.studies.explain.analysis import LOWER, ExplainResult, Measure, in_words, root, summarise
 from brinell.studies.explain.pictures import overlay, plain

@@ -7,7 +7,7 @@ from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError
 from brinell.core.record import Records
-from brinell.report import html
+from brinell.pages import html
 from brinell.store.run import Run
 from brinell.studies.export import every_eval, huggingface, robustbench
 from brinell.studies.export.answer import ExportAnswer

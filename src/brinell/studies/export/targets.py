@@ -12,7 +12,7 @@ import numpy as np
 from brinell.analysis.results import AuditResult
 from brinell.core.errors import RequestError
 from brinell.core.record import COLUMNS, Records
-from brinell.report.tables import csv_text
+from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.store.run import Run
 from brinell.studies.export.metrics import Metric, metrics, settings

@@ -6,9 +6,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from brinell.analysis.results import Rate, Share
-from brinell.report.figures import Series, curve, key
-from brinell.report.html import fill
-from brinell.report.tables import csv_text
+from brinell.pages.figures import Series, curve, key
+from brinell.pages.html import fill
+from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.harden.analysis import HardenResult, Point, summarise
 from brinell.studies.harden.records import manifest

@@ -22,7 +22,7 @@ from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.selection import choose
 from brinell.engine.spelling import spelled
 from brinell.models._weights import fit_file
-from brinell.report import html
+from brinell.pages import html
 from brinell.runners import local, provenance
 from brinell.runners.loop import Job, carry_out
 from brinell.store.run import LAYOUT as RUN

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from brinell.analysis.results import ClassComparison, PairedRate
 from brinell.analysis.robust_accuracy import minus
-from brinell.report.format import named, norm, percent, points, samples, short, which_classes
+from brinell.pages.format import named, norm, percent, points, samples, short, which_classes
 from brinell.studies.harden.analysis import HardenResult, Unseen
 from brinell.studies.harden.records import SEVERITY, STEPS, attacked_by, distorted_by
 

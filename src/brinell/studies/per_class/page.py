@@ -8,11 +8,11 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from brinell.analysis.results import Rate
-from brinell.report.figures import Frame, fitting, mark, percent_axis, svg
-from brinell.report.format import count, norm, percent, rate_text, short, short_title
-from brinell.report.html import fill
-from brinell.report.page import heat
-from brinell.report.tables import csv_text
+from brinell.pages.figures import Frame, fitting, mark, percent_axis, svg
+from brinell.pages.format import count, norm, percent, rate_text, short, short_title
+from brinell.pages.html import fill
+from brinell.pages.page import heat
+from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.per_class.marks import Mark
 from brinell.studies.per_class.results import StudyModel, StudyResult

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from brinell.report.format import percent, points, short
+from brinell.pages.format import percent, points, short
 from brinell.studies.per_class.results import RankResult, StudyModel, StudyResult
 
 SIGNIFICANT = 0.05

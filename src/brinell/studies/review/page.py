@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup, escape
 
-from brinell.report.figures import LARGE, Frame, percent_axis, svg
-from brinell.report.format import short
-from brinell.report.html import fill
+from brinell.pages.figures import LARGE, Frame, percent_axis, svg
+from brinell.pages.format import short
+from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.studies.review.analysis import Named, Noticed, ReviewResult, fits, summarise
 from brinell.studies.review.psychometric import Curve

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from brinell.analysis.results import Rate, Share
-from brinell.report.format import norm
-from brinell.report.html import fill
-from brinell.report.tables import csv_text
+from brinell.pages.format import norm
+from brinell.pages.html import fill
+from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.records import Transfer

@@ -1,6 +1,6 @@
 """A transfer read in plain words, each sentence made from its figures."""
 
-from brinell.report.format import percent, samples
+from brinell.pages.format import percent, samples
 from brinell.studies.transfer.results import Cell, SourceResult, TransferResult
 
 

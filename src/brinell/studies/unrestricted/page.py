@@ -8,9 +8,9 @@ import numpy as np
 
 from brinell.analysis.results import Share
 from brinell.core.record import Array
-from brinell.report.gallery import picture
-from brinell.report.html import fill
-from brinell.report.tables import csv_text
+from brinell.pages.gallery import picture
+from brinell.pages.html import fill
+from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.unrestricted.analysis import Tally, UnrestrictedResult, VariantResult, summarise
 from brinell.studies.unrestricted.records import Outcome, UnrestrictedRun

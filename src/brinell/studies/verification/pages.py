@@ -5,7 +5,7 @@ from pathlib import Path
 
 from brinell.core import bounded
 from brinell.core.version import VERSION
-from brinell.report import html
+from brinell.pages import html
 from brinell.store.run import Run
 from brinell.studies.verification.result import Notes
 

@@ -12,9 +12,9 @@ from brinell.analysis.grid import grid, ran
 from brinell.analysis.results import AuditResult, ClassResult, CompareResult, ModelResult, Rate
 from brinell.analysis.robust_accuracy import mean, stage_titles
 from brinell.core.record import Records
-from brinell.report import figures, findings
-from brinell.report import format as words
-from brinell.report.gallery import gallery
+from brinell.pages import figures, findings
+from brinell.pages import format as words
+from brinell.pages.gallery import gallery
 from brinell.store.run import Run
 
 ALL_CLASSES = 20

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from brinell.report import filmstrip
-from brinell.report.filmstrip import film
-from brinell.report.gallery import picture
+from brinell.pages import filmstrip
+from brinell.pages.filmstrip import film
+from brinell.pages.gallery import picture
 
 
 def video(frames: int = 10, side: int = 12, channels: int = 3) -> np.ndarray:

@@ -2,8 +2,8 @@ import json
 from xml.etree import ElementTree
 
 from brinell.analysis.results import Check, GateResult
-from brinell.report.junit import junit
-from brinell.report.sarif import sarif
+from brinell.pages.junit import junit
+from brinell.pages.sarif import sarif
 
 RESULT = GateResult(
     run="runs/a b",

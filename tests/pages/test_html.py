@@ -8,9 +8,9 @@ import pytest
 
 from brinell.analysis.indicators import checks_of, unmade
 from brinell.core.errors import RequestError
-from brinell.report import format as words
-from brinell.report import html
-from brinell.report.tables import csv_text
+from brinell.pages import format as words
+from brinell.pages import html
+from brinell.pages.tables import csv_text
 from brinell.store.run import Run
 
 INF = np.inf

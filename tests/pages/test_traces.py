@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.report import traces
+from brinell.pages import traces
 
 SAMPLING = {"rate": 125.0, "unit": "mV", "start": -0.496, "leads": ["MLII"]}
 

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.core.record import Array
-from brinell.report.figures import Frame, levels, svg
-from brinell.report.format import percent, short
+from brinell.pages.figures import Frame, levels, svg
+from brinell.pages.format import percent, short
 
 LANES = 3
 """Channels shown at most: those that changed most."""

@@ -4,9 +4,9 @@ import pytest
 from brinell.analysis.distributions import Histogram, histogram, histogram_of_counts
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
-from brinell.report import figures
-from brinell.report import format as words
-from brinell.report.gallery import amplification, picture
+from brinell.pages import figures
+from brinell.pages import format as words
+from brinell.pages.gallery import amplification, picture
 
 
 def test_curve_puts_points_where_they_belong():

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from brinell.analysis.distributions import Histogram
 from brinell.analysis.results import Rate
-from brinell.report.format import count, percent, rate_text, short
+from brinell.pages.format import count, percent, rate_text, short
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from _browser import ALL_VIEWS, check_everywhere, chromium, opened
-from brinell.report import html
+from brinell.pages import html
 
 pytestmark = pytest.mark.browser
 EPS = [i / 40 for i in range(9)]

@@ -11,12 +11,12 @@ from PIL import Image
 
 from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Outcome, Records
-from brinell.report import traces
-from brinell.report.changes import changes
-from brinell.report.figures import Frame, polyline, svg
-from brinell.report.filmstrip import film, most_changed, thumbnail, weight
-from brinell.report.format import short
-from brinell.report.masks import masks
+from brinell.pages import traces
+from brinell.pages.changes import changes
+from brinell.pages.figures import Frame, polyline, svg
+from brinell.pages.filmstrip import film, most_changed, thumbnail, weight
+from brinell.pages.format import short
+from brinell.pages.masks import masks
 from brinell.store.rows import take
 from brinell.store.run import Run
 

@@ -9,9 +9,9 @@ from PIL import Image
 
 from brinell.analysis.masks import Placed, placed
 from brinell.core.record import Array, Records
-from brinell.report.figures import Frame, polyline, svg
-from brinell.report.filmstrip import thumbnail
-from brinell.report.format import NBSP, count, norm, percent, short
+from brinell.pages.figures import Frame, polyline, svg
+from brinell.pages.filmstrip import thumbnail
+from brinell.pages.format import NBSP, count, norm, percent, short
 from brinell.store.run import Run
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))

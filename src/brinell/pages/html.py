@@ -17,9 +17,9 @@ from brinell.analysis.results import CompareResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.outward import markdown
 from brinell.core.record import Records
-from brinell.report import figures, page
-from brinell.report import format as words
-from brinell.report.tables import tables
+from brinell.pages import figures, page
+from brinell.pages import format as words
+from brinell.pages.tables import tables
 from brinell.store.files import write_text
 from brinell.store.run import Run
 
@@ -70,7 +70,7 @@ def made(folder: Path) -> tuple[str, dict[str, str]]:
     records = run.records_in_place() if run.manifest["state"] == "finished" else run.records()
     result, comparisons = summarise(run.manifest, records, str(folder)), compare_all(run, records)
     shown = page.context(run, records, result, comparisons)
-    return fill("brinell.report", "report.html", {"heat": page.heat}, **shown), tables(result, comparisons)
+    return fill("brinell.pages", "report.html", {"heat": page.heat}, **shown), tables(result, comparisons)
 
 
 CARDS = 4
@@ -86,9 +86,9 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
         filters: functions that it uses by name, beside those of `report.format`.
         context: everything that it shows, by name.
     """
-    shared = jinja2.PackageLoader("brinell.report")
+    shared = jinja2.PackageLoader("brinell.pages")
     found = jinja2.Environment(
-        loader=shared if package == "brinell.report" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
+        loader=shared if package == "brinell.pages" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
         autoescape=jinja2.select_autoescape(),
         finalize=None if name.endswith(".html") else _in_markdown,
         undefined=jinja2.StrictUndefined,

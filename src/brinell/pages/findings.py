@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from brinell.analysis.results import AuditResult, CompareResult, ModelResult, PairedRate, Rate, StageResult
 from brinell.analysis.robust_accuracy import minus
 from brinell.analysis.stats import holm
-from brinell.report import format as words
+from brinell.pages import format as words
 from brinell.store.run import Run
 
 MANY = 4
