@@ -1,7 +1,8 @@
 """Small files that ask for much, and files that name others: each gives one line, soon, and no program starts."""
 
+import contextlib
+import importlib
 import os
-import resource
 import struct
 import zipfile
 import zlib
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from _child import in_a_child
 from brinell.core import bounded
 from brinell.core.contracts import Domain
 from brinell.core.errors import RequestError
@@ -239,6 +241,18 @@ BOMBS: list[tuple[Callable[[Path], Any], str]] = [
 ]
 
 
+MOST = 1 << 30
+"""Bytes that one of them may take."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    """What opens them is imported before, so that no child takes memory and time for that."""
+    for name in ("onnx", "onnxruntime", "skops.io"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 @pytest.mark.parametrize(("bomb", "words"), BOMBS, ids=lambda one: getattr(one, "__name__", ""))
 def test_each_gives_one_line_and_takes_little(
     tmp_path: Path, bomb: Callable[[Path], Any], words: str, monkeypatch: pytest.MonkeyPatch
@@ -246,8 +260,23 @@ def test_each_gives_one_line_and_takes_little(
     monkeypatch.setattr(bounded, "IN_MEMORY", 1 << 20)  # so that the bombs are soon made
     folder = tmp_path / "d"
     folder.mkdir()
-    with pytest.raises(RequestError, match=words) as caught:
-        bomb(folder)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 800
+
+    def said() -> str:
+        with pytest.raises(RequestError, match=words) as caught:
+            bomb(folder)
+        return str(caught.value)
+
+    line, taken = in_a_child(said)
+    assert "\n" not in line and len(line) < 800
     assert not (folder / "ran").exists()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 * 2**20, "more than 2 GiB at some time"
+    assert taken < MOST
+
+
+def test_what_a_child_takes_is_seen() -> None:
+    size, taken = in_a_child(lambda: len(b"x" * (1 << 28)))
+    assert size == 1 << 28 and taken > size * 0.9
+    ours = b"y" * (1 << 28)
+    size, taken = in_a_child(lambda: len(ours))
+    assert size == 1 << 28 and taken < size * 0.1, "what the parent holds is not counted"
+    with pytest.raises(AssertionError, match="invalid literal"):
+        in_a_child(lambda: int("no number"))
