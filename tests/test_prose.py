@@ -1,6 +1,5 @@
 """The prose of the documentation keeps to a width and to one word per idea."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,20 +10,6 @@ GENERATED = {
     *("docs/benchmark-sets.md", "docs/cli.md", "docs/json.md", "docs/plugins.md", "docs/records.md", "docs/settings.md"),
 }
 """Pages whose lines are written in the code."""
-RETIRED = {
-    r"\bdesk\b": "oracle",
-    r"\badvised\b": "recommended",
-    r"\bbeliefs?\b": "posterior",
-    r"\bflips?\b": "adversarial example",
-    r"--filters\b": "--distortions",
-    r"filters=": "distortions=",
-    r"\bvouched\b": "checks passed, failed or not made",
-    r"\bsurvivors?\b": "active sample, robust sample",
-    r"\bfinds\b(?= of| are| in| that)": "adversarial examples",
-    r"\bonnx_target\b": "onnx_model",
-    r"\bcheck_(target|filter)\b": "check_model, check_distortion",
-}
-"""Words that once named what has another name now."""
 
 
 def pages(root: Path) -> list[Path]:
@@ -71,16 +56,3 @@ def test_lines_of_prose_keep_to_the_width(root: Path) -> None:
         if len(line) > WIDTH and " " in line.strip()
     ]
     assert not wide
-
-
-def test_no_page_uses_a_retired_word(root: Path) -> None:
-    # The changelog names what was renamed.
-    found = [
-        f"{page.relative_to(root)}:{number}: {match.group()!r} is {new!r} now"
-        for page in pages(root)
-        if page.name != "CHANGELOG.md"
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
-        for old, new in RETIRED.items()
-        if (match := re.search(old, line))
-    ]
-    assert not found

@@ -25,7 +25,6 @@ from pydantic import TypeAdapter, ValidationError
 from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.imports import import_file
-from brinell.core.renamed import renamed
 from brinell.core.settings import MOST_COUNT
 
 FOLDERS = {
@@ -209,8 +208,6 @@ def _convert(what: str, hint: Any, value: Any) -> Any:
     try:
         return TypeAdapter(hint).validate_python(value, strict=not isinstance(value, str))
     except ValidationError as error:
-        if new := renamed(str(value), get_args(hint)):
-            raise RequestError(f"{what} is {value!r}, which is now called {new!r}") from None
         problem = error.errors()[0]["msg"]
         raise RequestError(f"{what} is {value!r}: {problem[0].lower()}{problem[1:]}") from None
 
@@ -243,9 +240,6 @@ def _source(plugin: type[Any]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to write in place of `name`: its new word, or the closest of `known`; nothing where none is close."""
-    known = list(known)
-    if new := renamed(name, known):
-        return f", which is now called {new!r}"
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    """The closest of `known`, as the end of a message; empty where none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""

@@ -80,7 +80,6 @@ def test_settings_override_a_preset():
         (("pgdd",), "there is no attack 'pgdd', did you mean 'pgd'"),
         (("apgd-se",), "did you mean 'apgd-ce'"),
         (("pgd?step=5",), "attack pgd has no option 'step', did you mean 'steps'"),
-        (("rlab?filters=fog",), "attack rlab has no option 'filters', which is now called 'distortions'"),
         (("pgd?steps=many",), "option steps of attack pgd is 'many'"),
         (("pgd?steps=0",), "attack pgd: steps is 0"),
         (("pgd?loss=mse",), "option loss of attack pgd is 'mse'"),

@@ -35,7 +35,6 @@ from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
 from brinell.cli.supervise import supervised, unanswered
 from brinell.cli.verb import Verb
 from brinell.core.errors import BrinellError
-from brinell.core.renamed import renamed
 from brinell.core.version import VERSION
 
 VERBS: dict[str, Any] = {
@@ -139,7 +138,7 @@ def run(arguments: list[str]) -> int:
 def _other(error: Exception) -> int:
     """The exit code of what is none of our errors, which is said in a line."""
     if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
-        say(f"error: {_new_name(error) or error.format_message()}")
+        say(f"error: {error.format_message()}")
         return 2
     if LOUDNESS.verbose or os.environ.get("BRINELL_DEBUG"):
         raise error
@@ -149,13 +148,6 @@ def _other(error: Exception) -> int:
     said = " ".join(str(error).split())[:300]
     say(f"error: {type(error).__name__}: {said}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
     return 3
-
-
-def _new_name(error: Any) -> str:
-    """What an unknown option is called now, where it was renamed."""
-    option = str(getattr(error, "option_name", ""))
-    new = renamed(option.strip("-").replace("-", "_")).replace("_", "-")
-    return f"there is no option {option}, which is now called --{new}" if new else ""
 
 
 __all__ = ["command_line", "main", "run"]

@@ -20,7 +20,6 @@ from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.core.form import Number, wrong
-from brinell.core.renamed import renamed
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing
 
@@ -28,8 +27,8 @@ __all__ = ["Bench"]
 
 NAMES = {"clean": 0.0, "adversarial": 1.0}
 SUMS = "SHA256SUMS"
-FORMATS = (1, 2)
-"""Versions of the folder that are read: what the second one renamed is not read here."""
+FORMAT = 2
+"""The version of the folder that is read."""
 FORM: dict[str, Any] = {"state": facts.STATE, "levels": [Number(0)], "data": facts.DATA}
 """What is read of benchmark.json."""
 
@@ -145,7 +144,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
         raise RequestError(f"{folder} is no benchmark set: it has no benchmark.json; brinell benchmark makes one") from None
     except (ValueError, RecursionError, OSError) as error:
         raise RequestError(f"{file} is damaged: {error}") from None
-    if not isinstance(found, dict) or found.get("format") not in FORMATS:
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise RequestError(f"{file} is damaged or of another version of brinell")
     if fault := wrong(found, FORM) or facts.misfit(found["data"]):
         raise RequestError(f"{file} is damaged: {fault}; fetch the set again")
@@ -161,9 +160,7 @@ def _level(text: str, levels: list[float]) -> float:
     except ValueError:
         level = -1.0
     if level not in (0.0, *levels):
-        new = renamed(text, NAMES)
-        now = f", which is now called {new!r}" if new else ""
-        raise RequestError(f"the set has no level {text!r}{now}; it holds {', '.join(known)}")
+        raise RequestError(f"the set has no level {text!r}; it holds {', '.join(known)}")
     return level
 
 

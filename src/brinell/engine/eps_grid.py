@@ -10,7 +10,6 @@ import numpy as np
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.renamed import renamed
 from brinell.core.threat import Distance, extent
 
 MOST_POINTS = 10_000
@@ -43,9 +42,6 @@ def parse_eps(text: str) -> Budgets:
     Raises:
         RequestError: no number, negative, not finite, or a range that does not rise.
     """
-    word = re.split("[:?]", text)[0]
-    if new := renamed(word):
-        raise RequestError(f"eps {word!r} is now called {new!r}: write {text.replace(word, new, 1)}")
     if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):
         whole, decimals = filter(None, comma.groups())
         raise RequestError(

@@ -61,8 +61,6 @@ class Layout:
     """The command that makes one, as a person types it."""
     version: int
     """The version of rows and manifest that is written and read."""
-    changed: str = ""
-    """What is called otherwise since the version before, for whoever opens an older folder."""
     version_key: str = "schema"
     """The key of the manifest that states it."""
     manifest: str = "manifest.json"
@@ -106,8 +104,7 @@ class Layout:
             raise RequestError(f"{file} is damaged: it does not say {self.version_key}")
         if (found := manifest[self.version_key]) != self.version:
             raise RequestError(
-                f"{path} was written by another version of brinell ({self.version_key} {found}, here {self.version}"
-                f"{'; ' if self.changed else ''}{self.changed}): "
+                f"{path} was written by another version of brinell ({self.version_key} {found}, here {self.version}): "
                 f"read it with that one, or make it again with {self.verb}"
             )
         if fault := wrong(manifest, self.form) or self.misfit(manifest):

@@ -90,7 +90,6 @@ LAYOUT = Layout(
     what="run",
     verb="brinell audit",
     version=SCHEMA_VERSION,
-    changed="stored_pred and stored_within are quantised_pred and quantised_within, and target is new",
     form=FORM,
     misfit=_misfit,
 )
@@ -107,7 +106,7 @@ class Run:
         """The run in a folder.
 
         Raises:
-            RequestError: no run there, a damaged manifest, or a run that an older version left unfinished.
+            RequestError: no run there, a damaged manifest, or a run of another version.
         """
         return cls(Path(path), LAYOUT.open(Path(path)))
 

@@ -187,7 +187,6 @@ def test_as_a_data_set(made, level, form):
     ("options", "message"),
     [
         ({"level": "3"}, "the set has no level '3'; it holds clean, adversarial, 2, 40"),
-        ({"level": "flip"}, "the set has no level 'flip', which is now called 'adversarial'; it holds"),
         ({"level": "most"}, "the set has no level 'most'"),
         ({"level": "40"}, "holds no input at level 40"),
     ],

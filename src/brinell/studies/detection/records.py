@@ -50,7 +50,6 @@ LAYOUT = Layout(
     what="detection",
     verb="brinell detect",
     version=2,
-    changed="held is robust",
     manifest="detection.json",
     form=FORM,
     misfit=_misfit,
