@@ -68,7 +68,7 @@ from brinell.studies.verification.result import VerifyResult
 from brinell.studies.verification.run import verify_run
 from brinell.studies.verification.unrun import verify_unrun
 from brinell.telling import telling
-from brinell.wording import in_python, worded
+from brinell.wording import worded
 
 Answer = TypeVar("Answer")
 Models = Any
@@ -171,7 +171,7 @@ def audit(
     with telling(progress) as told:
         result = results.of(carry_out(plan, folder, told, command=command, resume=resume, shard=Shard.asked(shard, out)))
     for line in results.failures(result):
-        warnings.warn(in_python(line), BrinellWarning, stacklevel=4)
+        warnings.warn(line, BrinellWarning, stacklevel=4)
     return result
 
 
@@ -196,7 +196,7 @@ def carry_out(
         shard: where this process begins among those that work on the same run; none works alone.
     """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
-        progress.message(f"note: {note}")
+        progress.note(f"{note}")
     if (shard := chosen(folder, shard, resume=resume)) is not None:
         return shards.run(plan, folder, shard, progress, command=command, page=html.write, answer=_summary)
     run = local.run(plan, folder, progress, command=command, resume=resume)
@@ -382,7 +382,7 @@ def epsilon(
     reviews = [folder for folder in request.evidence if REVIEW.has(Path(folder))]
     people = [Threshold(folder=folder, **thresholds(Review.open(folder))._asdict()) for folder in reviews]
     with telling(progress) as told:
-        facts, arrays = measure(request, told.message, dataset=given, train=known, model=one, people=people)
+        facts, arrays = measure(request, told.note, dataset=given, train=known, model=one, people=people)
     save_folder(folder, facts, arrays)
     epsilon_page.write(folder)
     return summarise_epsilon(folder)

@@ -9,7 +9,7 @@ from brinell.analysis.compare import Side
 from brinell.analysis.compare import compare as paired
 from brinell.analysis.results import CompareResult, GateResult
 from brinell.analysis.robust_accuracy import summarise_model
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.inputs import eps_text
 from brinell.pages import html
@@ -70,7 +70,10 @@ def compare(a: Folder, b: Folder | None = None, *, model_a: str | None = None, m
     if b is None and model_a is None and model_b is None:
         names = models_of(first)
         if len(names) != 2:
-            raise RequestError(f"{first} holds {len(names)} models: name a second run, or two models by --model-a and --model-b")
+            raise RequestError(
+                f"{first} holds {len(names)} models: name a second run, or two models by {option('model_a')} "
+                f"and {option('model_b')}"
+            )
         model_a, model_b = names
     with fitting(first):
         return paired(side(first, model_a), side(first if b is None else folder_of(b), model_b))
@@ -120,7 +123,9 @@ def gate(
     except ValueError as error:
         raise RequestError(str(error)) from None
     if not thresholds and baseline is None:
-        raise RequestError("a gate needs a condition: --robust, --worst-class, --clean or --baseline")
+        raise RequestError(
+            f"a gate needs a condition: {option('robust')}, {option('worst_class')}, {option('clean')} or {option('baseline')}"
+        )
     allowed = (allow,) if isinstance(allow, str) else allow
     with fitting(folder_of(run)):
         return _gated(run, model, baseline, thresholds, not_worse, allowed, without_checks)

@@ -6,16 +6,13 @@ from rich.console import Console
 
 from brinell.engine.progress import Progress, Silent
 from brinell.runners.progress import LiveProgress
-from brinell.wording import in_python
 
 
 class Telling(LiveProgress):
     """Live progress without the warnings, which a call gives as Python's own."""
 
-    def message(self, text: str) -> None:
-        """A line in passing."""
-        if not text.startswith("warning: "):
-            LiveProgress.message(self, in_python(text))
+    def warn(self, text: str) -> None:
+        """Nothing: the call warns by itself."""
 
 
 def telling(progress: Progress | bool | None) -> AbstractContextManager[Progress]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from brinell.analysis.results import Result
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import CLEAN
 from brinell.runners.meeting import ALONE, PLAN
 from brinell.runners.shared_progress import FOLDER, Standing
@@ -103,7 +103,7 @@ def look(out: Path | str) -> RunProgress:
         return _parts_alone(store, name)
     manifest = store.read(LAYOUT.manifest)
     if manifest is None:
-        raise RequestError(f"{name} holds no run, or one that has not begun yet: name the --out of an audit")
+        raise RequestError(f"{name} holds no run, or one that has not begun yet: name the {option('out')} of an audit")
     if address_of(out) is not None or json.loads(manifest).get("state") == "finished":
         return _ended(name, json.loads(manifest))
     return _alone(Run.open(Path(out)), name)

@@ -64,8 +64,8 @@ def test_quiet_leaves_warnings_alone(tmp_path):
     out = io.StringIO()
     told = LiveProgress(stream=out, quiet=True)
     audit(tmp_path, told, attack=("fgsm",))
-    told.message("note: something")
-    told.message("warning: something else")
+    told.note("something")
+    told.warn("something else")
     assert out.getvalue() == "brinell: warning: something else\n"
 
 
@@ -118,7 +118,7 @@ def test_a_terminal_has_one_line_that_is_rewritten(clock, monkeypatch):
         clock.at += 1
         told.open(1, 3)
         told._line._bar.refresh()
-        told.message("warning: look out")
+        told.warn("look out")
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
     assert "[m] 1/2 A" in text and "3 robust, 2 passes/s, about 42.0 s left" in text
     assert "brinell: warning: look out\n" in text
@@ -144,7 +144,7 @@ def test_a_notebook_needs_nothing_but_the_notebook(clock, monkeypatch, capsys):
         told.ahead({"a": 40}, 0)
         clock.at += 5
         told.passes(6, 4)
-        told.message("warning: look out")
+        told.warn("look out")
     assert shown == ["m 1/2 A: 4 open", " 25 % m 1/2 A: 4 open, 2 passes/s, about 15.0 s left", ""]
     assert capsys.readouterr().err == "brinell: warning: look out\n"
 

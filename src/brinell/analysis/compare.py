@@ -10,7 +10,7 @@ from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_ca
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
 from brinell.analysis.robust_accuracy import class_name, class_names, judging
 from brinell.analysis.stats import holm, mcnemar, paired_difference
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
 
 
@@ -75,12 +75,12 @@ def _check_fit(a: Side, b: Side) -> None:
     if units[0] != units[1]:
         raise RequestError(
             f"{a.run} and {b.run} do not give each sample the same budget (a recommended eps is each sample's own): "
-            "audit both models with the same --eps"
+            f"audit both models with the same {option('eps')}"
         )
     if a.manifest["distance"] != b.manifest["distance"]:
         raise RequestError(
             f"{a.run} measures eps in {a.manifest['distance']} and {b.run} in {b.manifest['distance']}: "
-            "audit both models with the same --norm"
+            f"audit both models with the same {option('norm')}"
         )
 
 
@@ -90,7 +90,8 @@ def _common_eps(a: Side, b: Side) -> Array:
     if not (common > 0).any():
         texts = [", ".join(map(str, side.manifest["eps_text"])) for side in (a, b)]
         raise RequestError(
-            f"{a.run} and {b.run} share no eps above 0 ({texts[0]} and {texts[1]}): audit both models with the same --eps"
+            f"{a.run} and {b.run} share no eps above 0 ({texts[0]} and {texts[1]}): audit both models with the "
+            f"same {option('eps')}"
         )
     return common
 

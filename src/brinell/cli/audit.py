@@ -11,7 +11,7 @@ from brinell.cli.dry_run import CALIBRATION
 from brinell.cli.dry_run import dry_run as show_plan
 from brinell.cli.options import ShardText, flags_of, percent, say_how_many, show
 from brinell.cli.verb import Asked, verb
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine.request import Request
 
 
@@ -51,7 +51,10 @@ def audit(
         workers = None if shard is None else Shard.parse(shard).of
         return show_plan(plan, asked, CALIBRATION if calibrate is None else calibrate, workers)
     if calibrate is not None:
-        raise RequestError("--calibrate is for --dry-run, which tells what a run costs: add it, or leave --calibrate out")
+        raise RequestError(
+            f"{option('calibrate')} is for {option('dry_run')}, which tells what a run costs: add it, or leave "
+            f"{option('calibrate')} out"
+        )
     part = Shard.asked(shard, asked.out)
     say_how_many(plan)
     with ExitStack() as ending:

@@ -7,7 +7,7 @@ import typer
 
 from brinell.cli.options import say, show
 from brinell.cli.verb import Asked, verb
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.review.request import ReviewRequest
 
@@ -31,11 +31,11 @@ def epsilon(
     served = {name: value for name, value in (("reviewer", reviewer), ("port", port), ("resume", asked.resume)) if value}
     foreign = [key for key in asked.given if key not in (ReviewRequest if review else EpsilonRequest).model_fields]
     if review and foreign:
-        raise RequestError(f"--{foreign[0]} does not belong to --review: leave one of them out")
+        raise RequestError(f"--{foreign[0]} does not belong to {option('review')}: leave one of them out")
     if review:
         return _review(asked, served)
     if foreign := [*foreign, *served]:
-        raise RequestError(f"--{foreign[0]} is for a person's verdict: add --review")
+        raise RequestError(f"--{foreign[0]} is for a person's verdict: add {option('review')}")
     request = asked.request(EpsilonRequest)
     result = in_options(api.epsilon)(**request.model_dump(exclude_unset=True), out=asked.out, progress=asked.progress())
     return asked.answer(result, lambda: _show(result))
@@ -47,7 +47,7 @@ def _review(asked: Asked, served: dict[str, Any]) -> int:
     from brinell.wording import in_options
 
     if len(asked.given.get("norm", ())) > 1:
-        raise RequestError("a review has one norm, linf or l2: give --norm once")
+        raise RequestError(f"a review has one norm, linf or l2: give {option('norm')} once")
     given = asked.given | ({"norm": asked.given["norm"][0]} if "norm" in asked.given else {})
     request = asked.request(ReviewRequest, given)
     folder = asked.folder(request, "review", "--review")

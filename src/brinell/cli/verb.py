@@ -18,7 +18,7 @@ import typer
 from pydantic import BaseModel
 
 from brinell.cli.options import LOUDNESS, TRUST, Json, Quiet, Verbose, answer, say
-from brinell.core.errors import RequestError, StoppedError
+from brinell.core.errors import RequestError, Spelling, StoppedError, option
 from brinell.engine.request import JOINED, BaseRequest
 from brinell.store.shared import address_of, open_store
 
@@ -65,7 +65,7 @@ class Asked:
     def _settings(self) -> Iterator[Path | None]:
         """The file of settings: the one named, or on --resume the one that the output folder keeps, copied from a store."""
         if self.resume and self.out is None:
-            raise RequestError("--resume needs --out: the folder of the run to go on with")
+            raise RequestError(f"{option('resume')} needs {option('out')}: the folder of the run to go on with")
         kept = self.verb.kept
         if self.file is not None or not (self.resume and self.out is not None and kept):
             yield self.file
@@ -78,7 +78,9 @@ class Asked:
         elif (self.out / kept).exists():
             yield self.out / kept
         elif not self.given:
-            raise RequestError(f"there is no run in {self.out} to go on with: it has no {kept}; leave out --resume to begin one")
+            raise RequestError(
+                f"there is no run in {self.out} to go on with: it has no {kept}; leave out {option('resume')} to begin one"
+            )
         else:
             yield None
 
@@ -108,7 +110,7 @@ class Asked:
         """Live progress on standard error, as loud as the command line asks for."""
         from brinell.runners.progress import LiveProgress
 
-        return LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose)
+        return LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose, spelling=Spelling.TERMINAL)
 
     def folder(self, request: Any, what: str, *flags: str) -> Path:
         """Where the answer to a request of some data goes; from here on an interruption says how to go on."""

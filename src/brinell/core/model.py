@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.domain import Domain
-from brinell.core.errors import BatchError, BrinellError, MemoryShortError, one_line
+from brinell.core.errors import BatchError, BrinellError, MemoryShortError, one_line, option
 
 
 class Access(IntEnum):
@@ -121,5 +121,5 @@ def ask(model: Model, x: Tensor) -> Tensor:
         short = isinstance(error, MemoryError | torch.OutOfMemoryError)
         raise (MemoryShortError if short else BatchError)(
             f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {one_line(error)}): correct it, "
-            "or try a smaller --batch-size where memory is short; what was computed is kept"
+            f"or try a smaller {option('batch_size')} where memory is short; what was computed is kept"
         ) from error

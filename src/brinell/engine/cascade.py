@@ -7,7 +7,7 @@ import numpy as np
 
 from brinell import plugins
 from brinell.core.contracts import Attack
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine.adaptive import SOURCES, WHEN
 from brinell.engine.isolation import Isolated
 
@@ -170,10 +170,12 @@ def build_stages(specs: tuple[str, ...], *, isolate: bool = False) -> tuple[Stag
         RequestError: unknown attack or setting, the same stage twice, none at all, or none to isolate.
     """
     if not specs:
-        raise RequestError("no attack is named: give at least one --attack, such as apgd-ce")
+        raise RequestError(f"no attack is named: give at least one {option('attack')}, such as apgd-ce")
     stages = tuple(_build(one, isolate) for spec in specs for one in CASCADES.get(ALSO.get(spec, spec), (spec,)))
     if isolate and not any(isinstance(stage.attack, Isolated) for stage in stages):
-        raise RequestError("--isolate is for attacks that are files, as file.py:Class, and these come with Brinell: leave it out")
+        raise RequestError(
+            f"{option('isolate')} is for attacks that are files, as file.py:Class, and these come with Brinell: leave it out"
+        )
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:

@@ -79,7 +79,7 @@ class ModelAudit:
             found = self.checks.failed(state)
             for why, names in self._left_out().items():
                 some = "; ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-                self.progress.message(f"note: {self.source.name}: left out {some}: {why}")
+                self.progress.note(f"{self.source.name}: left out {some}: {why}")
             self.checks.adapt(found, state)
             for stage in self.plan.stages:
                 if len(self.plan.levels):
@@ -132,7 +132,7 @@ class ModelAudit:
     def _fail(self, stage: str, sample: int, why: str) -> None:
         self._failed().setdefault(stage, {})[str(sample)] = why
         self.run.save_manifest()
-        self.progress.message(f"warning: {self.source.name}, {stage}: sample {sample} cannot be judged: {why}")
+        self.progress.warn(f"{self.source.name}, {stage}: sample {sample} cannot be judged: {why}")
 
     def _clean(self) -> State:
         key = clean_cell(self.plan, self.source)
@@ -273,7 +273,7 @@ class ModelAudit:
             "the model"
         )
         if "masked" not in self.checks.conditions:
-            self.progress.message(f"warning: {self.source.name}: {text}")
+            self.progress.warn(f"{self.source.name}: {text}")
         self.checks.conditions.add("masked")
         return {Code.AHEAD: text}
 
@@ -346,7 +346,7 @@ class ModelAudit:
             kept.update(new)
             self.run.save_manifest()
         for text in new.values():
-            self.progress.message(f"note: {self.source.name}, {self._short(of)}: {text}")
+            self.progress.note(f"{self.source.name}, {self._short(of)}: {text}")
 
     def _take_rows(self, known: Known, shard: Records) -> None:
         """Note what the rows of a shard answer: each sample at the highest level that it has a row of, where it was attacked."""

@@ -21,7 +21,7 @@ from brinell.core.batch import Batch
 from brinell.core.contracts import Access, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
 from brinell.core.criterion import NotRejected, Targeted
 from brinell.core.domain import KINDS
-from brinell.core.errors import ContractError, RequestError
+from brinell.core.errors import ContractError, RequestError, option
 from brinell.core.form import Count, Number, Row, Word, wrong
 from brinell.core.frames import Frame, Pipe, PipeError
 from brinell.core.settings import MOST_COUNT
@@ -238,7 +238,9 @@ def _distance(distance: Any) -> dict[str, Any]:
     """
     module = type(distance).__module__
     if not module.startswith("brinell.distances.") or not is_dataclass(distance):
-        raise RequestError(f"--isolate takes the distances of Brinell, and {distance.name} is a file: leave one of both out")
+        raise RequestError(
+            f"{option('isolate')} takes the distances of Brinell, and {distance.name} is a file: leave one of both out"
+        )
     return {"distance": module.rpartition(".")[2].replace("_", "-"), "settings": asdict(cast(Any, distance))}
 
 

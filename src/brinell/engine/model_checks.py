@@ -85,7 +85,7 @@ class ModelChecks:
             self.run.save_manifest()
         found = {str(check["code"]): str(check["text"]) for check in checks[name] if check["passed"] is False}
         for text in found.values():
-            self.progress.message(f"warning: {name}: {text}")
+            self.progress.warn(f"{name}: {text}")
         return found
 
     def _made(self, state: State) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class ModelChecks:
         self.run.save_manifest()
         found = {str(one.code): one.text for one in made if one.passed is False}
         for text in found.values():
-            self.progress.message(f"warning: {self.source.name}: {text}")
+            self.progress.warn(f"{self.source.name}: {text}")
         return found
 
     def _elsewhere(self) -> Finding:
@@ -138,7 +138,7 @@ class ModelChecks:
             return {}
         found = extras.beyond_labels(self.run.records_in_place(), self.source.name, known)
         for text in found.values():
-            self.progress.message(f"warning: {self.source.name}: {text}")
+            self.progress.warn(f"{self.source.name}: {text}")
         return found
 
     def adapt(self, failed: dict[str, str], state: State) -> None:

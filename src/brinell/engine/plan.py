@@ -11,7 +11,7 @@ from brinell import plugins
 from brinell.core.contracts import ChoosesData, Dataset, TriesInputs, complete
 from brinell.core.domain import Domain
 from brinell.core.eot import Precision
-from brinell.core.errors import ModelError, RequestError
+from brinell.core.errors import ModelError, RequestError, option
 from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
@@ -195,10 +195,11 @@ def _following(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]
     named = [stage.name for stage in stages if stage.gradient == "surrogate"]
     asked = [name for name in named if name in request.attack]
     if asked and request.surrogate is None:
-        raise RequestError(f"attack {asked[0]} follows a surrogate, and none is named: add --surrogate MODEL")
+        raise RequestError(f"attack {asked[0]} follows a surrogate, and none is named: add {option('surrogate', 'MODEL')}")
     if request.surrogate is not None and not named:
         raise RequestError(
-            "--surrogate is named, and no attack follows it: ask for --attack fast, or write ?gradient=surrogate behind an attack"
+            f"{option('surrogate')} is named, and no attack follows it: ask for {option('attack', 'fast')}, or "
+            "write ?gradient=surrogate behind an attack"
         )
     return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate is not None)
 
@@ -228,7 +229,7 @@ def usual_eps(domain: Domain, distance: str) -> str:
     """
     if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
         example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
-        raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give --eps, such as {example}")
+        raise RequestError(f"there is no usual eps for {domain.kind} data in {distance}: give {option('eps')}, such as {example}")
     if distance == "l2":
         return "0:1:9"
     return "0:8/255:9" if domain.levels == 256 else "0:0.2:9"
@@ -315,7 +316,9 @@ def _describe(
     model: Model = complete(Model, opener())
     check_classes(model, labels, classes)
     if precision != "float32" and not model.info.bf16:
-        raise RequestError(f"precision {precision} is for torch modules, and {model.name} is none: leave --precision out")
+        raise RequestError(
+            f"precision {precision} is for torch modules, and {model.name} is none: leave {option('precision')} out"
+        )
     facts = facts_of(model)
     skipped: dict[str, str] = {}
     for stage in stages:
@@ -391,8 +394,8 @@ def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Mod
     if not blind:
         return line
     if model.access == Access.LABELS:
-        return f"{line}: ask for --attack hop-skip-jump, which needs labels only"
-    return f"{line}: ask for --attack black-box, which needs scores only"
+        return f"{line}: ask for {option('attack', 'hop-skip-jump')}, which needs labels only"
+    return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only"
 
 
 def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:

@@ -22,8 +22,11 @@ class Progress(Protocol):
     def open(self, samples: int, robust: int) -> None:
         """How many samples are still open in this stage, and how many of the model's are robust at the largest eps so far."""
 
-    def message(self, text: str) -> None:
-        """Something to say in passing; what begins with `note: ` may be left out."""
+    def note(self, text: str) -> None:
+        """Something that a reader may want to know, and may be spared."""
+
+    def warn(self, text: str) -> None:
+        """Something that a reader must know before the figures."""
 
 
 class Silent:
@@ -32,4 +35,4 @@ class Silent:
     def stage(self, *told: Any, **named: Any) -> None:
         """Nothing, and nothing whatever else happens."""
 
-    ahead = passes = open = message = stage
+    ahead = passes = open = note = warn = stage

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from brinell import plugins
 from brinell.core import bounded
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine.request import Request
 from brinell.engine.spelling import respelled
 
@@ -33,7 +33,10 @@ def load(path: Path) -> dict[str, Any]:
         RequestError: no such file, or no TOML.
     """
     if path.suffix != ".toml":
-        raise RequestError(f"{path} is no file of settings, which ends with .toml: name data by --data and a model by --model")
+        raise RequestError(
+            f"{path} is no file of settings, which ends with .toml: name data by {option('data')} and a model "
+            f"by {option('model')}"
+        )
     try:
         return tomllib.loads(bounded.text(path))
     except FileNotFoundError:

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from brinell import plugins
 from brinell.core import bounded
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.places import own_folder
 from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
 from brinell.engine.request import IN_MEMORY
@@ -246,7 +246,7 @@ def _keep_token(folder: Path, text: str) -> None:
     if os.environ.get(token):
         raise RequestError(
             f"{folder} names the host {urlsplit(text).netloc}, to which the token in {token} would go: give the model again by "
-            f"--model, or unset {token}"
+            f"{option('model')}, or unset {token}"
         )
 
 
@@ -264,7 +264,7 @@ def refusal(folder: Path, found: Named) -> str:
     """One line that says what is not used, and what to do."""
     return (
         f"{folder} was not made by you here, and it names {listed(found)}, which would be run or opened: look at "
-        f"it, then give it again as an option, or add --trust {folder}"
+        f"it, then give it again as an option, or add {option('trust', str(folder))}"
     )
 
 

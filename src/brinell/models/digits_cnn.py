@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from brinell.core import stored
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.networks import initial
 from brinell.core.places import own_folder
 from brinell.core.splits import digits_split
@@ -89,7 +89,8 @@ class DigitsCnn:
             raise RequestError(f"digits-cnn takes no path (it was given {self.path!r}): write digits-cnn, or digits-cnn?width=8")
         if domain.shape != (1, 8, 8) or (domain.low, domain.high) != (0, 1):
             raise RequestError(
-                f"digits-cnn takes images of shape (1, 8, 8) in [0, 1], not {domain.shape}: audit it on --data digits"
+                f"digits-cnn takes images of shape (1, 8, 8) in [0, 1], not {domain.shape}: audit it on "
+                f"{option('data', 'digits')}"
             )
         network = build(self.width, self.seed)
         if self.weights:

@@ -264,7 +264,10 @@ class _Watch:
     def open(self, samples: int, robust: int) -> None:
         pass
 
-    def message(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        pass
+
+    def warn(self, text: str) -> None:
         pass
 
 

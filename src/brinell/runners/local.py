@@ -42,9 +42,9 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
     with carry_out(job_of(plan, out, command), resume=resume) as manifest:
         folder = Run(out, manifest)
         for note in manifest["data"]["notes"]:
-            progress.message(f"note: {plan.dataset.name}: {note}")
+            progress.note(f"{plan.dataset.name}: {note}")
         for doubt in plan.doubts:
-            progress.message(f"note: {doubt}")
+            progress.note(f"{doubt}")
         for source in plan.models:
             started = time.perf_counter()
             model = source.open()

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch
 from pydantic import BaseModel
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine import toml, trust
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY
@@ -95,7 +95,7 @@ def refuse(
     changed = [key for key in now if before.get(key) != now[key] and key not in ignored]
     words = ", ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
     otherwise = f"{inputs} or brinell itself has changed since it began"
-    raise RequestError(f"{path} holds another {layout.what} ({words or otherwise}): choose another --out")
+    raise RequestError(f"{path} holds another {layout.what} ({words or otherwise}): choose another {option('out')}")
 
 
 def each_part(

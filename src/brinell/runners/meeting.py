@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.runners.loop import Job, refuse, request_text
@@ -69,7 +69,7 @@ class Shard:
             RequestError: as of `parse`, or no place to meet.
         """
         if text is not None and out is None:
-            raise RequestError("--shard needs --out: the folder or address where the processes meet")
+            raise RequestError(f"{option('shard')} needs {option('out')}: the folder or address where the processes meet")
         return None if text is None else cls.parse(text)
 
 
@@ -119,7 +119,9 @@ class Meeting:
         content = self.store.read(source)
         if content is None or _digest(content) != digests[source]:
             self._check_under_way()
-            raise RequestError(f"{source} in the store is damaged or missing: delete {done} there and go on with --resume")
+            raise RequestError(
+                f"{source} in the store is damaged or missing: delete {done} there and go on with {option('resume')}"
+            )
         return content
 
     @contextmanager
@@ -275,8 +277,9 @@ def chosen(out: Path, shard: Shard | None, *, resume: bool, what: str = "run") -
     of = int(json.loads(content)["of"])
     if not resume:
         raise RequestError(
-            f"{address_of(out) or out} holds {article(what)} in {of} shards that is not whole: work on it with --shard 1/{of}, "
-            "go on with --resume, or choose another --out"
+            f"{address_of(out) or out} holds {article(what)} in {of} shards that is not whole: work on it with "
+            f"{option('shard', f'1/{of}')}, "
+            f"go on with {option('resume')}, or choose another {option('out')}"
         )
     return Shard(1, of)
 
@@ -314,7 +317,8 @@ def _join(
     if told.get("cells") != cells:
         refuse(layout, Path(name), told.get("request", {}), request, job.ignored, job.inputs)
     if told["of"] != shard.of:
-        raise RequestError(f"{name} was begun in {told['of']} shards: give --shard {min(shard.number, told['of'])}/{told['of']}")
+        fitting = f"{min(shard.number, told['of'])}/{told['of']}"
+        raise RequestError(f"{name} was begun in {told['of']} shards: give {option('shard', fitting)}")
     return told
 
 
@@ -325,7 +329,8 @@ def refuse_begun(layout: Layout, name: str) -> NoReturn:
         RequestError: always.
     """
     raise RequestError(
-        f"{name} holds {article(layout.what)} that was begun without --shard: go on with it by --resume, without --shard"
+        f"{name} holds {article(layout.what)} that was begun without {option('shard')}: go on with it by "
+        f"{option('resume')}, without {option('shard')}"
     )
 
 

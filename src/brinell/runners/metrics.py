@@ -61,9 +61,13 @@ class Metrics:
         self._values |= {"brinell_samples_open": samples, "brinell_samples_robust": robust}
         self._write()
 
-    def message(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """A line in passing, which is no number."""
-        self._inner.message(text)
+        self._inner.note(text)
+
+    def warn(self, text: str) -> None:
+        """A warning, which is no number either."""
+        self._inner.warn(text)
 
     def end(self) -> None:
         """The process no longer works on the run."""

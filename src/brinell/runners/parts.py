@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.runners.loop import Job, refuse, request_text
@@ -200,8 +200,9 @@ def alone(job: Job, work: Work, *, resume: bool) -> None:
                 refuse(layout, path, held["request"], job.request, job.ignored, job.inputs)
             if not resume:
                 raise RequestError(
-                    f"{path} holds {article(layout.what)} that is not whole: add --resume to go on with it, or choose another "
-                    "--out"
+                    f"{path} holds {article(layout.what)} that is not whole: add {option('resume')} to go on "
+                    "with it, or choose another "
+                    f"{option('out')}"
                 )
         if not before:
             request = job.request.model_dump(mode="json")
@@ -236,7 +237,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         told = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise RequestError(f"{file} is damaged ({error}): delete it and go on with --resume") from None
+        raise RequestError(f"{file} is damaged ({error}): delete it and go on with {option('resume')}") from None
     if not isinstance(told, dict):
-        raise RequestError(f"{file} is damaged: delete it and go on with --resume")
+        raise RequestError(f"{file} is damaged: delete it and go on with {option('resume')}")
     return told

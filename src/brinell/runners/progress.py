@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from brinell.core.errors import Spelling, spell
 from brinell.core.outward import printable
 
 REFRESH = 0.1
@@ -55,10 +56,18 @@ class LiveProgress:
         quiet: leave out notes, stages and the line; warnings stay.
         verbose: tell of stages that ran on nothing, too.
         stream: where lines go; none is standard error. A line that is rewritten is for a terminal or a notebook alone.
+        spelling: how lines spell options.
     """
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None) -> None:
-        self._quiet, self._verbose, self._stream = quiet, verbose, stream
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        stream: TextIO | None = None,
+        spelling: Spelling = Spelling.PYTHON,
+    ) -> None:
+        self._quiet, self._verbose, self._stream, self._spelling = quiet, verbose, stream, spelling
         self._console = Console(file=stream, stderr=stream is None)
         self._line: _Line | None = None
         self._stage = _Stage()
@@ -105,10 +114,14 @@ class LiveProgress:
         self._stage.left, self._robust = samples, robust
         self._refresh()
 
-    def message(self, text: str) -> None:
-        """A line in passing."""
-        if not (self._quiet and text.startswith("note: ")):
-            self._print(text)
+    def note(self, text: str) -> None:
+        """A line in passing, which --quiet leaves out."""
+        if not self._quiet:
+            self._print(f"note: {spell(text, self._spelling)}", kept=True)
+
+    def warn(self, text: str) -> None:
+        """A warning."""
+        self._print(f"warning: {spell(text, self._spelling)}", kept=True)
 
     def seconds_left(self) -> float | None:
         """Until the run ends, as far as can be told; None where the stage does not know what is ahead, or has no rate yet."""
@@ -153,12 +166,13 @@ class LiveProgress:
             self._print(f"{stage.title}: {stage.samples:,} samples, {spent}")
         self._stage = _Stage(model=stage.model)
 
-    def _print(self, text: str) -> None:
-        text = printable(text)
+    def _print(self, text: str, *, kept: bool = False) -> None:
+        """Print a line; `kept` where it says something that no report says, so that a notebook keeps it below the cell."""
+        text = f"brinell: {printable(text)}"
         if self._line is None:
-            print(f"brinell: {text}", file=self._stream or sys.stderr, flush=True)
+            print(text, file=self._stream or sys.stderr, flush=True)
         else:
-            self._line.print(f"brinell: {text}")
+            self._line.print(text, kept)
 
 
 class _Line(Protocol):
@@ -167,8 +181,8 @@ class _Line(Protocol):
     def show(self, title: str, note: str, share: float | None) -> None:
         """Rewrite it; `share` of the run is done, where that is known."""
 
-    def print(self, text: str) -> None:
-        """Print a line above it that stays."""
+    def print(self, text: str, kept: bool) -> None:
+        """Print a line above it that stays; `kept` as of `LiveProgress`."""
 
     def close(self) -> None:
         """Take it away."""
@@ -197,7 +211,7 @@ class _TerminalLine:
         total, done = (None, 0.0) if share is None else (1.0, share)
         self._bar.update(self._task, description=title, note=note, total=total, completed=done)
 
-    def print(self, text: str) -> None:
+    def print(self, text: str, kept: bool) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -216,9 +230,8 @@ class _NotebookLine:
         done = "" if share is None else f"{100 * share:3.0f} % "
         self._handle.update({"text/plain": f"{done}{title}: {note}"}, raw=True)
 
-    def print(self, text: str) -> None:
-        # The stages that ended are in the report; warnings and notes stay below the cell.
-        if text.startswith(("brinell: warning: ", "brinell: note: ")):
+    def print(self, text: str, kept: bool) -> None:
+        if kept:
             print(text, file=sys.stderr, flush=True)  # noqa: T201
 
     def close(self) -> None:

@@ -199,6 +199,6 @@ def run(
         needed=("records/",),
         work=work,
         answer=lambda folder, name: answer(Run.open(folder), name),
-        message=progress.message,
+        message=progress.note,
         lease=lease,
     )

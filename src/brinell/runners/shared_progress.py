@@ -95,9 +95,13 @@ class SharedProgress:
         self._standing.left, self._standing.robust = samples, robust
         self._write()
 
-    def message(self, text: str) -> None:
-        """A line in passing, which is none of the numbers."""
-        self._inner.message(text)
+    def note(self, text: str) -> None:
+        """A line in passing, which is no number."""
+        self._inner.note(text)
+
+    def warn(self, text: str) -> None:
+        """A warning, which is no number either."""
+        self._inner.warn(text)
 
     def _write(self, least: float = EVERY) -> None:
         now = self._clock()

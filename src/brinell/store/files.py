@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from brinell.core import bounded, stored
-from brinell.core.errors import RequestError, StoppedError, one_line
+from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.record import Array
 from brinell.store import seal
 
@@ -41,7 +41,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             os.close(folder)
     except OSError as error:
         reason = "the disk is full" if error.errno == errno.ENOSPC else str(error.strerror or error).lower()
-        raise StoppedError(f"{path} cannot be written: {reason}; make room, then go on with --resume") from error
+        raise StoppedError(f"{path} cannot be written: {reason}; make room, then go on with {option('resume')}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -135,7 +135,7 @@ def _damaged(path: Path, why: str) -> RequestError:
     """The line that says what to do: to delete the file and the rows that go with it, so that they are made again."""
     rows = [one for name in LAST for one in path.parent.parent.glob(f"{name}/*.parquet") if path.stem.startswith(one.stem)]
     along = "" if path.parent.name in LAST else "".join(f" and {one.parent.name}/{one.name}" for one in rows)
-    return RequestError(f"{path} is damaged or missing ({why}): delete it{along} and go on with --resume")
+    return RequestError(f"{path} is damaged or missing ({why}): delete it{along} and go on with {option('resume')}")
 
 
 def named_safetensors(path: Path, what: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, one_line
+from brinell.core.errors import RequestError, one_line, option
 from brinell.core.form import wrong
 from brinell.store import seal
 from brinell.store.files import check, write_text
@@ -126,7 +126,9 @@ class Layout:
             if name.startswith("arrays/") and not (path / name).exists():
                 rows = [one for one in (path / "records").glob("*.parquet") if Path(name).stem.startswith(one.stem)]
                 if rows:
-                    raise RequestError(f"{path / name} is missing: delete records/{rows[0].name} too and go on with --resume")
+                    raise RequestError(
+                        f"{path / name} is missing: delete records/{rows[0].name} too and go on with {option('resume')}"
+                    )
 
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
         """The manifest of the folder that is to be resumed; empty where nothing was begun there.
@@ -139,11 +141,13 @@ class Layout:
                 return self.open(path)
             article, more = (
                 "an" if self.what[0] in "aeiou" else "a",
-                "add --resume to go on with it, or " if self.resumable else "",
+                f"add {option('resume')} to go on with it, or " if self.resumable else "",
             )
-            raise RequestError(f"{path} holds {article} {self.what}: {more}choose another --out")
+            raise RequestError(f"{path} holds {article} {self.what}: {more}choose another {option('out')}")
         if others := [name for name in MANIFESTS if name != self.manifest and (path / name).exists()]:
-            raise RequestError(f"{path} is the folder of something else, which {others[0]} describes: choose another --out")
+            raise RequestError(
+                f"{path} is the folder of something else, which {others[0]} describes: choose another {option('out')}"
+            )
         if not resume:
             self.check_free(path)
         return {}
@@ -155,7 +159,9 @@ class Layout:
             RequestError: it does.
         """
         if self.alone and path.is_dir() and any(one.name[0] != "." and one.name not in besides for one in path.iterdir()):
-            raise RequestError(f"{path} is not empty, and a {self.what} needs a folder of its own: choose another --out")
+            raise RequestError(
+                f"{path} is not empty, and a {self.what} needs a folder of its own: choose another {option('out')}"
+            )
 
     def save(self, path: Path, manifest: Mapping[str, Any]) -> None:
         """Write the manifest.
@@ -177,12 +183,16 @@ class Layout:
             path.mkdir(parents=True, exist_ok=True)
             lock = (path / ".lock").open("w")
         except OSError as error:
-            raise RequestError(f"{path} cannot be a {self.what} folder ({error.strerror}): choose another --out") from None
+            raise RequestError(
+                f"{path} cannot be a {self.what} folder ({error.strerror}): choose another {option('out')}"
+            ) from None
         with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RequestError(f"another process is writing to {path}: wait for it, or choose another --out") from None
+                raise RequestError(
+                    f"another process is writing to {path}: wait for it, or choose another {option('out')}"
+                ) from None
             for folder in (path, *(path / name for name in self.folders)):
                 for half in folder.glob(".*.tmp"):
                     half.unlink()

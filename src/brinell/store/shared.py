@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from brinell.core.errors import BrinellError, RequestError, StoppedError, one_line
+from brinell.core.errors import BrinellError, RequestError, StoppedError, one_line, option
 
 Answer = TypeVar("Answer")
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
@@ -281,11 +281,11 @@ class Patient:
                 raise RequestError(f"{self._name} cannot be used as a store: {one_line(error)}") from error
             except Exception as error:
                 if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                    raise StoppedError(f"{self._name} is full: make room, then go on with --resume") from error
+                    raise StoppedError(f"{self._name} is full: make room, then go on with {option('resume')}") from error
                 if time.monotonic() + pause > end:
                     raise StoppedError(
                         f"{self._name} has not answered for {self._patience:g} s ({one_line(error, 200)}): when it does, go on "
-                        "with --resume"
+                        f"with {option('resume')}"
                     ) from error
             self._sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.batch import Batch
-from brinell.core.errors import DivergedError
+from brinell.core.errors import DivergedError, option
 from brinell.core.streams import seeded
 from brinell.core.threat import Distance, Threat
 from brinell.training import checkpoint
@@ -387,6 +387,6 @@ class Loop:
         """
         kept = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None else ""
         raise DivergedError(
-            f"the loss is {loss} at step {state.step} of the training{kept}: begin anew with a smaller --rate (it is "
+            f"the loss is {loss} at step {state.step} of the training{kept}: begin anew with a smaller {option('rate')} (it is "
             f"{self.rate:g}), or look for NaN in the training data"
         )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, Network, PerturbsWeights, Threat
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.rlab.variants import variants
 
 ALONE = "pgd"
@@ -61,12 +61,12 @@ class Recipe:
             if domain.kind not in one.domains:
                 raise RequestError(
                     f"recipe {self.text}: {name} is for {', '.join(sorted(one.domains))} data, and these are of kind "
-                    f"{domain.kind}: choose another --recipe"
+                    f"{domain.kind}: choose another {option('recipe')}"
                 )
             if distance.name not in one.distances:
                 raise RequestError(
                     f"recipe {self.text}: {name} works in {', '.join(sorted(one.distances))}, not in {distance.name}: choose "
-                    "another --recipe or --norm"
+                    f"another {option('recipe')} or {option('norm')}"
                 )
             parts.append(_with_distortions(one, domain))
         return replace(self, parts=tuple(parts))
@@ -153,7 +153,7 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
     every = [plugins.build("distortion", name, {}) for name in plugins.names("distortion")]
     fitting = tuple(one for one in every if domain.kind in one.domains and one.access < 3)
     if not fitting:
-        raise RequestError(f"no distortion is known for {domain.kind} data: choose another --recipe")
+        raise RequestError(f"no distortion is known for {domain.kind} data: choose another {option('recipe')}")
     return replace(defence, distortions=fitting)  # type: ignore[type-var]
 
 

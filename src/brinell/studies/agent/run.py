@@ -10,7 +10,7 @@ import torch
 
 from brinell import plugins
 from brinell.core.batch import Batch
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Access
 from brinell.core.threat import Threat
 from brinell.engine.answers import settled
@@ -88,7 +88,10 @@ def _begun(out: Path, request: TrainAgentRequest) -> Agent:
     was = {name: about.get(name) for name in now} | {"config": _kept(about.get("config", {}))}
     now |= {"config": _kept(asdict(_config(request)))}
     if changed := [f"{name} was {was[name]!r} and is {now[name]!r}" for name in now if was[name] != now[name]]:
-        raise RequestError(f"{out} learned something else ({'; '.join(changed)}): choose another --out, or leave out --resume")
+        raise RequestError(
+            f"{out} learned something else ({'; '.join(changed)}): choose another {option('out')}, or leave out "
+            f"{option('resume')}"
+        )
     return agent
 
 

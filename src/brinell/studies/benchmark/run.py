@@ -150,7 +150,7 @@ def work_on(
         return answer(BenchmarkSet(folder, plan.parts, plan.form, LAYOUT.open(folder)), name)
 
     job = _job(plan, out, command)
-    return parts.together(job, shard, work, needed=("data/", "samples/"), answer=answered, message=progress.message)
+    return parts.together(job, shard, work, needed=("data/", "samples/"), answer=answered, message=progress.note)
 
 
 def _job(plan: BenchmarkPlan, out: Path, command: str, begun: Mapping[str, Any] | None = None) -> Job:

@@ -14,7 +14,7 @@ from brinell import plugins
 from brinell.attacks.rlab import RLAB
 from brinell.core.batch import Batch
 from brinell.core.contracts import Access, Dataset, Distortion
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2
@@ -70,7 +70,9 @@ def make_plan(request: CorruptRequest, *, dataset: Dataset | None = None, models
         model = opener()
         check_classes(model, labels, tuple(dataset.classes))
         if request.placed and model.access < Access.SCORES:
-            raise RequestError(f"--placed needs scores, and {model.name} gives labels only: leave --placed out")
+            raise RequestError(
+                f"{option('placed')} needs scores, and {model.name} gives labels only: leave {option('placed')} out"
+            )
         found.append((model.name, opener, facts_of(model)))
     names = [name for name, _, _ in found]
     check_names(names)
@@ -152,7 +154,7 @@ def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -
         clean = {name: _classes(plan, model, x) for name, model in models.items()}
         parts = [_rows(plan, name, CLEAN, 0, clean[name]) for name in models]
         for kind, corruption in plan.kinds.items():
-            progress.message(f"{kind}: severities {', '.join(map(str, plan.severities))}")
+            progress.note(f"{kind}: severities {', '.join(map(str, plan.severities))}")
             for severity in plan.severities:
                 made = corrupted(plan, corruption, kind, severity, x)
                 if plan.request.keep:

@@ -18,7 +18,7 @@ from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.criterion import Undetected
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
@@ -89,7 +89,9 @@ def detect(
     if run.manifest["state"] != "finished":
         raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
     if run.manifest["recommended"]:
-        raise RequestError(f"the budgets of {run.path} are each sample's own: detect needs a run whose --eps are numbers")
+        raise RequestError(
+            f"the budgets of {run.path} are each sample's own: detect needs a run whose {option('eps')} are numbers"
+        )
     check(run.manifest["request"], run.path, run.manifest.get(MARK), trust=trust)
     plan = make_plan(make_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
@@ -223,7 +225,8 @@ class _Examination:
     def _evade(self, guard: _Guard, scores: list[Scores]) -> dict[str, Array]:
         if self.model.access < Access.GRADIENTS:
             raise RequestError(
-                f"{self.source.name} gives no gradients, which the attack on a detector needs: --steps 0 leaves it out"
+                f"{self.source.name} gives no gradients, which the attack on a detector needs: "
+                f"{option('steps', '0')} leaves it out"
             )
         background, share = most_frequent(self.x, self.plan.dataset.domain)
         kept: dict[str, Array] = {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from brinell import plugins
 from brinell.core.contracts import Dataset
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.engine.cascade import build_stages
 from brinell.engine.eps_grid import Budgets, SampleBudgets, parse_eps
@@ -62,7 +62,7 @@ def _budgets(request: Request, path: str, options: dict[str, Any], dataset: Data
     if facts["data"]["n"] <= ids[-1]:
         raise RequestError(
             f"{path or 'brinell epsilon'} knows the first {facts['data']['n']} samples, not {ids[-1] + 1}: ask for fewer by "
-            "--samples, or for --select first"
+            f"{option('samples')}, or for {option('select', 'first')}"
         )
     found = conditions.chosen(limits_of(facts, samples, norm), names)
     if not found:

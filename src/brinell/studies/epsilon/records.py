@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from brinell.core import facts
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.form import Count, Number, Word
 from brinell.core.record import Array
 from brinell.store import run
@@ -119,7 +119,9 @@ def limits_of(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str)
         RequestError: a norm whose neighbours were not searched.
     """
     if norm not in facts["norms"]:
-        raise RequestError(f"nothing is recommended for {norm}, only for {', '.join(facts['norms'])}: make it with --norm {norm}")
+        raise RequestError(
+            f"nothing is recommended for {norm}, only for {', '.join(facts['norms'])}: make it with {option('norm', norm)}"
+        )
 
     if f"{norm}.other" not in samples or f"{norm}.same" not in samples:
         raise RequestError(f"arrays/samples.safetensors holds no distances in {norm}, which epsilon.json lists: make it anew")

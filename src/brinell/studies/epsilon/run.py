@@ -11,7 +11,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Model
 from brinell.core.neighbours import Reference
 from brinell.core.pairs import class_means, l2_statistics, l2_to
@@ -52,7 +52,9 @@ class Points:
             )
         size = 4 * n * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
-            raise RequestError(f"{n} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: ask for fewer by --samples")
+            raise RequestError(
+                f"{n} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: ask for fewer by {option('samples')}"
+            )
         parts = [dataset.load(range(start, min(start + 1024, n))) for start in range(0, n, 1024)]
         self.x = torch.cat(parts).flatten(1)
         _check(self.x, self.domain, dataset.name)
@@ -155,7 +157,9 @@ def measure(
         "request": request.model_dump(mode="json"),
     }
     if not facts["conditions"]:
-        raise RequestError(f"no condition is left for {points.domain.kind} data: add --conditions label or interpolation")
+        raise RequestError(
+            f"no condition is left for {points.domain.kind} data: add {option('conditions')} label or interpolation"
+        )
     model = opener_of(request.model, dataset)() if model is None and request.model else model
     if model is not None:
         tell(f"{model.name} classifies the crafted inputs")
@@ -266,7 +270,9 @@ def _train(
 ) -> dict[str, Array]:
     """Nearest neighbours in the training data; what is in both is no neighbour of itself."""
     if train.domain != points.domain:
-        raise RequestError(f"{train.name} and {points.dataset.name} have different shapes or bounds: --train needs the same")
+        raise RequestError(
+            f"{train.name} and {points.dataset.name} have different shapes or bounds: {option('train')} needs the same"
+        )
     tell(f"nearest neighbours among {len(train)} training samples")
     known = np.asarray(train.labels(), dtype=np.int64)
     there = Points(train, known)
@@ -307,7 +313,7 @@ def _perception(
     attacks = [stored(folder, points.dataset.digest(), points.dataset.name, len(points)) for folder in runs]
     for folder, norm in [(one.folder, one.norm) for one in people] + [(one.folder, one.norm) for one in attacks]:
         if norm not in norms:
-            raise RequestError(f"{folder} is about {norm}, for which nothing is recommended: add {norm} to --norm")
+            raise RequestError(f"{folder} is about {norm}, for which nothing is recommended: add {norm} to {option('norm')}")
     found, told = judged(points.x, points.labels, points.domain, drawn, norms, request, people, attacks)
     if any(one["by"] != PEOPLE for one in told.values()):
         notes["no-lpips"] = (

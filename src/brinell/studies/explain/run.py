@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from brinell.core.contracts import Dataset, Model, complete
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, columns_of
 from brinell.core.version import VERSION
 from brinell.engine import trust
@@ -128,7 +128,10 @@ def explain(
                 groups = task.groups(ids, reasons)
                 if not groups:
                     why = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
-                    raise RequestError(f"no sample is left to explain ({why}): ask for others by --samples, --select or --only")
+                    raise RequestError(
+                        f"no sample is left to explain ({why}): ask for others by {option('samples')}, "
+                        f"{option('select')} or {option('only')}"
+                    )
                 return {"answers": about.get("answers", {}), "groups": groups, "left": reasons, "judged": task.judged}
 
             begun = makers.once("groups", begin)

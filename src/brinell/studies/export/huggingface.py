@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brinell.analysis.results import ModelResult
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.studies.export.about import told
 
 KEYS = ("dataset", "revision", "task", "url", "source", "user")
@@ -29,7 +29,7 @@ def results_file(result: ModelResult, manifest: Mapping[str, Any], about: Sequen
     """
     said = told(about, KEYS)
     if not said.get("dataset"):
-        raise RequestError("an entry of the hub names a benchmark there: give it as --about dataset=OWNER/NAME")
+        raise RequestError(f"an entry of the hub names a benchmark there: give it as {option('about', 'dataset=OWNER/NAME')}")
     task = said.get("task", "robustness")
     lines: list[str] = []
     figures = [("clean", "clean accuracy", result.clean_accuracy)]

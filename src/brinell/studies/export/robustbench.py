@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brinell.analysis.results import ModelResult, Rate
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine.cascade import CASCADES
 from brinell.engine.eps_grid import parse_eps
 from brinell.studies.export.about import told
@@ -40,7 +40,9 @@ def entry(
     if result.distance not in THREATS:
         raise RequestError(f"RobustBench has Linf and L2, and the run is in {result.distance}: there is no entry to make of it")
     if result.criterion != "misclassified":
-        raise RequestError(f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without --targeted")
+        raise RequestError(
+            f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without {option('targeted')}"
+        )
     said = _about(about)
     data = _dataset(str(manifest["data"]["name"]))
     text, robust = _budget(result, eps)

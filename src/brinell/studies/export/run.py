@@ -5,7 +5,7 @@ from pathlib import Path
 
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
 from brinell.pages import html
 from brinell.store.run import Run
@@ -28,9 +28,11 @@ def export(request: ExportRequest, out: Path | None, fresh: Path) -> ExportAnswe
             that belong to another tool.
     """
     if request.to != "robustbench" and request.eps is not None:
-        raise RequestError("--eps belongs to --to robustbench: leave it out")
+        raise RequestError(f"{option('eps')} belongs to {option('to', 'robustbench')}: leave it out")
     if request.to in ("csv", "tensorboard", "mlflow") and request.about:
-        raise RequestError("--about belongs to --to robustbench, huggingface and every-eval-ever: leave it out")
+        raise RequestError(
+            f"{option('about')} belongs to {option('to')} robustbench, huggingface and every-eval-ever: leave it out"
+        )
     run = Run.open(request.run)
     records = run.records()
     result = summarise(run.manifest, records, request.run)

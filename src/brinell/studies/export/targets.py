@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from brinell.analysis.results import AuditResult
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import COLUMNS, Records
 from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
@@ -100,7 +100,9 @@ def to_mlflow(exported: Exported, folder: Path | None) -> tuple[str, tuple[str, 
     except ImportError:
         raise RequestError("MLflow's client is not installed: pip install 'brinell[mlflow]'") from None
     if folder is None and "MLFLOW_TRACKING_URI" not in os.environ:
-        raise RequestError("nobody said where MLflow keeps its runs: set MLFLOW_TRACKING_URI, or name a folder by --out")
+        raise RequestError(
+            f"nobody said where MLflow keeps its runs: set MLFLOW_TRACKING_URI, or name a folder by {option('out')}"
+        )
     if folder is not None:
         # MLflow asks for this word before it writes files in place of a database.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -138,7 +140,7 @@ def written(folder: Path, files: Mapping[str, str]) -> tuple[str, tuple[str, ...
     """
     for name in files:
         if (folder / name).exists():
-            raise RequestError(f"{folder / name} exists: name another --out")
+            raise RequestError(f"{folder / name} exists: name another {option('out')}")
     for name, text in files.items():
         write_text(folder / name, text)
     return str(folder), tuple(files)

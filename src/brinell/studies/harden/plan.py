@@ -9,7 +9,7 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core.contracts import Dataset, Distance, complete
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.splits import stratified
@@ -91,12 +91,16 @@ def make_plan(
     _check_data(train, dataset)
     recipe = recipe.fitted(train.domain, distance)
     if request.patience is not None and not recipe.budgeted:
-        raise RequestError(f"--patience counts checks of robust accuracy, and recipe {recipe.text} trains for none: leave it out")
+        raise RequestError(
+            f"{option('patience')} counts checks of robust accuracy, and recipe {recipe.text} trains for none: leave it out"
+        )
     if request.budgets is not None and not any(parse_eps(request.budgets).values):
-        raise RequestError(f"--budgets {request.budgets} hold none above 0, by which models before and after can be compared")
+        raise RequestError(
+            f"{option('budgets')} {request.budgets} hold none above 0, by which models before and after can be compared"
+        )
     if request.augment != "none" and train.domain.kind != "image":
         raise RequestError(
-            f"--augment {request.augment} is for images, and the data is of kind {train.domain.kind}: leave it out"
+            f"{option('augment')} {request.augment} is for images, and the data is of kind {train.domain.kind}: leave it out"
         )
     with seeded(request.seed):
         opened = complete(Model, opener_of(request.model, dataset)() if model is None else model)
@@ -113,7 +117,7 @@ def make_plan(
         then = (
             "add training samples"
             if len(learned) <= request.batch_size
-            else f"give --batch-size {SHARE * len(recipe.parts)} or more"
+            else f"give {option('batch_size', str(SHARE * len(recipe.parts)))} or more"
         )
         raise RequestError(
             f"a batch of {min(request.batch_size, len(learned))} is too small for {request.recipe}, of which each defence needs "
@@ -158,7 +162,7 @@ def _train_split(spec: str) -> str:
     name, path, options = plugins.parse(full)
     fields = getattr(plugins.load("dataset", name), "__dataclass_fields__", {})
     if "split" not in fields or options.get("split") == "train":
-        raise RequestError(f"which data to train on does not follow from {spec}: name them by --train")
+        raise RequestError(f"which data to train on does not follow from {spec}: name them by {option('train')}")
     pairs = "&".join(f"{key}={value}" for key, value in (options | {"split": "train"}).items())
     return f"{name}{':' + path if path else ''}?{pairs}"
 
@@ -240,7 +244,7 @@ def _split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
     learned, held = stratified(labels, min(0.1, request.validation / len(labels)), request.seed)
     if not len(held) and len(stratified(labels, 0.1, request.seed)[1]):
         raise RequestError(
-            f"--validation {request.validation} sets no sample of {len(labels)} aside: give one for each class or more"
+            f"{option('validation')} {request.validation} sets no sample of {len(labels)} aside: give one for each class or more"
         )
     if not len(held) or not len(learned):
         raise RequestError(f"{len(labels)} training samples are too few to set some aside: give ten of each class or more")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from brinell import plugins
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Model
 from brinell.core.streams import seeded
 from brinell.engine.answers import settled
@@ -75,7 +75,9 @@ def _check_place(plan: HardenPlan, out: Path) -> None:
     file = out / file_name(plan)
     spec = None if plan.given is not None else with_weights(plan.request.model, file)
     if spec is not None and plugins.parse(spec).options.get("weights") != str(file):
-        raise RequestError(f"--out {out} has a & in it, which parts the options of a model spec: choose another --out")
+        raise RequestError(
+            f"{option('out')} {out} has a & in it, which parts the options of a model spec: choose another {option('out')}"
+        )
 
 
 def file_name(plan: HardenPlan) -> str:
@@ -154,11 +156,11 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
             plan.distance,
             _settings(plan),
             file=checkpoint(out),
-            tell=lambda text: progress.message(f"warning: {text}"),
+            tell=lambda text: progress.warn(f"{text}"),
             done=told,
         )
         if loop.resume():
-            progress.message(f"note: going on with the training from step {loop.state.step}")
+            progress.note(f"going on with the training from step {loop.state.step}")
         stage, passes = f"training by {plan.recipe.text}", loop.passes_left()
         progress.stage(hardened, stage, len(own), passes)
         if passes:
@@ -233,7 +235,7 @@ class _Told:
         last = state.curve[-1]
         self.progress.passes(state.forwards - self.forwards, state.backwards - self.backwards)
         self.begins(state)
-        self.progress.message(
+        self.progress.note(
             f"note: {100 * share:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
             f"{last['clean']} are right and {last['robust']} robust"
         )

@@ -22,7 +22,7 @@ from brinell.analysis.results import Result, Share
 from brinell.analysis.robust_accuracy import share
 from brinell.core import pairs
 from brinell.core.contracts import Dataset
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.networks import initial
 from brinell.core.record import Array
 from brinell.core.splits import stratified
@@ -166,7 +166,9 @@ def _look(y: Array, held: Array, neighbours: int) -> tuple[str, ...]:
     if len(classes) < 2 or not (count > 1).any():
         raise RequestError("a triplet takes two samples of one class and one of another: these data have none to learn from")
     if len(np.unique(held)) < 2 or len(np.unique(held)) == len(held):
-        raise RequestError("the held-out samples make no pair within a class, or none between classes: name more by --test")
+        raise RequestError(
+            f"the held-out samples make no pair within a class, or none between classes: name more by {option('test')}"
+        )
     if neighbours > len(y):
         raise RequestError(f"{neighbours} neighbours cannot vote among {len(y)} samples: ask for fewer")
     notes = []
@@ -213,7 +215,9 @@ def _train(
                 tell(f"step {step} of {request.steps}: {since} semi-hard triplets since the last line")
                 since = 0
     if not seen:
-        raise RequestError("no batch held a semi-hard triplet: try a larger --margin, or --batch-size for rare classes")
+        raise RequestError(
+            f"no batch held a semi-hard triplet: try a larger {option('margin')}, or {option('batch_size')} for rare classes"
+        )
     network.requires_grad_(False)
     return seen
 
@@ -227,7 +231,9 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
     far, near = ((one[1:] - one[:-1]).flatten(1).norm(dim=1) for one in (shown, points))
     told = near > 1e-6
     if not told.any():
-        raise RequestError("the network sends every input to the same point: try more --steps, or another --rate")
+        raise RequestError(
+            f"the network sends every input to the same point: try more {option('steps')}, or another {option('rate')}"
+        )
     return float((far[told] / near[told]).median())
 
 
@@ -244,7 +250,7 @@ def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, 
     spaces = {"pixels": (x.flatten(1), held_x.flatten(1)), "embedding": (kept.embed(x), kept.embed(held_x))}
     some = np.sort(np.random.default_rng(request.seed).permutation(len(held_y))[:JUDGED])
     if len(np.unique(held_y[some])) in (1, len(some)):
-        raise RequestError("too few held-out samples of one class to judge a distance by: name more by --test")
+        raise RequestError(f"too few held-out samples of one class to judge a distance by: name more by {option('test')}")
     at = torch.from_numpy(some)
     found = separation.gain(spaces["pixels"][1][at], spaces["embedding"][1][at], held_y[some], request.seed)
     return MetricAnswer(

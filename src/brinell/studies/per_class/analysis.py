@@ -26,7 +26,7 @@ from brinell.analysis.ranks import (
 )
 from brinell.analysis.results import ClassResult, ModelResult
 from brinell.analysis.robust_accuracy import judging, mean, summarise_model
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import CLEAN, Array
 from brinell.store import rows
 from brinell.studies.per_class.results import Placed, RankResult, Spread, StageColumn, StudyClass, StudyModel, StudyResult
@@ -125,7 +125,9 @@ def _draw(models: Sequence[_Aligned], at: int, draws: int, rng: np.random.Genera
 def _check(sides: Sequence[Side]) -> None:
     if len(sides) < 2:
         named = f": {sides[0].run} has {sides[0].model} alone" if sides else ""
-        raise RequestError(f"a study compares models, and there are fewer than two{named}: name another --model or run folder")
+        raise RequestError(
+            f"a study compares models, and there are fewer than two{named}: name another {option('model')} or run folder"
+        )
     first = sides[0]
     tests: list[tuple[str, Callable[[Mapping[str, Any]], Any]]] = [
         ("data (by their digest)", lambda manifest: manifest["data"]["digest"]),
@@ -138,7 +140,9 @@ def _check(sides: Sequence[Side]) -> None:
         if side.manifest["state"] != "finished":
             raise RequestError(f"{side.run} is not finished: go on with brinell audit --resume --out {side.run} first")
         if side.manifest.get("recommended"):
-            raise RequestError(f"the budgets of {side.run} are each sample's own: a study needs runs whose --eps are numbers")
+            raise RequestError(
+                f"the budgets of {side.run} are each sample's own: a study needs runs whose {option('eps')} are numbers"
+            )
         for what, of in tests:
             if of(side.manifest) != of(first.manifest):
                 raise RequestError(
@@ -154,7 +158,7 @@ def _budgets(sides: Sequence[Side], at: float | None) -> tuple[Array, list[str],
     written = dict(zip(sides[0].manifest["eps"], sides[0].manifest["eps_text"], strict=True))
     texts = [str(written[eps]) for eps in common.tolist()]
     if not (common > 0).any():
-        raise RequestError("the runs share no eps above 0: audit all models with the same --eps")
+        raise RequestError(f"the runs share no eps above 0: audit all models with the same {option('eps')}")
     if at is None:
         return common, texts, len(common) - 1
     (found,) = eps_index(common, np.array([at]))

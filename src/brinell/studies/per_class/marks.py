@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 
 NORMS = {"Linf": "linf", "L2": "l2"}
 """Names of its threat models, which are those of its folders."""
@@ -41,7 +41,10 @@ def published(folder: Path | str, distance: str, eps: float) -> list[Mark]:
         raise RequestError(f"{folder} is about {folder.name}, and the study about {distance}: name the folder of its norm")
     found = [mark for file in files if (mark := _read(file, eps)) is not None]
     if not found:
-        raise RequestError(f"{folder} has no entry at eps {eps:g}: leave --published out, or compare --at a budget that it has")
+        raise RequestError(
+            f"{folder} has no entry at eps {eps:g}: leave {option('published')} out, or compare {option('at')} "
+            "a budget that it has"
+        )
     return found
 
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine.request import Request
 
 DIGITS = ("digits-cnn?width=4", "digits-cnn?width=8", "digits-cnn", "digits-cnn?width=32")
@@ -36,6 +36,8 @@ class StudyRequest(Request):
         if not models:
             return None
         if not self.model and self.data != "digits":
-            raise RequestError(f"a study of {self.data} needs models: name two or more by --model, or the folders of their runs")
+            raise RequestError(
+                f"a study of {self.data} needs models: name two or more by {option('model')}, or the folders of their runs"
+            )
         values = {name: getattr(self, name) for name in Request.model_fields}
         return Request(**values | {"model": models})

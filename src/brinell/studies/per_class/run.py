@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from brinell.analysis.compare import Side
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import Plan
 from brinell.store.run import Run
@@ -59,7 +59,8 @@ def check(plan: StudyPlan, folder: Path, *, resume: bool) -> None:
     names += [str(model["name"]) for path in plan.request.run for model in Run.open(path).manifest["models"]]
     if len(names) < 2:
         raise RequestError(
-            f"a study compares models, and there is one, {''.join(names)}: name another by --model, or the folder of its run"
+            f"a study compares models, and there is one, {''.join(names)}: name another by {option('model')}, "
+            "or the folder of its run"
         )
 
 

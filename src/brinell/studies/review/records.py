@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, StoppedError, one_line
+from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.form import Count, Number, Word, wrong
 from brinell.core.record import Array
 from brinell.store.files import read_arrays, write_arrays
@@ -196,7 +196,7 @@ class Review:
                 os.fsync(out.fileno())
         except OSError as error:
             reason = error.strerror or error
-            raise StoppedError(f"{file} cannot be written ({reason}): mend that, then go on with --resume") from error
+            raise StoppedError(f"{file} cannot be written ({reason}): mend that, then go on with {option('resume')}") from error
 
     def answered(self, answers: Sequence[Answer]) -> list[Trial]:
         """The trial of each answer."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Dataset
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
@@ -80,7 +80,7 @@ def _share(request: ReviewRequest) -> tuple[int, int]:
 def _changed(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
     budgets = [value for value in parse_eps(request.eps).values if value > 0]
     if not budgets:
-        raise RequestError(f"--eps {request.eps}: a review needs at least one size above 0")
+        raise RequestError(f"{option('eps')} {request.eps}: a review needs at least one size above 0")
     n, equal = _share(request)
     labels = np.asarray(dataset.labels())
     ids = _balanced(labels[:POOL], n + equal, rng)
@@ -155,6 +155,6 @@ def _shown(
     if asked is not None and ((size == 0) & (asked > 0)).any():
         least = float(asked[(size == 0) & (asked > 0)].min())
         raise RequestError(
-            f"--eps {least:g} changes nothing on a screen of 256 levels: begin at {float((high - low).max()) / 255:.2g}"
+            f"{option('eps')} {least:g} changes nothing on a screen of 256 levels: begin at {float((high - low).max()) / 255:.2g}"
         )
     return ids, clean, changed, size

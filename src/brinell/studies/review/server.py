@@ -21,7 +21,7 @@ from typing import Any
 
 from PIL import Image
 
-from brinell.core.errors import BrinellError, RequestError, one_line
+from brinell.core.errors import BrinellError, RequestError, one_line, option
 from brinell.core.record import Array
 from brinell.studies.review.records import LAYOUT, Answer, Review
 
@@ -63,7 +63,7 @@ class ReviewServer:
             self._http = _Http((HOST, port), _Handler)
         except (OSError, OverflowError) as error:
             self._alone.close()
-            raise RequestError(f"port {port} cannot be used ({one_line(error)}): name another with --port") from None
+            raise RequestError(f"port {port} cannot be used ({one_line(error)}): name another with {option('port')}") from None
         self._http.review = self
         self.acknowledge()
 

@@ -10,7 +10,7 @@ import torch
 
 from brinell.core.contracts import ChoosesData, Dataset
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.threat import Distance
@@ -164,7 +164,7 @@ def _is_folder(path: Path) -> bool:
 def _models(request: TransferRequest, dataset: Dataset, given: tuple[Model, ...]) -> tuple[Shown, ...]:
     specs = request.model or (() if given else DIGITS)
     if not request.model and not given and dataset.domain.shape != (1, 8, 8):
-        raise RequestError(f"a transfer over {dataset.name} needs models: name them by --model")
+        raise RequestError(f"a transfer over {dataset.name} needs models: name them by {option('model')}")
     openers = [(lambda one=one: one) for one in given] if given else [opener_of(spec, dataset) for spec in specs]
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     found = []
@@ -185,7 +185,8 @@ def _sources(request: TransferRequest, folders: Mapping[str, Path], names: Seque
         members = tuple(part.strip() for part in text.split("+"))
         if unknown := [one for one in members if one not in names]:
             raise RequestError(
-                f"source {unknown[0]!r} is neither a model named by --model nor the folder of a run or a benchmark set: the "
+                f"source {unknown[0]!r} is neither a model named by {option('model')} nor the folder of a run "
+                "or a benchmark set: the "
                 f"models are {', '.join(names)}"
             )
         found.append(Source(name="+".join(members), kind="made", members=members))
@@ -217,9 +218,13 @@ def _of_run(folder: Path, request: TransferRequest) -> list[Source]:
     if run.manifest["state"] != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell audit --resume --out {folder} first")
     if run.manifest["distance"] != request.norm:
-        raise RequestError(f"{folder} measures eps in {run.manifest['distance']}, not in {request.norm}: give its --norm")
+        raise RequestError(
+            f"{folder} measures eps in {run.manifest['distance']}, not in {request.norm}: give its {option('norm')}"
+        )
     if run.manifest.get("recommended"):
-        raise RequestError(f"the budgets of {folder} are each sample's own: a transfer needs a run whose --eps are numbers")
+        raise RequestError(
+            f"the budgets of {folder} are each sample's own: a transfer needs a run whose {option('eps')} are numbers"
+        )
     return [
         Source(
             name=f"{folder.name}/{model['name']}",

@@ -15,7 +15,7 @@ from torch import Tensor
 from brinell.core.batch import Batch
 from brinell.core.contracts import reach_of
 from brinell.core.criterion import MISCLASSIFIED, Worst
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
@@ -119,7 +119,7 @@ def make(
     def answered(folder: Path, name: str) -> Answer:
         return answer(Transfer.open(folder), name)
 
-    return parts.run(job, shard, work, resume=resume, needed=(one_table.TABLE,), answer=answered, message=progress.message)
+    return parts.run(job, shard, work, resume=resume, needed=(one_table.TABLE,), answer=answered, message=progress.note)
 
 
 class Cells:
@@ -221,7 +221,7 @@ class Cells:
     def _tell(self, source: Source) -> None:
         if source.name not in self._named:
             self._named.add(source.name)
-            self._progress.message(f"source {self._plan.sources.index(source) + 1} of {len(self._plan.sources)}: {source.name}")
+            self._progress.note(f"source {self._plan.sources.index(source) + 1} of {len(self._plan.sources)}: {source.name}")
 
 
 def file_of(part: str) -> str:
@@ -276,7 +276,9 @@ def _check_sets(plan: TransferPlan) -> None:
         if holds != asked:
             raise RequestError(f"{folder} holds {holds}, and the models are asked about {asked}: name models of these inputs")
         if other.classes != tuple(plan.dataset.classes):
-            raise RequestError(f"the classes of {folder} are not those of {plan.dataset.name}: name the --data of this set")
+            raise RequestError(
+                f"the classes of {folder} are not those of {plan.dataset.name}: name the {option('data')} of this set"
+            )
 
 
 def _told(plan: TransferPlan, cells: Cells, source: Source, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -380,7 +382,8 @@ def _closest(plan: TransferPlan, source: Source) -> dict[int, tuple[float, str]]
     run, (name,) = Run.open(source.folder), source.members
     if run.manifest["data"]["digest"] != plan.dataset.digest():
         raise RequestError(
-            f"{plan.dataset.name} is not the data of {source.folder}, which is {run.manifest['data']['spec']}: name it by --data"
+            f"{plan.dataset.name} is not the data of {source.folder}, which is {run.manifest['data']['spec']}: "
+            f"name it by {option('data')}"
         )
     records = run.records()
     mine = (records.model == name) & (records.outcome == Outcome.FOOLED) & (records.radius <= plan.eps * (1 + 1e-9))
@@ -391,7 +394,8 @@ def _closest(plan: TransferPlan, source: Source) -> dict[int, tuple[float, str]]
         best[sample] = min(best.get(sample, (eps, str(stage))), (eps, str(stage)))
     if not best:
         raise RequestError(
-            f"{source.folder} holds no adversarial example of {name} within {plan.eps_text}: give a larger --eps, or leave it out"
+            f"{source.folder} holds no adversarial example of {name} within {plan.eps_text}: give a larger "
+            f"{option('eps')}, or leave it out"
         )
     return best
 

@@ -16,7 +16,7 @@ from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset
 from brinell.core.criterion import MISCLASSIFIED, Targeted
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.neighbours import Neighbours, Reference
@@ -107,7 +107,8 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
     for model in models:
         if model.access < Access.GRADIENTS:
             raise RequestError(
-                f"model {model.name} answers {model.access.name.lower()} only, and a search needs gradients: make it a --judge"
+                f"model {model.name} answers {model.access.name.lower()} only, and a search needs gradients: "
+                f"make it a {option('judge')}"
             )
     for asked in (models, judges):
         check_names([model.name for model in asked])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.core.domain import Domain
-from brinell.core.errors import ModelError
+from brinell.core.errors import ModelError, option
 from brinell.studies.unrestricted.networks import Classifier, Critic, Generator, initialise
 from brinell.studies.unrestricted.request import TrainGeneratorRequest
 
@@ -94,7 +94,7 @@ class _Training:
             self._follow(step)
             if step % REPORT_EVERY == 0:
                 if not math.isfinite(critic):
-                    raise ModelError("the training of the generator diverged: lower --rate, or take another seed")
+                    raise ModelError(f"the training of the generator diverged: lower {option('rate')}, or take another seed")
                 tell(Report(step, time.perf_counter() - started, critic, real, drawn))
         self._recount()
         return step
