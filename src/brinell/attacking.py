@@ -19,8 +19,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model, ask
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent, size
-from brinell.datasets._given import array
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import ArrayDataset, array
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import doubts, parse_eps
 from brinell.engine.plan import open_distance

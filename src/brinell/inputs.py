@@ -1,7 +1,7 @@
 """What people hold in their hands, as what an audit takes: settings as texts, models of any library, data of any form.
 
 Each is recognised by what it is and never by trying: what fits nothing, or fits in two ways, is refused in one line. The
-conversions themselves lie beside the plug-ins of their kind (`models._callable`, `models._transformers`, `datasets._given`).
+conversions themselves lie beside the plug-ins of their kind (`models._callable`, `models._transformers`, `datasets._memory`).
 """
 
 import copy

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from brinell.core.bounded import MOST_CLASSES
 from brinell.core.contracts import DataInfo, Domain, Kind
+from brinell.core.domain import Column
 from brinell.core.errors import RequestError
 from brinell.core.record import Array as Array
 
@@ -41,6 +42,11 @@ class Arrangement:
     axes: tuple[int, ...]
     """Order in which to take the axes of the stored array, the one of the samples first."""
 
+    @classmethod
+    def straight(cls, domain: Domain) -> "Arrangement":
+        """That of inputs which are stored as the domain has them."""
+        return cls(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
+
     def __call__(self, block: Array) -> Array:
         """(n, *stored) values as (n, *shape)."""
         return block.transpose(self.axes).reshape(len(block), *self.shape)
@@ -66,21 +72,25 @@ def arrange(
         return Arrangement(kind=kind, shape=(1, *stored[1:]), axes=straight)
     if sides != AXES[kind]:
         raise RequestError(f"{what} has shape {stored}, which is no list of {kind}s; give the option kind=")
-    if kind == "vector" or (layout or _channels(stored, kind, what)) == "first":
+    if kind == "vector" or (layout or _layout(stored, kind, what)) == "first":
         return Arrangement(kind=kind, shape=stored[1:], axes=straight)
     return Arrangement(kind=kind, shape=(stored[-1], *stored[1:-1]), axes=(0, sides, *straight[1:-1]))
 
 
-def _channels(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
-    if kind == "signal":
-        return "first"
-    first, last = stored[1] in CHANNELS, stored[-1] in CHANNELS
-    if first == last:
+def _layout(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
+    layout: Layout | None = "first" if kind == "signal" else size_layout(stored)
+    if layout is None:
+        where = "first or last" if stored[1] in CHANNELS else "anywhere"
         raise RequestError(
-            f"{what} has shape {stored}, whose channels could be {'first or last' if first else 'anywhere'}: "
-            "give the option layout=first or layout=last"
+            f"{what} has shape {stored}, whose channels could be {where}: give the option layout=first or layout=last"
         )
-    return "first" if first else "last"
+    return layout
+
+
+def size_layout(stored: tuple[int, ...]) -> Layout | None:
+    """Where the axis of size 1, 3 or 4 is; None where that fits both ends, or neither."""
+    first, last = stored[1] in CHANNELS, stored[-1] in CHANNELS
+    return None if first == last else "first" if first else "last"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,40 +145,87 @@ def domain_of(
     levels: int | None = None,
     divide: float = 1.0,
     what: str = "the array of inputs",
+    remedy: Callable[[Span], str] = lambda span: "",
 ) -> tuple[Domain, float]:
     """The domain of stored inputs, and the number to divide stored values by.
 
     Bytes without bounds are divided by 255. Everything else is divided by `divide` and must then lie between `low` (default 0)
-    and `high` (default 1). The storage levels are 256 for bytes and for images whose values all are multiples of 1/255, the whole
-    numbers between the bounds for integers, none otherwise; `levels` overrides (0 for none).
+    and `high` (default 1); `remedy` says what to do about values that do not. The storage levels are 256 for bytes and for images
+    whose values all are multiples of 1/255, the whole numbers between the bounds for integers, none otherwise; `levels` overrides
+    (0 for none).
     """
-    scaled = x.dtype == np.uint8 and low is None and high is None and divide == 1
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
-    found: int | None = 256
-    if not scaled:
-        seen = span(x, what)
+    grid: int | None = 256
+    if x.dtype == np.uint8 and low is None and high is None and divide == 1:
+        divide = 255.0
+    else:
+        values = span(x, what)
         slack = TOLERANCE * (upper - lower)
-        least, most = seen.least / divide, seen.most / divide
+        least, most = values.least / divide, values.most / divide
         if least < lower - slack or most > upper + slack:
             raise RequestError(
                 f"{what} holds values from {least:g} to {most:g}, outside the bounds {lower:g} to {upper:g}: "
-                "give bounds that hold them (low and high), or scale the data"
+                + (remedy(values) or "give bounds that hold them (low and high), or scale the data")
             )
         if x.dtype.kind != "f":
-            found = round((upper - lower) * divide) + 1 if upper > lower else None
-        elif not (arrangement.kind in ("image", "video") and seen.bytes8 and (lower, upper) == (0, 1)):
-            found = None
+            grid = round((upper - lower) * divide) + 1 if upper > lower else None
+        elif not (arrangement.kind in ("image", "video") and values.bytes8 and (lower, upper) == (0, 1)):
+            grid = None
+    grid = grid if levels is None else levels or None
+    return make_domain(what, kind=arrangement.kind, shape=arrangement.shape, low=lower, high=upper, levels=grid), divide
+
+
+def make_domain(what: object, **settings: Any) -> Domain:
+    """A domain with these settings; RequestError, of what they describe, where they make no sense."""
     try:
-        domain = Domain(
-            kind=arrangement.kind,
-            shape=arrangement.shape,
-            low=lower,
-            high=upper,
-            levels=found if levels is None else levels or None,
-        )
+        return Domain(**settings)
     except ValueError as error:
         raise RequestError(f"{what}: {error}") from None
-    return domain, 255.0 if scaled else divide
+
+
+def check_bounds(x: "Array | Rows", domain: Domain) -> None:
+    """Refuse inputs outside of a domain that was given."""
+    low, high = domain.bounds()
+    slack = TOLERANCE * float((high - low).max())
+    for rows in blocks(x):
+        values = torch.from_numpy(rows.astype(np.float32))
+        if not domain.excess(values) <= slack:
+            least, most = (float(value) for value in values.aminmax())
+            raise RequestError(
+                f"inputs reach from {least:g} to {most:g}, outside the bounds {domain.low} to {domain.high} (or hold NaN): "
+                "scale them, or give a domain that holds them"
+            )
+
+
+def scale_columns(x: "Array | Rows", names: tuple[str, ...], bounds: Any) -> tuple[Array, Domain]:
+    """Vectors whose columns have units of their own, moved to [0, 1] column by column; what never differs cannot be changed."""
+    values = np.array(x[:], dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise RequestError("the array of inputs holds NaN or infinity: correct or drop those samples")
+    names = names or tuple(map(str, range(values.shape[1])))
+    own = bounds is None or (isinstance(bounds, str) and bounds == "columns")
+    least, most = (values.min(0), values.max(0)) if own else _column_bounds(bounds, values.shape[1])
+    if outside := np.flatnonzero((values < least).any(0) | (values > most).any(0)).tolist():
+        raise RequestError(f"column {names[outside[0]]} holds values outside of its bounds: widen them")
+    moves = most > least
+    low, width = np.where(moves, 0.0, least), np.where(moves, most - least, 1.0)
+    columns = tuple(
+        Column(name, low, high) if low < high else Column(name, fixed=True)
+        for name, low, high in zip(names, least.tolist(), most.tolist(), strict=True)
+    )
+    shape, ends = (len(names),), (tuple(low.tolist()), tuple((low + 1).tolist()))
+    domain = make_domain("the array of inputs", kind="vector", shape=shape, low=ends[0], high=ends[1], columns=columns)
+    return np.where(moves, (values - least) / width, values).astype(np.float32), domain
+
+
+def _column_bounds(bounds: Any, width: int) -> tuple[Array, Array]:
+    if isinstance(bounds, str):
+        raise RequestError(f"bounds is {bounds!r}: give (low, high), or 'columns' for each column's own range")
+    try:
+        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (width,)) for end in bounds)
+    except (TypeError, ValueError):
+        raise RequestError(f"bounds are (low, high), each a number or one for each of the {width} columns") from None
+    return low, high
 
 
 def check_labels(y: Array, n: int, what: str = "the array of labels") -> Labels:
@@ -221,18 +278,6 @@ class Rows(ABC):
         """(*shape): one of them."""
 
 
-class Chosen(Rows):
-    """Some rows of a stored array in an order of their own."""
-
-    def __init__(self, x: Array, rows: Array) -> None:
-        super().__init__(len(rows), x.shape[1:], x.dtype)
-        self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
-
-    def row(self, index: int) -> Array:
-        """One of the rows."""
-        return np.asarray(self._x[self._rows[index]])
-
-
 class StoredArrays:
     """A data set over an array that may be larger than memory: only the rows that are asked for are read.
 
@@ -268,8 +313,7 @@ class StoredArrays:
         self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
         self.info = info or DataInfo()
         self._x, self._y, self._divisor, self._beside = x, y, divisor, beside
-        straight = Arrangement(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
-        self._arrangement = arrangement or straight
+        self._arrangement = arrangement or Arrangement.straight(domain)
         self._content, self._digest = digest or self._values, ""
 
     def __len__(self) -> int:

@@ -1,55 +1,59 @@
-"""Arrays of a Python program as a data set: what `brinell.audit(module, (x, y))` and `brinell.data` make of them."""
+"""Objects of a Python program as a data set: what `brinell.audit(model, (x, y))` and `brinell.data` accept.
 
-from collections.abc import Sequence
-from typing import Any, Literal
+An object takes one way through this file: `read_source` recognises it (arrays, a data frame, a dict, a data set of torch or
+Hugging Face, a loader) as inputs and labels, `encode_labels` numbers the labels, `arrange_axes` finds the channels, the domain
+follows from the values, and `ArrayDataset` holds the result. Nothing is guessed where two readings would give different figures:
+a dict with two columns of pictures, a loader that draws its samples, pictures of different sizes are refused in one line that
+says what to write instead.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import data as torch_data
 
 from brinell.core.contracts import DataInfo
-from brinell.core.domain import Column, Domain, Kind
-from brinell.core.errors import RequestError
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.datasets._arrays import (
     AXES,
     CHANNELS,
-    TOLERANCE,
     Arrangement,
     Array,
     Layout,
+    Rows,
+    Span,
     StoredArrays,
     arrange,
-    blocks,
+    check_bounds,
     check_labels,
     class_names,
     domain_of,
-    span,
+    scale_columns,
+    size_layout,
 )
-from brinell.datasets._given import Given, read
 
 Bounds = Literal["columns"] | tuple[Any, Any]
+INPUTS = ("x", "inputs", "input", "images", "image", "img", "pixel_values", "input_values", "signals", "signal", "audio", "video")
+LABELS = ("y", "labels", "label", "targets", "target", "class", "fine_label")
+"""Names by which inputs and labels are known in dicts and tables, the surest first."""
+FORMS = (
+    "(x, y), a dict of arrays, a torch Dataset or DataLoader, a Hugging Face dataset, a spec such as npz:FILE, or brinell.data"
+)
 NORMALISED = -0.05
 """Inputs that reach below this have been normalised, or were never pictures."""
 
 
 class ArrayDataset(StoredArrays):
-    """Inputs as the model takes them: (n, D) vectors, (n, C, T) signals, (n, C, H, W) images or (n, C, T, H, W) videos.
+    """Inputs as the model takes them; the arguments are those of `brinell.data`.
 
     Without bounds, bytes are divided by 255 and anything else must lie in [0, 1]. With bounds, values are taken as they are.
-    Images and videos may have their channels last where the shape says so: the axis of size 1, 3 or 4, or the smallest one. A
-    torch Dataset is read item by item whenever inputs are needed, and once at the start for its labels.
-
-    Args:
-        x: array, tensor or data frame; or with `y` left out what holds both (`datasets._given.read`).
-        y: (n,) labels, whole numbers from 0 on, or texts, which count in the order of `classes`, else in sorted order.
-        classes: names of the classes.
-        domain: kind, shape and bounds where they cannot be read off the array.
-        name: how reports call it.
-        kind: image, signal, video or vector, where the number of axes leaves it open.
-        layout: where the channels are, first or last, where the shape leaves it open.
-        bounds: (low, high) of the values, numbers or for vectors one per column; "columns" for vectors whose columns each run
-            from their least to their largest value. Columns with bounds of their own are moved to [0, 1], so that a budget is
-            a share of what a column can be, and the model is asked in their own units, as with `table:FILE`.
+    Columns with bounds of their own are moved to [0, 1], so that a budget is a share of what a column can be, and the model is
+    asked in their own units, as with `table:FILE`. A `domain` says kind, shape and bounds by itself. A torch Dataset is read item
+    by item whenever inputs are needed, and once at the start for its labels.
 
     Raises:
         RequestError: values outside the bounds (by more than a millionth of their width), NaN, labels that do not fit, a shape
@@ -68,33 +72,35 @@ class ArrayDataset(StoredArrays):
         layout: Layout | None = None,
         bounds: Bounds | None = None,
     ) -> None:
-        given = read(x, y)
-        rows = given.x
-        if rows.ndim < 2:
-            raise RequestError(f"the array of inputs has shape {rows.shape}; it needs the samples first and then each input")
-        codes, names, notes = _labels(given, classes)
-        labels = check_labels(codes, len(rows))
-        if given.channels_last and domain is None and layout is None and kind is None:
+        source = read_source(x, y)
+        inputs, divisor = source.inputs, 1.0
+        if inputs.ndim < 2:
+            raise RequestError(f"the array of inputs has shape {inputs.shape}; it needs the samples first and then each input")
+        codes, names, notes = encode_labels(source, classes)
+        labels = check_labels(codes, len(inputs))
+        if source.pictures and (domain, kind, layout) == (None, None, None):
             kind, layout = "image", "last"
-        arrangement = _arrangement(rows.shape, domain, kind, layout)
-        divisor: float | None = 1.0
+        arrangement = arrange_axes(inputs.shape, domain, kind, layout)
         if domain is not None:
-            _check_bounds(rows, domain)
-        elif given.columns or (bounds is not None and arrangement.kind == "vector" and not _is_pair_of_numbers(bounds)):
-            rows, domain = _columns(rows, given.columns, bounds)
+            check_bounds(inputs, domain)
+        elif source.columns or (bounds is not None and arrangement.kind == "vector" and not _is_pair_of_numbers(bounds)):
+            inputs, domain = scale_columns(inputs, source.columns, bounds)
             notes += ("budgets are shares of each column's range, and the model is asked in the columns' own units",)
+        elif bounds is None:
+            domain, divisor = domain_of(inputs, arrangement, remedy=lambda span: _remedy(span, inputs.ndim))
+        elif _is_pair_of_numbers(bounds):
+            domain, divisor = domain_of(inputs, arrangement, low=float(bounds[0]), high=float(bounds[1]))
         else:
-            low, high = (None, None) if bounds is None else _numbers(bounds, arrangement.kind)
-            domain, divisor = domain_of(rows, arrangement, low=low, high=high, what=_said(rows, bounds))
+            raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
         super().__init__(
             name=name,
-            x=rows,
+            x=inputs,
             y=labels,
             arrangement=arrangement,
             domain=domain,
             classes=class_names(names, labels),
             divisor=divisor,
-            info=DataInfo(notes=given.notes + notes),
+            info=DataInfo(notes=source.notes + notes),
         )
 
     def as_given(self, x: Tensor) -> Tensor:
@@ -102,142 +108,318 @@ class ArrayDataset(StoredArrays):
         axes = self._arrangement.axes
         if len(axes) == x.ndim - 1:  # grey pictures without an axis for their channels
             return x.squeeze(1)
-        inverse = sorted(range(len(axes)), key=axes.__getitem__)
-        return x.permute(inverse)
+        return x.permute(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-def _labels(given: Given, classes: Sequence[str] | None) -> tuple[Array, tuple[str, ...] | None, tuple[str, ...]]:
+# What was given, as inputs and labels
+
+
+class Source(NamedTuple):
+    """Inputs and labels, and what the object that holds them says of them."""
+
+    inputs: Any
+    """(n, *stored) array, or rows that are read on demand."""
+    labels: Any
+    """(n,) numbers or texts."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, where the object has any."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of a data frame."""
+    notes: tuple[str, ...] = ()
+    """What was decided where nobody said it."""
+    pictures: bool = False
+    """Whether the inputs are pictures of PIL, whose channels are last."""
+
+
+def read_source(x: Any, y: Any = None) -> Source:
+    """Recognise an object by its type, or `x` and `y` as inputs and labels.
+
+    Raises:
+        RequestError: it is no data, or may be read in several ways.
+    """
+    if y is None and isinstance(x, tuple) and len(x) == 2:
+        x, y = x
+    elif y is None:
+        return _read_whole(x)
+    if _is_frame(x):
+        return _read_frame(x, y)
+    if isinstance(x, Mapping) or callable(getattr(x, "keys", None)):
+        raise RequestError(f"the inputs are a {type(x).__name__}: name one array of it, (data['x'], data['y'])")
+    return Source(array(x, "inputs"), array(y, "labels"))
+
+
+def _is_frame(x: Any) -> bool:
+    return hasattr(x, "dtypes") and hasattr(x, "columns") and hasattr(x, "to_numpy")
+
+
+def _read_frame(frame: Any, y: Any) -> Source:
+    kinds = {str(name): dtype.kind for name, dtype in frame.dtypes.items() if hasattr(dtype, "kind")}
+    columns = tuple(map(str, frame.columns))
+    if bad := [name for name in columns if kinds.get(name, "O") not in "iuf"]:
+        raise RequestError(
+            f"column {bad[0]!r} of the data frame holds no numbers: encode it, or save the frame and name it table:FILE.csv, "
+            "which keeps categories as they are"
+        )
+    return Source(frame.to_numpy(dtype=np.float64), array(y, "labels"), columns=columns)
+
+
+def _read_whole(data: Any) -> Source:
+    """An object that holds inputs and labels together."""
+    if _is_frame(data):
+        raise RequestError("a data frame alone does not say which column is the class: give (frame[features], frame['class'])")
+    if isinstance(data, np.ndarray | Tensor):
+        raise RequestError(f"an array of shape {tuple(data.shape)} has no labels: give (x, y)")
+    if isinstance(data, torch_data.DataLoader):
+        return _read_loader(data)
+    if isinstance(data, Mapping):
+        return _read_mapping(data)
+    if hasattr(data, "features") and hasattr(data, "column_names"):
+        return _read_hugging_face(data)
+    if isinstance(data, torch_data.TensorDataset) and len(data.tensors) == 2:
+        return read_source(*data.tensors)
+    if isinstance(data, torch_data.IterableDataset):
+        return _read_stream(data, "the IterableDataset", batched=False)
+    items = Items(data)
+    names = getattr(data, "classes", None)  # of data sets of torchvision
+    listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return Source(items, items.labels, classes=tuple(names or ()) if listed else (), pictures=items.pictures)
+
+
+def _read_mapping(mapping: Mapping[Any, Any]) -> Source:
+    if mapping and all(hasattr(split, "column_names") for split in mapping.values()):
+        splits = list(map(str, mapping))
+        raise RequestError(f"this holds the splits {', '.join(splits)}: name one of them, data['{splits[0]}']")
+    x, y = _columns_of(mapping, "the dict")
+    return Source(array(x, "inputs"), array(y, "labels"))
+
+
+def _columns_of(mapping: Mapping[Any, Any], where: str) -> tuple[Any, Any]:
+    """The inputs and the labels in a dict, by the names of its keys."""
+    names = [str(key) for key in mapping]
+    return mapping[_column(names, INPUTS, where, "inputs")], mapping[_column(names, LABELS, where, "labels")]
+
+
+def _column(names: Sequence[str], known: Sequence[str], where: str, what: str) -> str:
+    """The only one of `names` that stands for inputs, or for labels."""
+    candidates = [name for name in names if name in known]
+    if len(candidates) != 1:
+        several = f"{' and '.join(map(repr, candidates))} could be the {what} of {where}"
+        problem = several if candidates else f"{where} names no {what}"
+        raise RequestError(f"{problem}; it has {', '.join(names) or 'nothing'}: give (x, y) with the two that count")
+    return candidates[0]
+
+
+def _read_hugging_face(dataset: Any) -> Source:
+    if not hasattr(dataset, "__len__"):
+        raise RequestError("a streamed Hugging Face dataset has no length: load it without streaming=True, or a part of it")
+    kinds = {name: type(feature).__name__ for name, feature in dataset.features.items()}
+
+    def column(kind: str, known: Sequence[str], what: str) -> str:
+        typed = [name for name in kinds if kinds[name] == kind]
+        return typed[0] if len(typed) == 1 else _column(list(kinds), known, "the Hugging Face dataset", what)
+
+    x, y = column("Image", INPUTS, "inputs"), column("ClassLabel", LABELS, "labels")
+    if kinds[x] == "Audio":
+        raise RequestError(f"column {x!r} holds recordings: make an array of their samples, all of one length, and give (x, y)")
+    items = Items(dataset, lambda row: (row[x], row[y]), np.asarray(dataset[y][:]))
+    note = f"inputs are the column {x!r} of the Hugging Face dataset, labels {y!r}"
+    classes = tuple(map(str, dataset.features[y].names or ())) if kinds[y] == "ClassLabel" else ()
+    return Source(items, items.labels, classes=classes, notes=(note,), pictures=items.pictures)
+
+
+def _read_loader(loader: Any) -> Source:
+    """The samples of a DataLoader: those of its data set where it shows all of them as they are, else what it yields."""
+    sampler = type(loader.sampler).__name__
+    stream = isinstance(loader.dataset, torch_data.IterableDataset)
+    if loader.collate_fn is torch_data.default_collate and sampler in ("SequentialSampler", "RandomSampler") and not stream:
+        n = len(loader.dataset)
+        once = len(loader.sampler) == n and not getattr(loader.sampler, "replacement", False)
+        if once and not (loader.drop_last and loader.batch_size and n % loader.batch_size):
+            source = _read_whole(loader.dataset)
+            note = f"the samples of the DataLoader's data set, in its own order and not in that of the {sampler}"
+            return source if sampler == "SequentialSampler" else source._replace(notes=(*source.notes, note))
+    if sampler != "SequentialSampler" and not stream:
+        raise RequestError(
+            f"the DataLoader draws its samples by a {sampler}, otherwise each time: give one with shuffle=False, or its data set"
+        )
+    return _read_stream(loader, "the DataLoader", batched=True)
+
+
+def _read_stream(stream: Iterable[Any], what: str, *, batched: bool) -> Source:
+    """Everything that a stream yields as pairs or dicts, in memory."""
+    inputs, labels = [], []
+    for item in stream:
+        pair = _columns_of(item, "the dict") if isinstance(item, Mapping) else item
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise RequestError(f"{what} yields a {type(item).__name__}, and no (inputs, labels): give (x, y)")
+        x, y = array(pair[0], "inputs"), array(pair[1], "labels")
+        inputs.append(x if batched else x[None])
+        labels.append(np.atleast_1d(y))
+    if not inputs:
+        raise RequestError(f"{what} is empty: there is nothing to audit")
+    if len(shapes := {x.shape[1:] for x in inputs}) > 1:
+        several = ", ".join(map(str, sorted(shapes)[:3]))
+        raise RequestError(f"{what} yields inputs of different shapes ({several}): bring them to one size")
+    return Source(np.concatenate(inputs), np.concatenate(labels), notes=(f"{what} was read once, into memory",))
+
+
+class Items(Rows):
+    """The inputs of a torch Dataset of (input, label) pairs, or of anything else with a length and items.
+
+    Args:
+        items: has `__getitem__` and `__len__`.
+        pair_of: an item as (input, label); pairs and dicts are read by themselves.
+        labels: (n,) where they can be had without reading the items.
+    """
+
+    def __init__(self, items: Any, pair_of: Callable[[Any], tuple[Any, Any]] | None = None, labels: Array | None = None) -> None:
+        if not hasattr(items, "__getitem__") or not hasattr(items, "__len__") or isinstance(items, str | bytes):
+            raise RequestError(f"an object of type {type(items).__name__} is no data: give {FORMS}")
+        if len(items) == 0:
+            raise RequestError("the data set is empty: there is nothing to audit")
+        self._items, self._pair_of = items, pair_of
+        first = self._pair(0)[0]
+        self.pictures = not isinstance(first, Tensor | np.ndarray)
+        example = _input(first, 0)
+        super().__init__(len(items), example.shape, example.dtype)
+        if labels is None:
+            labels = np.array([_label(self._pair(index)[1], index) for index in range(len(items))])
+        self.labels = labels
+
+    def row(self, index: int) -> Array:
+        """The input of one item."""
+        x = _input(self._pair(index)[0], index)
+        if x.shape != self.shape[1:]:
+            raise RequestError(
+                f"item {index} of the data set has shape {x.shape}, and item 0 {self.shape[1:]}: give it a transform that "
+                "brings all to one size"
+            )
+        return x
+
+    def _pair(self, index: int) -> tuple[Any, Any]:
+        where = f"item {index} of the data set"
+        try:
+            item = self._items[index]
+        except BrinellError:
+            raise
+        except Exception as error:
+            raise RequestError(f"{where} cannot be read ({type(error).__name__}: {one_line(error)})") from None
+        if self._pair_of is not None:
+            return self._pair_of(item)
+        if isinstance(item, Mapping):
+            return _columns_of(item, where)
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise RequestError(f"{where} is no (input, label) pair")
+        return item[0], item[1]
+
+
+def _input(x: Any, index: int) -> Array:
+    if hasattr(x, "getbands") and hasattr(x, "convert"):  # a picture of PIL
+        if x.mode not in ("L", "RGB"):
+            raise RequestError(f"item {index} of the data set is a picture in mode {x.mode}: convert it to RGB or L")
+        return np.asarray(x)
+    if isinstance(x, Tensor | np.ndarray | list):
+        return array(x, "inputs")
+    raise RequestError(f"item {index} of the data set is a {type(x).__name__}: give it a transform to a tensor")
+
+
+def _label(label: Any, index: int) -> int:
+    try:
+        whole = int(label)
+    except (TypeError, ValueError) as error:
+        raise RequestError(
+            f"the label of item {index} is {str(label)[:40]!r} ({one_line(error, 80)}): give whole numbers"
+        ) from None
+    if whole != label:
+        raise RequestError(f"the label of item {index} is {label}: labels are whole numbers from 0 on")
+    return whole
+
+
+def array(x: Any, what: str) -> Array:
+    """Arrays of any library, tensors and lists of numbers as numpy arrays; `what` they are, for messages."""
+    if isinstance(x, Tensor):
+        x = x.detach().cpu()
+        x = (x.float() if x.dtype == torch.bfloat16 else x).numpy()
+    try:
+        values = np.asarray(x)
+    except Exception as error:
+        raise RequestError(f"the {what} are no array ({type(error).__name__}: {one_line(error, 120)}): give {FORMS}") from None
+    if values.dtype == object and what == "inputs":
+        raise RequestError(f"the inputs are a {type(x).__name__} of unequal or unknown things: give one array of numbers")
+    if values.dtype == object and all(isinstance(value, str) for value in values.ravel().tolist()):
+        values = values.astype(str)
+    return values
+
+
+# Labels, axes, domain
+
+
+def encode_labels(source: Source, classes: Sequence[str] | None) -> tuple[Array, tuple[str, ...] | None, tuple[str, ...]]:
     """The labels as numbers, the names of the classes where there are any, and what was decided."""
-    y, names = np.asarray(given.y), tuple(map(str, classes)) if classes is not None else given.names or None
-    if y.dtype.kind == "b":
-        return y.astype(np.int64), names, ()
-    if y.dtype.kind not in "US":
-        return y, names, ()
-    found = np.unique(y)
-    known = names or tuple(map(str, found))
-    if missing := [str(one) for one in found if str(one) not in known]:
+    labels, names = np.asarray(source.labels), tuple(map(str, classes)) if classes is not None else source.classes or None
+    if labels.dtype.kind not in "US":
+        return labels.astype(np.int64) if labels.dtype.kind == "b" else labels, names, ()
+    texts = tuple(map(str, np.unique(labels)))
+    known = names or texts
+    if missing := [text for text in texts if text not in known]:
         raise RequestError(f"there is a label {missing[0]!r}, and the classes are {', '.join(known[:8])}: name every class")
-    note = () if names else (f"labels are texts, whose classes count in sorted order: {', '.join(known[:8])}",)
-    return np.array([known.index(str(one)) for one in y.ravel()]).reshape(y.shape), known, note
+    notes = () if names else (f"labels are texts, whose classes count in sorted order: {', '.join(known[:8])}",)
+    return np.array([known.index(str(label)) for label in labels.ravel()]).reshape(labels.shape), known, notes
 
 
-def _arrangement(stored: tuple[int, ...], domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
-    """How the arrays become inputs with their channels first."""
-    axes = tuple(range(len(stored)))
+def arrange_axes(stored: tuple[int, ...], domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
+    """How arrays become inputs with their channels first."""
+    what = f"the array of inputs has shape {stored}"
     if domain is not None:
         if stored[1:] != domain.shape:
             raise RequestError(f"inputs of shape {stored[1:]} do not live in a domain of shape {domain.shape}")
-        return Arrangement(kind=domain.kind, shape=domain.shape, axes=axes)
-    if kind is None:
-        kinds: dict[int, Kind] = {2: "vector", 3: "signal", 4: "image", 5: "video"}
-        if len(stored) not in kinds:
-            raise RequestError(f"the array of inputs has shape {stored}; give a Domain that says what an input is")
-        kind = kinds[len(stored)]
-        if kind == "signal" and layout is None and not (stored[1] == 1 or 4 * stored[1] <= stored[2]):
-            raise RequestError(
-                f"the array of inputs has shape {stored}, which may be grey pictures or signals of {stored[1]} channels: for "
-                "pictures write x[:, None], for signals brinell.data(x, y, kind='signal')"
-            )
-    elif kind not in AXES:
+        return Arrangement.straight(domain)
+    if kind not in (None, *AXES):
         raise RequestError(f"kind is {kind!r}; it is one of {', '.join(AXES)}")
     if layout not in (None, "first", "last"):
         raise RequestError(f"layout is {layout!r}; it is first or last")
+    if kind is None:
+        kind = {axes: kind for kind, axes in AXES.items()}.get(len(stored) - 1)
+        if kind is None:
+            raise RequestError(f"{what}; give a Domain that says what an input is")
+        if kind == "signal" and layout is None and not (stored[1] == 1 or 4 * stored[1] <= stored[2]):
+            raise RequestError(
+                f"{what}, which may be grey pictures or signals of {stored[1]} channels: for pictures write x[:, None], for "
+                "signals brinell.data(x, y, kind='signal')"
+            )
     if kind in ("image", "video") and layout is None and len(stored) == AXES[kind] + 1:
-        layout = _layout(stored, kind)
+        layout = _layout(stored, kind, what)
     return arrange(stored, kind=kind, layout=layout)
 
 
-def _layout(stored: tuple[int, ...], kind: Kind) -> Layout:
+def _layout(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
     """Where the channels of images and videos are; refuses a shape that leaves it open."""
     first, *between, last = stored[1:]
     if kind == "video" and between[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
-        raise RequestError(f"the array of inputs has shape {stored} with frames before channels: write x.swapaxes(1, 2)")
-    if (first in CHANNELS) != (last in CHANNELS):
-        return "first" if first in CHANNELS else "last"
+        raise RequestError(f"{what} with frames before channels: write x.swapaxes(1, 2)")
+    if layout := size_layout(stored):
+        return layout
     if first < min(*between, last):
         return "first"
     if last < min(first, *between):
         return "last"
     raise RequestError(
-        f"the array of inputs has shape {stored}, whose channels could be first or last: say it by "
-        "brinell.data(x, y, layout='first') or layout='last'"
+        f"{what}, whose channels could be first or last: say it by brinell.data(x, y, layout='first') or layout='last'"
     )
 
 
-def _said(rows: Any, bounds: Bounds | None) -> str:
-    """The array of inputs in a message, with what is probably the matter where its values leave [0, 1]."""
-    what = "the array of inputs"
-    if bounds is not None or rows.dtype == np.uint8:
-        return what
-    if (seen := span(rows, what)).least < NORMALISED and rows.ndim > 3:
-        remedy = "they look normalised: take the normalisation out of the data and give it as mean= and std= of the model"
-    elif rows.ndim == 2:
-        remedy = "for columns in units of their own write brinell.data(x, y, bounds='columns')"
-    elif 1 < seen.most <= 255:
-        remedy = "divide them by 255, or write brinell.data(x, y, bounds=(0, 255)) for a model that takes them as they are"
-    else:
-        return what
-    if seen.least >= -TOLERANCE and seen.most <= 1 + TOLERANCE:
-        return what
-    raise RequestError(f"{what} holds values from {seen.least:g} to {seen.most:g}, outside the bounds 0 to 1: {remedy}")
+def _remedy(span: Span, axes: int) -> str:
+    """What is probably the matter with values outside of [0, 1], and what to write instead."""
+    if span.least < NORMALISED and axes > 3:
+        return "they look normalised: take the normalisation out of the data and give it as mean= and std= of the model"
+    if axes == 2:
+        return "for columns in units of their own write brinell.data(x, y, bounds='columns')"
+    if 1 < span.most <= 255:
+        return "divide them by 255, or write brinell.data(x, y, bounds=(0, 255)) for a model that takes them as they are"
+    return ""
 
 
 def _is_pair_of_numbers(bounds: Any) -> bool:
-    return isinstance(bounds, tuple | list) and len(bounds) == 2 and all(np.ndim(end) == 0 and _is_number(end) for end in bounds)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def _numbers(bounds: Any, kind: Kind) -> tuple[float, float]:
-    if not _is_pair_of_numbers(bounds):
-        raise RequestError(f"bounds of {kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
-    return float(bounds[0]), float(bounds[1])
-
-
-def _columns(x: Array, names: tuple[str, ...], bounds: Any) -> tuple[Array, Domain]:
-    """Vectors whose columns have units of their own, moved to [0, 1] column by column; what never differs cannot be changed."""
-    values = np.array(x[:], dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise RequestError("the array of inputs holds NaN or infinity: correct or drop those samples")
-    width = values.shape[1]
-    if bounds is None or isinstance(bounds, str):
-        if bounds not in (None, "columns"):
-            raise RequestError(f"bounds is {bounds!r}: give (low, high), or 'columns' for each column's own range")
-        ends = [values.min(0), values.max(0)]
-    else:
-        try:
-            ends = [np.broadcast_to(np.asarray(end, dtype=np.float64), (width,)) for end in bounds]
-            assert len(ends) == 2
-        except (TypeError, ValueError, AssertionError):
-            raise RequestError(f"bounds are (low, high), each a number or one for each of the {width} columns") from None
-        if bad := np.flatnonzero((values < ends[0]).any(0) | (values > ends[1]).any(0)).tolist():
-            raise RequestError(f"column {(names or range(width))[bad[0]]} holds values outside of its bounds: widen them")
-    names = names or tuple(map(str, range(width)))
-    columns, low, high = [], [], []
-    for at, (least, most) in enumerate(zip(*ends, strict=True)):
-        moves = bool(most > least)
-        columns.append(Column(names[at], float(least), float(most)) if moves else Column(names[at], fixed=True))
-        low.append(0.0 if moves else float(least))
-        high.append(1.0 if moves else float(least) + 1)
-        if moves:
-            values[:, at] = (values[:, at] - least) / (most - least)
-    try:
-        domain = Domain(kind="vector", shape=(width,), low=tuple(low), high=tuple(high), columns=tuple(columns))
-    except ValueError as error:
-        raise RequestError(f"the array of inputs: {error}") from None
-    return values.astype(np.float32), domain
-
-
-def _check_bounds(x: Any, domain: Domain) -> None:
-    low, high = domain.bounds()
-    slack = TOLERANCE * float((high - low).max())
-    for rows in blocks(x):
-        values = torch.from_numpy(rows.astype(np.float32))
-        if not domain.excess(values) <= slack:
-            least, most = (float(value) for value in values.aminmax())
-            raise RequestError(
-                f"inputs reach from {least:g} to {most:g}, outside the bounds {domain.low} to {domain.high} (or hold NaN): "
-                "scale them, or give a domain that holds them"
-            )
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        return False
+    return all(isinstance(end, int | float | np.number) and not isinstance(end, bool) for end in bounds)

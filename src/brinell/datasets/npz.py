@@ -23,8 +23,8 @@ from brinell.core.splits import turns
 from brinell.datasets._arrays import (
     Arrangement,
     Array,
-    Chosen,
     Layout,
+    Rows,
     StoredArrays,
     arrange,
     check_labels,
@@ -123,7 +123,7 @@ class Npz:
             domain = with_rhythm(domain)
         return StoredArrays(
             name=file.stem,
-            x=x if rows is None else Chosen(x, rows),
+            x=x if rows is None else _Chosen(x, rows),
             y=labels if rows is None else labels[rows],
             arrangement=arrangement,
             domain=domain,
@@ -152,6 +152,18 @@ class Npz:
             return Sampling(rate=rate, unit=self.unit, start=-numbers.get("r_index", 0.0) / (rate or 1.0))
         except ValueError as error:
             raise RequestError(f"{file}: {error}; give the option rate=") from None
+
+
+class _Chosen(Rows):
+    """Some rows of a stored array in an order of their own."""
+
+    def __init__(self, x: Array, rows: Array) -> None:
+        super().__init__(len(rows), x.shape[1:], x.dtype)
+        self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
+
+    def row(self, index: int) -> Array:
+        """One of the rows."""
+        return np.asarray(self._x[self._rows[index]])
 
 
 def _pick(asked: str, usual: tuple[str, ...], known: list[str], file: Path, option: str) -> str:

@@ -20,10 +20,10 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from brinell.core import bounded
-from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.contracts import DataInfo, Dataset
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, Labels, StoredArrays
+from brinell.datasets._arrays import Array, Labels, StoredArrays, make_domain
 from brinell.datasets._files import existing, first_row
 
 __all__ = ["Table"]
@@ -79,10 +79,7 @@ class Table:
         parts = [part for name in features for part in self._column(name, _values(table, name, file), given, file)]
         columns = tuple(part.column for part in parts)
         low, high = (tuple(float(part.bounds[end]) for part in parts) for end in (0, 1))
-        try:
-            domain = Domain(kind="vector", shape=(len(columns),), low=low, high=high, columns=columns)
-        except ValueError as error:
-            raise RequestError(f"{file}: {error}") from None
+        domain = make_domain(file, kind="vector", shape=(len(columns),), low=low, high=high, columns=columns)
         x = np.stack([part.values for part in parts], 1).astype(np.float32)
         return StoredArrays(
             name=file.stem,
