@@ -7,7 +7,7 @@ import pytest
 
 from _helpers import Recorder, audited, plan_of, threshold
 from brinell.core.model import ModelInfo
-from brinell.runners.estimate import Estimate, StageEstimate, _half, estimate
+from brinell.runners.estimate import estimate
 
 N, ROW = 120, 1e-4
 X = np.full((N, 2), 0.1, dtype=np.float32)
@@ -35,48 +35,6 @@ def test_a_model_that_is_robust_costs_what_the_attacks_say(seconds):
     asked = N * ROW * sum(forwards for forwards, _ in once)
     assert 0.9 * asked < sum(stage.seconds for stage in found.stages) < 3 * asked, "the rest is the attack's, on a busy machine"
     assert found.low <= found.seconds <= found.high and found.samples < N
-
-
-def test_what_several_processes_take_by_hand():
-    """The checks by one; each stage in groups of as many as there are processes, and not below 8."""
-
-    def stage(seconds, attacked, expected=True):
-        return StageEstimate(name="", forwards=0, backwards=0, seconds=seconds, attacked=attacked, expected=expected)
-
-    stages = (stage(100.0, 100), stage(30.0, 20), stage(1e6, 100, expected=False))
-    rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
-    found = Estimate(stages=stages, fixed=5.0, clean=10.0, **rest)
-    assert found.on_workers(1, group=512, n=100) == 5 + 10 + 100 + 30
-    # Four groups of 25, of 25 and two of 10.
-    assert found.on_workers(4, group=512, n=100) == pytest.approx(5 + 10 / 4 + 100 / 4 + 30 / 2)
-    # Nine groups of 8, three, and four samples that are left, where memory allows no group of 12.
-    assert found.on_workers(9, group=10, n=100) == pytest.approx(5 + 10 * 20 / 100 + 100 * 20 / 100 + 30 / 2)
-    # Groups of 8 and four samples that are left: more processes than groups help nobody.
-    assert found.on_workers(64, group=512, n=100) == found.on_workers(13, group=512, n=100)
-
-
-def test_the_last_groups_of_a_stage_are_too_few_for_all_processes():
-    """80 samples at their largest budget, 40 at a smaller one and 10 at the next: on 4, groups of 20 as 4, 2 and half a one."""
-    stage = StageEstimate(name="", forwards=0, backwards=0, seconds=130, attacked=80, waves=(80, 40, 10), expected=True)
-    rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
-    found = Estimate(stages=(stage,), fixed=5.0, clean=0.0, **rest)
-    assert found.on_workers(1, group=512, n=80) == 5 + 130
-    assert found.on_workers(4, group=512, n=80) == pytest.approx(5 + 80 / 4 + 40 / 2 + 10)
-
-
-def test_small_groups_cost_more():
-    """A group costs ten samples beside its own: 35 for each of four processes, and 110 for one alone."""
-    stage = StageEstimate(name="", forwards=0, backwards=0, seconds=220, attacked=100, half=10.0, expected=True)
-    rest = {"model": "", "seconds": 0, "low": 0, "high": 0, "alarmed": 0, "samples": 8, "spent": 0, "memory": 1}
-    found = Estimate(stages=(stage,), fixed=5.0, clean=0.0, **rest)
-    assert found.on_workers(1, group=512, n=100) == 5 + 220
-    assert found.on_workers(4, group=512, n=100) == pytest.approx(5 + 220 * 35 / 110)
-
-
-@pytest.mark.parametrize(("ratio", "half"), [(1.0, 0), (0.8, 0), (3 / 1.25, 16), (8.0, 2**12), (20.0, 2**12)])
-def test_the_price_of_a_group_is_read_off_two(ratio, half):
-    """Groups of 8 and of 64, and a sample of the small ones costs so many times one of the large."""
-    assert _half(8, 64, ratio) == pytest.approx(half) and _half(64, 64, ratio) == 0
 
 
 def test_memory_is_at_least_what_the_process_holds():

@@ -22,8 +22,8 @@ def audit(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show the plan, its passes and, from a short calibration, its time and memory, with --shard 1/N those of N "
-            "processes; keep nothing.",
+            help="Show the plan, its passes and, from a short calibration, its time and memory, with --shard 1/N divided "
+            "among N processes; keep nothing.",
         ),
     ] = False,
     calibrate: Annotated[

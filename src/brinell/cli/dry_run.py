@@ -24,7 +24,7 @@ def dry_run(plan: Any, asked: Asked, seconds: float, workers: int | None = None)
     if seconds:
         tell(f"calibrating for about {seconds:.0f} s; --calibrate 0 leaves it out")
     share = seconds / len(plan.models)
-    found = {source.name: estimate(plan, source, share, workers or 1) if seconds else None for source in plan.models}
+    found = {source.name: estimate(plan, source, share) if seconds else None for source in plan.models}
     answer = PlanAnswer(
         data=plan.dataset.name,
         n=len(plan.ids),
@@ -59,11 +59,12 @@ def _cell(plan: Any, source: Any, stage: Any, found: Any) -> Any:
 
 
 def _workers(plan: Any, found: list[Any], number: int) -> Any:
+    """The time of one process divided among several, each of which needs the memory of one."""
     from brinell.cli.schemas import WorkersAnswer
 
     if None in found:
         return None
-    seconds = sum(one.on_workers(number, group=plan.group_size, n=len(plan.ids)) for one in found)
+    seconds = sum(one.seconds for one in found) / number
     return WorkersAnswer(number=number, seconds=seconds, memory=max(one.memory for one in found))
 
 
@@ -111,8 +112,8 @@ def _show(answer: Any, attacks: str) -> None:
         if answer.workers is None:
             show(f"one process needs about {share}")
         else:
-            several = f"on {answer.workers.number} processes like this one about {duration(answer.workers.seconds)}"
-            show(f"{several} from when they have started, each with about {share}")
+            each = f"about {duration(answer.workers.seconds)} and {share}"
+            show(f"the work is divided among {answer.workers.number} processes like this one: each takes {each}")
         spent = sum(one.spent for one in answer.estimates)
         samples = ", ".join(dict.fromkeys(str(one.samples) for one in answer.estimates))
         show(f"estimated in {duration(spent)} from {samples} samples, and nothing was kept; leave out --dry-run to run it")

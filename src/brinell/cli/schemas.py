@@ -69,12 +69,12 @@ class EstimateAnswer(Result):
 
 
 class WorkersAnswer(Result):
-    """What the audit of all models is expected to take on several processes (`--shard 1/N --dry-run`)."""
+    """The audit of all models, divided among several processes (`--shard 1/N --dry-run`)."""
 
     number: int
     """Processes, and shards."""
     seconds: float
-    """Time, from when all have opened model and data."""
+    """The time of one process, divided by their number; waits for the last group of a stage are left out."""
     memory: int
     """Bytes that each of them needs at most."""
 

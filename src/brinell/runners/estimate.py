@@ -6,17 +6,12 @@ will find and how much it asks on each; then each stage that is expected runs fo
 once, which tells its pace. Stages that the pilot did not come to are taken to break nothing.
 """
 
-import heapq
-import math
 import resource
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +27,9 @@ from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
 from brinell.engine.engine import setting_of
-from brinell.engine.peers import Cut, Descent, Known
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import Group, predict, run_shard, session
 from brinell.runners import local
-from brinell.runners.shards import group_size, last_size
 from brinell.store.run import Run
 
 LEAST, MOST = 8, 128
@@ -48,12 +41,6 @@ WARM = 2
 PILOT = 0.6
 """Share of the time that the pilot may take."""
 NORMAL = 1.96
-FEWER = 8
-"""By how much smaller the groups are by which the price of a small group is measured."""
-MOST_HALF = 2**12
-"""The largest price of a group that is believed, in samples."""
-GOLDEN = (math.sqrt(5) - 1) / 2
-"""Multiples of it are spread evenly over [0, 1), modulo 1."""
 ROW = 60
 """Bytes that a row takes in memory where a page is made of all, which stay in their files."""
 
@@ -70,12 +57,6 @@ class StageEstimate:
     forwards: float
     backwards: float
     seconds: float
-    attacked: int
-    """Samples on which it spends something."""
-    waves: tuple[int, ...] = ()
-    """Samples that it attacks at one budget at least, at two, and so on, as far as the pilot tells; none: at one alone."""
-    half: float = 0.0
-    """Samples that cost as much as a group does beside its samples."""
     expected: bool
     """Whether it will run as far as is known; the figures of one that waits for an alarm are what it costs after one."""
 
@@ -92,10 +73,6 @@ class Estimate:
     high: float
     alarmed: float
     """Seconds that the stages which wait for an alarm cost besides, if one is raised."""
-    fixed: float
-    """Seconds of the checks, which one process makes for all."""
-    clean: float
-    """Seconds of the first look at the samples."""
     memory: int
     """Bytes that a process had at most until the end of the calibration, and those of the run's rows."""
     samples: int
@@ -103,68 +80,19 @@ class Estimate:
     spent: float
     """Seconds that the calibration took."""
 
-    def on_workers(self, number: int, *, group: int, n: int) -> float:
-        """Seconds that as many processes of this kind take together, from when all have opened model and data.
-
-        A stage begins when the one before has ended, and its groups are cut and taken as those of a run are, each by the first
-        process that is free. Claims and files are left out.
-
-        Args:
-            number: of processes, and of shards.
-            group: samples in a group where there is one process.
-            n: samples of the run.
-        """
-        found = self.fixed + self.clean * _together((n,), 0.0, number, group) / max(1, n)
-        for one in self.stages:
-            if one.expected:
-                waves = one.waves or (one.attacked,)
-                found += one.seconds * _together(waves, one.half, number, group) / max(1.0, _together(waves, one.half, 1, group))
-        return found
-
     @property
     def passes(self) -> float:
         """Forwards and backwards of the stages that are expected."""
         return sum(one.forwards + one.backwards for one in self.stages if one.expected)
 
 
-def _together(waves: Sequence[int], half: float, number: int, group: int) -> float:
-    """How long so many processes work on a stage, in units of what a sample costs.
-
-    Args:
-        waves: samples that it attacks at one budget at least, at two, and so on.
-        half: what a group costs beside its samples.
-        number: of processes, and of shards.
-        group: samples in a group where there is one process.
-    """
-    rank = (np.arange(waves[0]) * GOLDEN % 1).argsort().argsort()  # those that go on are spread over all groups
-    budgets = (rank[:, None] < np.array(waves)).sum(1)
-    size, known = group_size(group, waves[0], number), Known(waves[0], len(waves))
-    descent = Descent(np.arange(waves[0]), budgets, size, partial(last_size, shards=number))
-    free, now, seen = number, 0.0, 0
-    waiting, running = deque[Cut](), list[tuple[float, int, Cut]]()
-    while True:
-        descent.advance(known)
-        waiting.extend(islice(descent.cuts, len(descent.cuts) - (descent.made - seen), None))
-        seen = descent.made
-        for _ in range(min(free, len(waiting))):
-            cut = waiting.popleft()
-            heapq.heappush(running, (now + half + len(cut.at), int(cut.at[0]), cut))
-            free -= 1
-        if not running:
-            return now
-        now, _, cut = heapq.heappop(running)
-        free += 1
-        known.note(cut.at, cut.level, cut.level, cut.level == 0)
-
-
-def estimate(plan: Plan, source: ModelSource, seconds: float, workers: int = 1) -> Estimate | None:
+def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None:
     """What the plan will cost on one of its models; None for one on another machine, which is not asked for an estimate.
 
     Args:
         plan: the plan.
         source: one of its models.
         seconds: about how long this may take; most of it is for the pilot.
-        workers: for how many processes it will be asked; what a small group costs is measured for several alone.
     """
     started = time.perf_counter()
     model = source.open()
@@ -189,10 +117,9 @@ def estimate(plan: Plan, source: ModelSource, seconds: float, workers: int = 1) 
                 break
             size = min(more, MOST)
         pilot = _Pilot(part, small, run, watch)
-        stages, each = _extrapolated(plan, model, pilot, started + seconds, workers > 1)
+        stages, each = _extrapolated(plan, model, pilot, started + seconds)
     n, m = len(plan.ids), len(at)
-    checks, clean = watch.before * min(SAMPLES, n) / min(SAMPLES, m), n * pilot.clean_pace
-    fixed = checks + clean
+    fixed = watch.before * min(SAMPLES, n) / min(SAMPLES, m) + n * pilot.clean_pace
     total = fixed + sum(one.seconds for one in stages if one.expected)
     spread = NORMAL * float(each.std(ddof=1)) * np.sqrt(m * (1 - m / n)) if m > 1 else total
     masked = {one.name for one in plan.stages if one.turn.when == "masked"}
@@ -203,8 +130,6 @@ def estimate(plan: Plan, source: ModelSource, seconds: float, workers: int = 1) 
         low=max(fixed, total - spread),
         high=total + spread,
         alarmed=sum(one.seconds for one in stages if one.name in masked and not one.expected),
-        fixed=checks,
-        clean=clean,
         memory=_peak(plan.device) + ROW * n * len(plan.budgets.values) * (1 + len(plan.stages)),
         samples=m,
         spent=time.perf_counter() - started,
@@ -306,15 +231,6 @@ class _Pilot:
             each = (np.arange(len(self.plan.ids)) < attacked).astype(float)
         return each * once[0], each * once[1]
 
-    def waves(self, stage: Stage) -> list[int]:
-        """Samples of the pilot that a stage attacked at one budget at least, at two, and so on; none where it did not end."""
-        mine = self.records.attack == stage.name
-        mine &= np.isin(self.records.outcome.astype(str), [str(Outcome.FOOLED), str(Outcome.SURVIVED)]) & (
-            self.records.forwards > 0
-        )
-        times = np.unique(self.records.sample_id[mine], return_counts=True)[1]
-        return [int((times >= many).sum()) for many in range(1, 1 + int(times.max(initial=0)))] if self.done(stage) else []
-
     def seconds(self, stage: Stage) -> float:
         """The seconds of a stage in the pilot; 0 where it did not come to its end."""
         return float(self._by_sample(stage.name, "seconds").sum())
@@ -391,7 +307,7 @@ class _Clock:
         return (self._last - self._first) / self._passes if self._passes else None
 
 
-def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, small: bool) -> tuple[tuple[StageEstimate, ...], Array]:
+def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tuple[tuple[StageEstimate, ...], Array]:
     """Every stage that can run, and (m,) the seconds that each sample of the pilot stands for in the whole run."""
     stages = [one for one in plan.stages if one.name not in pilot.source.skipped]
     spent = {one.name: pilot.forwards_backwards(one) for one in stages}
@@ -399,7 +315,7 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, small: 
     asked = [one for one in stages if total[one.name] and not pilot.waits(one)]
     scale, m = len(plan.ids) / len(pilot.plan.ids), len(pilot.plan.ids)
     moment = max(MOMENT / 4, (until - time.perf_counter()) / max(1, len(asked)))
-    paces = _Paces(plan, pilot.source, model, moment / (1 + small))
+    paces = _Paces(plan, pilot.source, model, moment)
     known: dict[str, float] = {}
     found, each = [], np.zeros(m)
     for stage in stages:
@@ -409,8 +325,6 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, small: 
         shown = paces.of(stage, size) if stage in asked else None
         pace = shown or known.get(stage.plugin) or (max(known.values()) if known else pilot.clean_pace)
         known[stage.plugin] = pace
-        few = max(1, size // FEWER)
-        slow = paces.of(stage, few) if small and shown else None
         passes = forwards + backwards
         # What a small company costs beyond the pace of a full one is the same for each group.
         extra = max(0.0, pilot.seconds(stage) - pace * total[stage.name]) * np.ceil(attacked / plan.group_size)
@@ -422,19 +336,7 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float, small: 
                 forwards=scale * float(forwards.sum()),
                 backwards=scale * float(backwards.sum()),
                 seconds=scale * pace * total[stage.name] + extra,
-                attacked=attacked,
-                waves=tuple(math.ceil(scale * count) for count in pilot.waves(stage)),
-                half=_half(few, size, slow / pace) if slow else 0.0,
                 expected=not pilot.waits(stage),
             )
         )
     return tuple(found), each
-
-
-def _half(few: int, many: int, ratio: float) -> float:
-    """Samples that cost as much as a group does beside its samples, where a sample of few costs so many times one of many."""
-    if few == many or ratio <= 1:
-        return 0.0
-    # ratio = (1 + half / few) / (1 + half / many)
-    rest = 1 / few - ratio / many
-    return min((ratio - 1) / rest, MOST_HALF) if rest > 0 else MOST_HALF
