@@ -17,10 +17,17 @@ import torch
 from PIL import Image
 from scipy import stats
 
+from brinell import plugins
 from brinell.core.streams import Streams
-from brinell.corruptions.kinds import ALL
+from brinell.distortions._published import Published
 
 SEVERITIES = (1, 2, 3, 4, 5)
+KINDS: dict[str, type[Published]] = {
+    name.removeprefix("published-"): plugins.load("distortion", name)
+    for name in plugins.names("distortion")
+    if issubclass(plugins.load("distortion", name), Published)
+}
+"""The published distortions by the names of the package."""
 
 
 def theirs(name: str, x: np.ndarray, severity: int) -> np.ndarray:
@@ -32,7 +39,7 @@ def theirs(name: str, x: np.ndarray, severity: int) -> np.ndarray:
 
 def ours(name: str, x: np.ndarray, severity: int) -> np.ndarray:
     """The same by ours with the parameters for 224 pixels, cut to bytes as the package does."""
-    kind = ALL[name]()
+    kind = KINDS[name]()
     inputs = torch.from_numpy(x).permute(0, 3, 1, 2).float() / 255
     rng = Streams.of(0, torch.arange(len(x))).fold(f"{name} {severity}")
     made = kind.distort(inputs, kind.large[severity - 1], rng).clamp(0, 1).permute(0, 2, 3, 1)
@@ -56,12 +63,12 @@ def compare(x: np.ndarray, names: list[str]) -> tuple[float, float]:
             other = theirs(name, x, severity)
             totals[0] += between - started
             totals[1] += time.process_time() - between
-            if ALL[name].versions == 1:
+            if KINDS[name].versions == 1:
                 told.append(f"{np.abs(mine.astype(float) - other).mean():.3f}")
             else:
                 a, b = spread(mine, x), spread(other, x)
                 told.append(f"{a.mean():.1f} {b.mean():.1f} p={stats.ks_2samp(a, b).pvalue:.2g}")
-        how = "mean absolute difference /255" if ALL[name].versions == 1 else "rms change ours, theirs, p"
+        how = "mean absolute difference /255" if KINDS[name].versions == 1 else "rms change ours, theirs, p"
         print(f"  {name:20} {how}: {'; '.join(told)}", flush=True)
     return totals[0], totals[1]
 
@@ -73,7 +80,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--pictures", type=Path)
     parser.add_argument("--large", type=int, default=20)
-    parser.add_argument("--only", nargs="*", default=[name for name in ALL if name != "frost"])
+    parser.add_argument("--only", nargs="*", default=[name for name in KINDS if name != "frost"])
     asked = parser.parse_args()
     torch.set_num_threads(1)
     with np.load(asked.cifar) as held:

@@ -13,6 +13,7 @@ from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
+from brinell.distortions._published import Published
 from brinell.rlab.cache import DistortionCache
 from brinell.rlab.margins import aimed, margin_of
 from brinell.rlab.variants import variants
@@ -39,7 +40,11 @@ def reach(options: argparse.Namespace) -> None:
     )
     for name in plugins.names("distortion"):
         distortion = plugins.build("distortion", name, {})
-        if distortion.access > Access.SCORES or bench.subject.domain.kind not in distortion.domains:
+        if (
+            isinstance(distortion, Published)
+            or distortion.access > Access.SCORES
+            or bench.subject.domain.kind not in distortion.domains
+        ):
             continue
         white = torch.stack([_flipped(bench, distortion, name, seed) for seed in options.seeds])
         ends = [fight(bench, SPEC.format(name), 1e3, BUDGET, seed) for seed in options.seeds]

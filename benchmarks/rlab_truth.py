@@ -24,6 +24,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.image_folder import ImageFolder
+from brinell.distortions._published import Published
 from brinell.rlab.agent import named
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
@@ -275,7 +276,7 @@ def free(options: argparse.Namespace) -> None:
     out = table(options, title, ", ".join(["distortion", *heads]).replace(" images, ", " images; "), note)
     for name in plugins.names("distortion"):
         distortion = plugins.build("distortion", name, {})
-        if distortion.access > Access.SCORES or "image" not in distortion.domains:
+        if isinstance(distortion, Published) or distortion.access > Access.SCORES or "image" not in distortion.domains:
             continue
         cells = []
         for bench, budget in benches:

@@ -27,6 +27,7 @@ from torch import Tensor
 from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
+from brinell.distortions._published import Published
 from brinell.distortions._shared import frame, planes
 from brinell.rlab.variants import SEVERITIES
 from brinell.rlab.variants import distorted as apply
@@ -231,10 +232,15 @@ def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) ->
     return apply(plugins.build("distortion", name, {}), x, severity, rng, domain=domain, draw=draw, gradient=gradient)
 
 
+def calibrated() -> list[str]:
+    """Every distortion but the published ones, whose severities are not ours to calibrate."""
+    return [name for name in plugins.names("distortion") if not issubclass(plugins.load("distortion", name), Published)]
+
+
 def sheet(x: Tensor, tile: int) -> Image.Image:
     """Every distortion (rows, another photograph each) at severities 0 to 5 (columns)."""
     domain = Domain(kind="image", shape=tuple(x.shape[1:]))
-    names = [name for name in plugins.names("distortion") if "image" in plugins.load("distortion", name).domains]
+    names = [name for name in calibrated() if "image" in plugins.load("distortion", name).domains]
     rows = []
     for index, name in enumerate(names):
         one = x[index % len(x)][None]
@@ -255,7 +261,7 @@ def other_data(spec: str, count: int) -> None:
     x = dataset.load(range(min(count, len(dataset))))
     low, high = domain.bounds(x)
     print(f"{dataset.name}: {len(x)} of kind {domain.kind}, shape {domain.shape}, mean MS-SSIM / change at severities 1 to 5")
-    for distortion in plugins.names("distortion"):
+    for distortion in calibrated():
         if domain.kind in plugins.load("distortion", distortion).domains:
             told = []
             for severity in SEVERITIES:

@@ -13,6 +13,7 @@ import torch
 from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.core.norms import per_sample
+from brinell.distortions._published import Published
 from brinell.testing import check_distortion
 
 
@@ -237,6 +238,22 @@ class Positional(Honest):
     size: int = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class PublishedButIdle(Published):
+    versions = 1
+    small = large = (1.0, 0.5, 0.0, 0.5, 1.0)
+    rising = False
+
+    def distort(self, x, share, rng):
+        return x * (1 - share / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedBackwards(PublishedButIdle):
+    small = large = (1.0, 0.8, 0.6, 0.5, 0.4)
+    rising = True
+
+
 class Undeclared:
     pass
 
@@ -271,6 +288,8 @@ NO_DOMAINS = dataclasses.make_dataclass("NoDomains", [], frozen=True, kw_only=Tr
         (AlwaysTheSame, "is not stronger at higher severities: mean L2"),
         (Backwards, "is not stronger at higher severities"),
         (Dips, "is not stronger at higher severities"),
+        (PublishedButIdle, "changed nothing at some severity"),
+        (PublishedBackwards, "is not stronger at higher severities"),
         (OtherKind, "domains must be some of image, signal, video, vector"),
         (NoKind, "domains must be some of"),
         (WantsScores, "access must be LABELS, for none at all, or GRADIENTS"),

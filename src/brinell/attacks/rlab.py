@@ -7,7 +7,7 @@ deviations from the papers, is `rlab.env`; `rlab.cleanup` follows an episode tha
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -231,9 +231,16 @@ class RLAB(EveryKind):
         )
 
 
+def _public_name(plugin: type[Any]) -> str:
+    """The file of a distortion that comes with Brinell, and else its class in plain words."""
+    if plugin.__module__.startswith("brinell."):
+        return plugin.__module__.rpartition(".")[2].replace("_", "-")
+    return "-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", plugin.__name__)).lower()
+
+
 def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
-    """By identity, the class of each distortion in plain words; of those of one class with what tells them apart."""
-    words = ["-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", type(one).__name__)).lower() for one in distortions]
+    """By identity, the public name of each distortion; of those of one name with the settings that tell them apart."""
+    words = [_public_name(type(distortion)) for distortion in distortions]
     settings = [", ".join(f"{key}={value}" for key, value in asdict(one).items()) for one in distortions]  # type: ignore[call-overload]
     shared = {word for word in words if words.count(word) > 1}
     return {

@@ -29,9 +29,9 @@ def _show(result: Any) -> None:
     levels = {(one.model, one.kind, one.severity): one.accuracy.value for one in result.kinds}
     for model in result.models:
         show(f"{model.model}: {result.n} samples, {percent(model.clean.value)} clean")
-        show(f"  {'severity':<20}" + "".join(f"{severity:>9}" for severity in severities) + f"{'mean':>9}")
+        show(f"  {'severity':<28}" + "".join(f"{severity:>9}" for severity in severities) + f"{'mean':>9}")
         for kind in model.kinds:
             values = "".join(f"{percent(levels[model.model, kind.kind, severity]):>9}" for severity in severities)
-            show(f"  {kind.kind:<20}{values}{percent(kind.accuracy):>9}")
+            show(f"  {kind.kind:<28}{values}{percent(kind.accuracy):>9}")
     show_reading(reading(result), result.notes)
     show(f"page: {result.folder}/corrupt.html")

@@ -52,7 +52,7 @@ EXAMPLES = {
     "corrupt": (
         "brinell corrupt --samples 200",
         "brinell corrupt --data FILE.npz --model model.py:plain --model model.py:hardened --reference plain",
-        "brinell corrupt --data FILE.npz --model model.py:plain --kind gaussian-noise --severity 3 --placed 100",
+        "brinell corrupt --data FILE.npz --model model.py:plain --kind published-gaussian-noise --severity 3 --placed 100",
     ),
     "gate": (
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",

@@ -47,11 +47,16 @@ def plugins(
 
 
 def _show(found: Any) -> None:
+    width = max((15, *(len(row.name) for row in found.plugins)))
     for row in found.plugins:
-        show(f"{row.kind:<9} {row.name:<15} {row.summary}")
+        show(f"{row.kind:<9} {row.name:<{width}} {row.summary}")
         if row.settings:
-            show(" " * 26 + ", ".join(f"{key}={value}" for key, value in row.settings.items()))
+            show(" " * (width + 11) + ", ".join(f"{key}={value}" for key, value in row.settings.items()))
     for row in found.cascades:
         also = f" (also {', '.join(row.also)})" if row.also else ""
-        show(f"{CASCADE:<9} {row.name:<15} {row.summary[0].upper()}{row.summary[1:]}{also}.")
-        show(textwrap.indent(textwrap.fill(", ".join(row.stages), 100, break_on_hyphens=False, break_long_words=False), " " * 26))
+        show(f"{CASCADE:<9} {row.name:<{width}} {row.summary[0].upper()}{row.summary[1:]}{also}.")
+        show(
+            textwrap.indent(
+                textwrap.fill(", ".join(row.stages), 100, break_on_hyphens=False, break_long_words=False), " " * (width + 11)
+            )
+        )

@@ -57,18 +57,23 @@ class Scale:
         return parameters
 
 
-class Scaled(ABC):
-    """A distortion of one parameter, which a scale gives for each severity. A distortion need not be one of these."""
+class Drawn(ABC):
+    """A distortion that needs no model and has a fixed number of versions, or endless ones."""
 
     domains: ClassVar[frozenset[Kind]]
     access: ClassVar[Access] = Access.LABELS
     versions: ClassVar[int | None] = None
     """How many versions of an input there are at a severity: None where they are random, 1 where nothing is left open."""
-    scale: ClassVar[Scale]
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """As many as there are `versions`, whatever the shape."""
         return self.versions
+
+
+class Scaled(Drawn):
+    """A distortion of one parameter, which a scale gives for each severity. A distortion need not be one of these."""
+
+    scale: ClassVar[Scale]
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
         """(n, *shape) in [0, 1], each distorted at its own severity (n,)."""

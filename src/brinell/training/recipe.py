@@ -12,6 +12,7 @@ from brinell import plugins
 from brinell.core.batch import Batch
 from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, Network, PerturbsWeights, Threat
 from brinell.core.errors import RequestError, option
+from brinell.distortions._published import Published
 from brinell.rlab.variants import variants
 
 ALONE = "pgd"
@@ -143,7 +144,7 @@ class Recipe:
 
 
 def _with_distortions(defence: Defence, domain: Domain) -> Defence:
-    """The defence with every distortion of its own that fits, where it places distortions and none is named."""
+    """The defence with every calibrated distortion that fits, where it places distortions and none is named."""
     field = {one.name: one for one in fields(defence)}.get("distortions")  # type: ignore[arg-type]
     if field is None or field.metadata.get("plugin") != "distortion":
         return defence
@@ -151,7 +152,8 @@ def _with_distortions(defence: Defence, domain: Domain) -> Defence:
         variants(named, domain)  # refuses those that do not know such inputs
         return defence
     every = [plugins.build("distortion", name, {}) for name in plugins.names("distortion")]
-    fitting = tuple(one for one in every if domain.kind in one.domains and one.access < 3)
+    calibrated = [distortion for distortion in every if not isinstance(distortion, Published)]
+    fitting = tuple(one for one in calibrated if domain.kind in one.domains and one.access < 3)
     if not fitting:
         raise RequestError(f"no distortion is known for {domain.kind} data: choose another {option('recipe')}")
     return replace(defence, distortions=fitting)  # type: ignore[type-var]

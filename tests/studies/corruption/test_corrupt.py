@@ -21,7 +21,7 @@ from brinell.studies.corruption.words import reading
 LABELS = np.array([0, 0, 1, 1])
 
 
-def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("fog", "snow"), placed=None):
+def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("published-fog", "published-snow"), placed=None):
     """`wrong`: by model, the samples on which it errs: clean, then kind by severity."""
     parts = []
     for name, told in wrong.items():
@@ -44,7 +44,7 @@ def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("fog", "snow
 
 
 def told(clean, fog1, fog2, snow1, snow2):
-    cells = [("clean", 0), ("fog", 1), ("fog", 2), ("snow", 1), ("snow", 2)]
+    cells = [("clean", 0), ("published-fog", 1), ("published-fog", 2), ("published-snow", 1), ("published-snow", 2)]
     return dict(zip(cells, (clean, fog1, fog2, snow1, snow2), strict=True))
 
 
@@ -62,10 +62,10 @@ def test_corruption_errors_by_hand():
     assert ref.mce.value == pytest.approx(1) and ref.mce.low == pytest.approx(1)
     assert result.mce == net.mce
     assert [(one.kind, one.severity, one.accuracy.k) for one in result.kinds[:4]] == [
-        ("fog", 1, 3),
-        ("fog", 2, 2),
-        ("snow", 1, 4),
-        ("snow", 2, 3),
+        ("published-fog", 1, 3),
+        ("published-fog", 2, 2),
+        ("published-snow", 1, 4),
+        ("published-snow", 2, 3),
     ]
     assert net.accuracy == pytest.approx(12 / 16) and [c.accuracy for c in net.per_class] == pytest.approx([5 / 8, 7 / 8])
     assert any("2 of the 15 published kinds" in note for note in result.notes)
@@ -74,7 +74,7 @@ def test_corruption_errors_by_hand():
 def test_a_perfect_reference():
     result = summarise(corruption({"net": TWO["net"], "ref": told([], [0], [1], [], [])}))
     assert result.mce.value is None and result.models[0].kinds[0].ce.value is not None
-    assert any("ref makes no error under snow: the corruption error is undefined" in note for note in result.notes)
+    assert any("ref makes no error under published-snow: the corruption error is undefined" in note for note in result.notes)
     assert "–" in render(result)
 
 
@@ -84,8 +84,11 @@ def test_without_a_reference():
 
 
 def test_kinds_beyond_the_fifteen_are_in_no_mean():
-    extra = {name: {(k if k != "snow" else "saturate", s): v for (k, s), v in cells.items()} for name, cells in TWO.items()}
-    assert summarise(corruption(extra, kinds=("fog", "saturate"))).mce.value == pytest.approx(3 / 5)
+    extra = {
+        name: {(k if k != "published-snow" else "published-saturate", s): v for (k, s), v in cells.items()}
+        for name, cells in TWO.items()
+    }
+    assert summarise(corruption(extra, kinds=("published-fog", "published-saturate"))).mce.value == pytest.approx(3 / 5)
 
 
 def test_placed_beside_whole():
@@ -100,7 +103,18 @@ def test_placed_beside_whole():
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "c"
     words = ["--model", "digits-cnn?width=4", "--model", "digits-cnn?width=4&seed=1", "--reference", "digits-cnn-w4"]
-    more = ["--samples", "20", "--kind", "gaussian-noise", "--kind", "contrast", "--severity", "3", "--severity", "5"]
+    more = [
+        "--samples",
+        "20",
+        "--kind",
+        "published-gaussian-noise",
+        "--kind",
+        "published-contrast",
+        "--severity",
+        "3",
+        "--severity",
+        "5",
+    ]
     assert (
         cli(["corrupt", *words, *more, "--placed", "2", "--steps", "10", "--keep", "--draws", "100", "--out", str(folder)]) == 0
     )
@@ -113,11 +127,11 @@ def test_the_command(made, root, tmp_path, capsys):
     result = summarise(stored)
     assert result.n == 20 and {one.severity for one in result.kinds} == {3, 5}
     assert all(one.placed is not None and one.placed.n <= 2 for one in result.kinds)
-    data = Npz(path=str(made / "set" / "contrast" / "5.npz"))()
+    data = Npz(path=str(made / "set" / "published-contrast" / "5.npz"))()
     assert len(data) == 20 and data.domain.shape == (1, 8, 8)
     assert data.labels().tolist() == stored.answers.label[:20].tolist()
     capsys.readouterr()
-    words = ["corrupt", "--model", "digits-cnn?width=4", "--samples", "10", "--kind", "fog", "--draws", "100"]
+    words = ["corrupt", "--model", "digits-cnn?width=4", "--samples", "10", "--kind", "published-fog", "--draws", "100"]
     assert cli([*words, "--out", str(tmp_path / "d"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/corrupt.json").read_text()))
@@ -135,16 +149,16 @@ def test_other_data_get_the_calibrated_distortions(tmp_path):
         out=tmp_path / "c",
     )
     kinds = {one.kind for one in result.kinds}
-    assert "distortion:baseline-wander" in kinds and "distortion:gaussian-noise" in kinds and "fog" not in kinds
-    with pytest.raises(RequestError, match="fog corrupts images of 1 or 3 channels"):
-        brinell.corrupt(lambda s: s[:, 0, :2], brinell.data(x, y, kind="signal"), kind="fog", out=tmp_path / "d")
+    assert "baseline-wander" in kinds and "gaussian-noise" in kinds and "published-fog" not in kinds and "fog" not in kinds
+    with pytest.raises(RequestError, match="published-fog corrupts images of 1 or 3 channels"):
+        brinell.corrupt(lambda s: s[:, 0, :2], brinell.data(x, y, kind="signal"), kind="published-fog", out=tmp_path / "d")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--kind", "fogg"], "there is no corruption 'fogg', did you mean 'fog'"),
-        (["--kind", "distortion:gradient-sign"], "follows the gradient of a model"),
+        (["--kind", "fogg"], "there is no distortion 'fogg', did you mean 'fog'"),
+        (["--kind", "gradient-sign"], "follows the gradient of a model"),
         (["--severity", "6"], "severities are 1 to 5"),
         (["--reference", "other"], "which is none of the models digits-cnn-w4"),
         (["--model", "digits-cnn?width=4"], "two models are called"),

@@ -24,9 +24,12 @@ from brinell.studies.corruption.results import (
 )
 
 CLEAN = "clean"
-FIFTEEN = (
-    *("gaussian-noise", "shot-noise", "impulse-noise", "defocus-blur", "glass-blur", "motion-blur", "zoom-blur", "snow", "frost"),
-    *("fog", "brightness", "contrast", "elastic-transform", "pixelate", "jpeg-compression"),
+FIFTEEN = tuple(
+    f"published-{name}"
+    for name in (
+        *("gaussian-noise", "shot-noise", "impulse-noise", "defocus-blur", "glass-blur", "motion-blur", "zoom-blur"),
+        *("snow", "frost", "fog", "brightness", "contrast", "elastic-transform", "pixelate", "jpeg-compression"),
+    )
 )
 """The kinds over which the mean corruption error is taken."""
 NOTHING = Error(value=None, low=None, high=None)

@@ -15,9 +15,8 @@ class CorruptRequest(BaseRequest):
     model: tuple[str, ...] = ("digits-cnn",)
     """A model, as for brinell audit."""
     kind: tuple[str, ...] = ()
-    """A corruption: one of the fifteen published ones, such as shot-noise or fog, one of the four more (speckle-noise,
-    gaussian-blur, spatter, saturate), or distortion:NAME for one of the calibrated distortions of brinell plugins distortion.
-    Default: all nineteen for images, all distortions that fit for other data."""
+    """A distortion of brinell plugins distortion: a published one, such as published-fog, or a calibrated one, such as fog.
+    Default: all nineteen published ones for images of 1 or 3 channels, all calibrated ones that fit for other data."""
     severity: tuple[int, ...] = (1, 2, 3, 4, 5)
     """A severity, 1 to 5."""
     reference: str | None = None

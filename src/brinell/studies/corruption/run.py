@@ -21,7 +21,7 @@ from brinell.core.norms import l2
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.corruptions.kinds import ALL
+from brinell.distortions._published import Published
 from brinell.engine.answers import settled
 from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, gaps, open_data, open_distance, opener_of
 from brinell.engine.progress import Progress
@@ -30,6 +30,7 @@ from brinell.engine.shard import predict, session
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_atomically
+from brinell.studies.corruption.analysis import FIFTEEN
 from brinell.studies.corruption.records import LAYOUT, Answers, Corruption
 from brinell.studies.corruption.request import CorruptRequest
 
@@ -100,39 +101,34 @@ def _given(model: Model) -> Callable[[], Model]:
 
 
 def kinds_of(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
-    """The corruptions of these names, or all that fit the data.
+    """The distortions of these names. Default: the published ones for pictures, and for other data the calibrated ones that fit.
 
     Raises:
         RequestError: an unknown one, or one for other data.
     """
     kind = dataset.domain.kind
-    published = kind == "image" and dataset.domain.shape[0] in (1, 3)
+    pictures = kind == "image" and dataset.domain.shape[0] in (1, 3)
     if not names:
-        names = tuple(ALL) if published else tuple(f"distortion:{name}" for name in plugins.names("distortion"))
-        fitting = {name: _kind(name) for name in names}
-        return {name: one for name, one in fitting.items() if kind in one.domains and one.access < Access.GRADIENTS}
-    found = {}
+        order = {name: number for number, name in enumerate(FIFTEEN)}
+        every = {name: _distortion(name) for name in sorted(plugins.names("distortion"), key=lambda name: order.get(name, 15))}
+        chosen = {name: distortion for name, distortion in every.items() if isinstance(distortion, Published) == pictures}
+        return {name: one for name, one in chosen.items() if kind in one.domains and one.access < Access.GRADIENTS}
+    kinds = {}
     for name in names:
-        one = _kind(name)
-        if kind not in one.domains or (name in ALL and not published):
-            raise RequestError(
-                f"{name} corrupts {', '.join(sorted(one.domains))}s of 1 or 3 channels, not this data: leave it out"
-            )
-        if one.access == Access.GRADIENTS:
+        distortion = kinds[name] = _distortion(name)
+        if kind not in distortion.domains or (isinstance(distortion, Published) and not pictures):
+            channels = " of 1 or 3 channels" if isinstance(distortion, Published) else ""
+            raise RequestError(f"{name} corrupts {', '.join(sorted(distortion.domains))}s{channels}, not this data: leave it out")
+        if distortion.access == Access.GRADIENTS:
             raise RequestError(f"{name} follows the gradient of a model and is no corruption: leave it out")
-        found[name] = one
-    return found
+    return kinds
 
 
-def _kind(name: str) -> Distortion:
-    if name in ALL:
-        return ALL[name]()
-    kind, colon, rest = name.partition(":")
-    if kind != "distortion" or not colon:
-        raise RequestError(f"there is no corruption {name!r}{plugins.nearest(name, ALL)}; distortion:NAME names a distortion")
-    (one,) = plugins.parts("distortion", rest)
-    placed: Distortion = one
-    return placed
+def _distortion(name: str) -> Distortion:
+    distortions: tuple[Distortion, ...] = plugins.parts("distortion", name)
+    if len(distortions) != 1:
+        raise RequestError(f"kind {name!r} names {len(distortions)} distortions: pass {option('kind')} once for each")
+    return distortions[0]
 
 
 def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -> Corruption:
@@ -168,7 +164,6 @@ def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -
             "command": command,
             "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes), "n": len(plan.ids)},
             "kinds": list(plan.kinds),
-            "published": [kind for kind in plan.kinds if kind in ALL],
             "severities": list(plan.severities),
             "models": [{"name": name, **facts} for name, _, facts in plan.models],
         }
@@ -177,7 +172,8 @@ def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -
 
 def corrupted(plan: CorruptPlan, corruption: Distortion, kind: str, severity: int, x: Tensor) -> Tensor:
     """(n, *shape): every sample corrupted, in batches that do not decide what comes out."""
-    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids, device=x.device)).fold(f"{kind} {severity}")
+    stream = kind.removeprefix("published-") if isinstance(corruption, Published) else f"distortion:{kind}"
+    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids, device=x.device)).fold(f"{stream} {severity}")
     size, found = plan.request.batch_size, []
     for start in range(0, len(x), size):
         at = torch.arange(start, min(start + size, len(x)), device=x.device)

@@ -17,6 +17,7 @@ from brinell.core.domain import Domain
 from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
+from brinell.distortions._published import Published
 from brinell.rlab.variants import distorted
 from brinell.studies.harden.records import SEVERITY, STEPS, attacked_by, distorted_by
 from brinell.training.checks import correct
@@ -72,7 +73,7 @@ def measure(
     found = []
     for name in plugins.names("distortion"):
         one = plugins.build("distortion", name, {})
-        if domain.kind in one.domains and one.access == Access.LABELS:
+        if domain.kind in one.domains and one.access == Access.LABELS and not isinstance(one, Published):
             rng = Streams.of(seed, ids).fold(name)
             shown = distorted(one, x, SEVERITY, rng, domain=domain)
             seen = type(one) in placed or name in made_by

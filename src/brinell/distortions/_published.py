@@ -1,4 +1,4 @@
-"""What the published corruptions share: the choice of parameters, and pictures in ways that several of them use.
+"""What the published corruptions share: the choice of parameters, and operations on pictures that several of them use.
 
 Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and perturbations, section 3 and
 appendix B. Parameters are those of CIFAR-10-C at 32 pixels a side and of ImageNet-C at 224; a picture gets the set whose side is
@@ -8,14 +8,19 @@ Deviation of all: the answer is not rounded to 8 bits. A stored set is, as its m
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from brinell.core.contracts import Access, Kind, Streams
+from brinell.core.contracts import Streams
+from brinell.core.record import Array
+from brinell.distortions._shared import Drawn
 
 MIDDLE = math.sqrt(32 * 224)
 """Sides below it get the parameters for 32 pixels, others those for 224."""
@@ -23,21 +28,16 @@ GREY = (0.299, 0.587, 0.114)
 """Shares of red, green and blue in the brightness of a colour (ITU-R BT.601)."""
 
 
-class Published(ABC):
-    """A corruption of pictures (n, 1 or 3, height, width) with values from 0 to 1: a `Distortion` as others are."""
+class Published(Drawn):
+    """A corruption of pictures (n, 1 or 3, height, width) in [0, 1], whose parameters at each severity are published."""
 
-    domains: ClassVar[frozenset[Kind]] = frozenset({"image"})
-    access: ClassVar[Access] = Access.LABELS
-    versions: ClassVar[int | None] = None
-    """How many versions of a picture there are at a severity: None where they are random, 1 where nothing is left open."""
+    domains = frozenset({"image"})
     small: ClassVar[tuple[Any, Any, Any, Any, Any]]
     """Parameters at severities 1 to 5 for 32 pixels a side."""
     large: ClassVar[tuple[Any, Any, Any, Any, Any]]
     """The same for 224."""
-
-    def draws(self, shape: tuple[int, ...]) -> int | None:
-        """As many as there are `versions`, whatever the shape."""
-        return self.versions
+    rising: ClassVar[bool] = True
+    """Whether the published parameters change a picture by more from one severity to the next."""
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
         """(n, C, H, W) in [0, 1], each corrupted at its own severity (n,)."""
@@ -146,3 +146,15 @@ def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
         place = (at_row[:, :, None] * width + at_column[:, None, :]).reshape(n, 1, -1).expand(-1, channels, -1)
         out += weights[step] * flat.gather(2, place).reshape(x.shape)
     return out
+
+
+def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Each picture in 8 bits, changed; of other than one or three channels each channel for itself."""
+    n, channels, height, width = x.shape
+    together = 3 if channels == 3 else 1
+    pixels = x.reshape(-1, together, height, width).movedim(1, -1).mul(255).round().to("cpu", torch.uint8).numpy()
+    back: list[Array] = []
+    for one in pixels:
+        changed = change(Image.fromarray(one if together == 3 else one[..., 0]))
+        back.append(np.asarray(changed).reshape(height, width, together))
+    return torch.from_numpy(np.stack(back)).to(x.device).movedim(-1, 1).to(x.dtype).div(255).reshape(x.shape)

@@ -1,0 +1,54 @@
+"""Fog as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Streams
+from brinell.distortions._published import Published
+
+__all__ = ["Fog"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fog(Published):
+    """A fractal veil of a strength is added, and the sum scaled back to the brightness that the picture had.
+
+    Parameters: the strength, and by how much the roughness of the fractal falls from one size to the next.
+    """
+
+    small = ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))
+    large = ((1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
+
+    def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
+        """`x` in fog."""
+        strength, decay = parameters
+        height, width = x.shape[-2:]
+        most = x.amax((1, 2, 3), keepdim=True)
+        veil = plasma(rng, 1 << (max(height, width) - 1).bit_length(), decay)[:, None, :height, :width]
+        return (x + strength * veil) * most / (most + strength)
+
+
+def plasma(rng: Streams, side: int, decay: float) -> Tensor:
+    """(n, side, side) in [0, 1]: fractals by the diamond-square algorithm on a torus; the side is a power of two."""
+    found = torch.zeros(len(rng), side, side, device=rng.keys.device)
+    rough, step, number = 100.0, side, 0
+
+    def mean(total: Tensor) -> Tensor:
+        nonlocal number
+        number += 1
+        noise = rng.fold(number).uniform(*total.shape[1:]).mul_(2).sub_(1)
+        return total / 4 + rough * rough * noise
+
+    while step >= 2:
+        half = step // 2
+        corners = found[:, ::step, ::step]
+        pairs = corners + corners.roll(-1, 1)
+        found[:, half::step, half::step] = mean(pairs + pairs.roll(-1, 2))
+        corners, centres = found[:, ::step, ::step], found[:, half::step, half::step]
+        found[:, ::step, half::step] = mean(centres + centres.roll(1, 1) + corners + corners.roll(-1, 2))
+        found[:, half::step, ::step] = mean(centres + centres.roll(1, 2) + corners + corners.roll(-1, 1))
+        step, rough = half, rough / decay
+    least, most = found.amin((1, 2), keepdim=True), found.amax((1, 2), keepdim=True)
+    return (found - least) / (most - least).clamp_min(1e-12)

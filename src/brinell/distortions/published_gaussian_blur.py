@@ -1,0 +1,23 @@
+"""Gaussian blur as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from brinell.core.contracts import Streams
+from brinell.distortions._published import Published, smoothed
+
+__all__ = ["GaussianBlur"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianBlur(Published):
+    """Every value becomes a Gaussian mean of those around it; the parameter is the deviation in pixels."""
+
+    versions = 1
+    small = (0.4, 0.6, 0.7, 0.8, 1)
+    large = (1, 2, 3, 4, 6)
+
+    def distort(self, x: Tensor, deviation: float, rng: Streams) -> Tensor:
+        """`x` smoothed."""
+        return smoothed(x, deviation)

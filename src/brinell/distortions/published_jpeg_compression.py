@@ -1,0 +1,31 @@
+"""JPEG compression as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
+
+import io
+from dataclasses import dataclass
+
+from PIL import Image
+from torch import Tensor
+
+from brinell.core.contracts import Streams
+from brinell.distortions._published import Published, each_picture
+
+__all__ = ["JpegCompression"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JpegCompression(Published):
+    """Stored as JPEG of a quality and read back, by Pillow's encoder."""
+
+    versions = 1
+    small = (80, 65, 58, 50, 40)
+    large = (25, 18, 15, 10, 7)
+
+    def distort(self, x: Tensor, quality: int, rng: Streams) -> Tensor:
+        """`x` compressed."""
+
+        def stored(picture: Image.Image) -> Image.Image:
+            file = io.BytesIO()
+            picture.save(file, "JPEG", quality=quality)
+            return Image.open(file, formats=["JPEG"])
+
+        return each_picture(x, stored)

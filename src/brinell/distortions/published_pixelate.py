@@ -1,0 +1,28 @@
+"""Pixelate as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
+
+from dataclasses import dataclass
+
+from PIL import Image
+from torch import Tensor
+
+from brinell.core.contracts import Streams
+from brinell.distortions._published import Published, each_picture
+
+__all__ = ["Pixelate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pixelate(Published):
+    """Shrunk to a share of its sides by means over boxes, and enlarged again without smoothing."""
+
+    versions = 1
+    small = (0.95, 0.9, 0.85, 0.75, 0.65)
+    large = (0.6, 0.5, 0.4, 0.3, 0.25)
+
+    def distort(self, x: Tensor, share: float, rng: Streams) -> Tensor:
+        """`x` in coarse pixels."""
+        height, width = x.shape[-2:]
+        size = max(1, int(width * share)), max(1, int(height * share))
+        # CIFAR-10-C enlarges by boxes, which mean two pixels where they meet; ImageNet-C shows the nearest one.
+        again = Image.Resampling.BOX if share in self.small else Image.Resampling.NEAREST
+        return each_picture(x, lambda picture: picture.resize(size, Image.Resampling.BOX).resize((width, height), again))

@@ -1,0 +1,33 @@
+"""Saturate as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Streams
+from brinell.distortions._published import Published
+
+__all__ = ["Saturate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saturate(Published):
+    """The saturation of each pixel times one number plus another, hue and value kept; what is grey counts as red."""
+
+    versions = 1
+    small = ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))
+    large = ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2))
+    rising = False
+    """Severities 1 and 2 take colour away, 3 to 5 add it."""
+
+    def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
+        """`x` with more or less colour. A picture of one channel is grey, and shows red as the value that it has."""
+        if x.shape[1] != 3:
+            return x.clone()
+        value, least = x.amax(1, keepdim=True), x.amin(1, keepdim=True)
+        saturation = (value - least) / value.clamp_min(1e-12)
+        wanted = (saturation * parameters[0] + parameters[1]).clamp(0, 1)
+        coloured = value - (value - x) * wanted / saturation.clamp_min(1e-12)
+        red = torch.tensor((0.0, 1.0, 1.0), device=x.device).reshape(1, 3, 1, 1)
+        return torch.where(saturation > 0, coloured, value * (1 - wanted * red))

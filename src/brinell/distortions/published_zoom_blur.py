@@ -1,0 +1,28 @@
+"""Zoom blur as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from brinell.core.contracts import Streams
+from brinell.distortions._published import Published, zoomed
+
+__all__ = ["ZoomBlur"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZoomBlur(Published):
+    """The mean of the picture and of its enlargements; parameters: the end of the factors, which begin at 1, and their step."""
+
+    versions = 1
+    small = ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01))
+    large = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))
+
+    def distort(self, x: Tensor, parameters: tuple[float, float], rng: Streams) -> Tensor:
+        """`x` zoomed into while the shutter was open."""
+        factors = np.arange(1, *parameters).tolist()
+        total = x.clone()
+        for factor in factors:
+            total += zoomed(x, factor)
+        return total / (len(factors) + 1)
