@@ -4,6 +4,9 @@ A fault is a connection that fails or breaks off, a timeout, an HTTP status that
 The wait before each further attempt doubles, or is what the server asks for (`Retry-After`), if that is longer; after an answer
 that cannot be read it stays what it was at first, since the server is there. A connection that breaks off may be one that
 was kept and that the server has closed meanwhile: as many as may be kept are no attempt, and the next is asked at once.
+
+The timeout is one for a whole attempt. That of httpx2 is one for each wait and begins anew with every byte, so that a server
+that sends a byte at a time would outlast it: the connections of a channel (`_Bounded`) wait no longer than the attempt may take.
 """
 
 import json
@@ -18,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from brinell.core.errors import RequestError, UnreachableError, one_line
 from brinell.core.version import VERSION
-from brinell.models._deadline import bound_waits
 from brinell.models._protocol import AnswerError
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ LEAST_MASKED = 8
 """Characters from which on a token is taken out of bodies."""
 MOST_BYTES = 1 << 28
 """No answer is larger."""
+PIECE = 1 << 16
+"""Bytes that are sent in one go."""
 
 
 class Response(NamedTuple):
@@ -67,7 +71,9 @@ class Channel:
         self.traffic: Counter[str] = Counter()
         """Requests that were answered, and attempts that were not, by what went wrong."""
         self._lock, self._depth = threading.Lock(), 0
-        self._stop, self._calls, self._mine = threading.Event(), set[threading.Event](), threading.local()
+        self._thread = threading.local()
+        """Of the thread that asks: `until` when its attempt may last, and `stop`, set when what it asks is called off."""
+        self._never = threading.Event()
         self._client: httpx2.Client | None = None
         self._pool: ThreadPoolExecutor | None = None
 
@@ -94,14 +100,12 @@ class Channel:
             raise RequestError(f"models behind a URL need {error.name}: pip install 'brinell[http]'") from None
         limits = httpx2.Limits(max_connections=self._concurrency)
         headers = {"User-Agent": f"brinell/{VERSION}", "Accept-Encoding": "identity"} | self._authorization()
-        self._client = httpx2.Client(timeout=self._timeout, limits=limits, headers=headers)
-        bound_waits(self._client, self._left)
-        self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="brinell-http")
-        self._stop = threading.Event()
+        client: Any = httpx2.Client(timeout=self._timeout, limits=limits, headers=headers)
+        for transport in {client._transport, *client._mounts.values()} - {None}:
+            transport._pool._network_backend = _Bounded(transport._pool._network_backend, self._seconds_left)
+        self._client, self._pool = client, ThreadPoolExecutor(self._concurrency, thread_name_prefix="brinell-http")
 
     def _close(self) -> None:
-        for stop in (self._stop, *self._calls):
-            stop.set()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
@@ -125,10 +129,9 @@ class Channel:
         stop = threading.Event()
 
         def run(task: Callable[[], Answer]) -> Answer:
-            self._mine.stop = stop
+            self._thread.stop = stop
             return task()
 
-        self._calls.add(stop)
         futures = [self._pool.submit(run, task) for task in tasks]
         try:
             return [future.result() for future in futures]
@@ -138,8 +141,6 @@ class Channel:
             if isinstance(error, Exception):
                 wait(begun)
             raise
-        finally:
-            self._calls.discard(stop)
 
     def ask(
         self,
@@ -157,8 +158,7 @@ class Channel:
         could not be read. UnreachableError: every attempt met a fault, or the server wants another token.
         """
         fault: Exception | str = ""
-        attempts = self._attempts
-        left = attempts if unusable is None else unusable
+        attempts, readings = self._attempts, unusable or self._attempts
         for attempt in range(attempts):
             pause = self._backoff * 2**attempt
             try:
@@ -167,15 +167,15 @@ class Channel:
                     answer = self._read(response, read)
                     self._count("requests")
                     return answer
-                fault, pause = f"HTTP {response.status}", max(pause, _seconds(response.headers.get("Retry-After", "")))
+                asked = response.headers.get("Retry-After", "")  # seconds, or a date, by which nobody waits here
+                fault, pause = f"HTTP {response.status}", max(pause, float(asked) if asked.isdecimal() else 0.0)
             except AnswerError as error:
-                fault, pause, left = error, self._backoff if unusable is None else 0.0, left - 1
+                fault, pause, readings = error, 0.0 if unusable else self._backoff, readings - 1
             except OSError as error:
                 fault = str(error)
             self._count(fault if isinstance(fault, str) else "unusable answers")
-            if not left:
-                break
-            if attempt + 1 < attempts and self._stopped().wait(min(pause, LONGEST_WAIT)):
+            last = not readings or attempt + 1 == attempts
+            if last or self._stopped().wait(min(pause, LONGEST_WAIT)):
                 break
         if isinstance(fault, AnswerError):
             raise RejectedError(f"it answers {self._safe(fault)}") from fault
@@ -226,10 +226,6 @@ class Channel:
             return [self.masked(one) for one in value]
         return self._safe(value) if isinstance(value, str) else value
 
-    def _left(self) -> float:
-        """Seconds that this thread's request may still take."""
-        return float(getattr(self._mine, "until", float("inf"))) - time.monotonic()
-
     def _send(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
         """One attempt; OSError where the connection fails."""
         for _ in range(self._concurrency):
@@ -245,35 +241,35 @@ class Channel:
 
         if self._client is None or self._stopped().is_set():
             raise InterruptedError("interrupted")
-        until = self._mine.until = time.monotonic() + self._timeout
-        parts, size = [], 0
+        self._thread.until = time.monotonic() + self._timeout
+        content, method = bytearray(), "GET" if body is None else "POST"
         try:
-            method = "GET" if body is None else "POST"
             with self._client.stream(method, url, content=body, headers=dict(headers)) as response:
                 for part in response.iter_bytes():
-                    parts.append(part)
-                    size += len(part)
-                    if time.monotonic() > until:
-                        raise TimeoutError(self._slow())
-                    if size > MOST_BYTES:
+                    content += part
+                    if self._seconds_left() < 0:
+                        raise httpx2.ReadTimeout("")
+                    if len(content) > MOST_BYTES:
                         raise AnswerError(f"more than {MOST_BYTES} bytes")
-            return Response(response.status_code, response.headers, self._masked(b"".join(parts)))
+            return Response(response.status_code, response.headers, self._masked(bytes(content)))
         except httpx2.TimeoutException:
-            raise TimeoutError(self._slow()) from None
+            raise TimeoutError(f"no answer within {self._timeout:g} s") from None
         except httpx2.DecodingError:
             raise AnswerError("what cannot be unpacked") from None
-        except (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError) as error:
-            raise ConnectionResetError(self._safe(_line(error))) from None
         except httpx2.RequestError as error:
-            raise ConnectionError(self._safe(_line(error))) from None
+            text = one_line(error)
+            broken = isinstance(error, httpx2.ReadError | httpx2.WriteError | httpx2.RemoteProtocolError)
+            kind = ConnectionResetError if broken else ConnectionError
+            raise kind(self._safe(text.partition("] ")[2] if text.startswith("[Errno") else text)) from None
+
+    def _seconds_left(self) -> float:
+        """Until this thread's attempt is given up."""
+        return float(getattr(self._thread, "until", float("inf"))) - time.monotonic()
 
     def _stopped(self) -> threading.Event:
         """Set when what this thread asks about is called off."""
-        stop: threading.Event = getattr(self._mine, "stop", self._stop)
+        stop: threading.Event = getattr(self._thread, "stop", self._never)
         return stop
-
-    def _slow(self) -> str:
-        return f"no answer within {self._timeout:g} s"
 
     def _count(self, what: str) -> None:
         if not self._stopped().is_set():  # what was called off is no fault
@@ -281,11 +277,36 @@ class Channel:
                 self.traffic[what] += 1
 
 
-def _line(error: Exception) -> str:
-    text = one_line(error)
-    return text.partition("] ")[2] if text.startswith("[Errno") else text
+class _Bounded:
+    """A backend or a connection of httpcore2 of which no wait is longer than `seconds_left`; all else is the inner one's."""
 
+    def __init__(self, inner: Any, seconds_left: Callable[[], float]) -> None:
+        self._inner, self._seconds_left = inner, seconds_left
 
-def _seconds(text: str) -> float:
-    """A `Retry-After` in seconds; 0 for a date, or none."""
-    return float(text) if text.isdecimal() else 0.0
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def connect_tcp(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> "_Bounded":
+        """A connection to a host and port."""
+        return _Bounded(self._inner.connect_tcp(*args, timeout=self._bound(timeout), **kwargs), self._seconds_left)
+
+    def start_tls(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> "_Bounded":
+        """The same connection, encrypted."""
+        return _Bounded(self._inner.start_tls(*args, timeout=self._bound(timeout), **kwargs), self._seconds_left)
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """What has come, once something has."""
+        return bytes(self._inner.read(max_bytes, self._bound(timeout)))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send all of it."""
+        for start in range(0, len(buffer), PIECE):
+            self._inner.write(buffer[start : start + PIECE], self._bound(timeout))
+
+    def _bound(self, timeout: float | None) -> float:
+        import httpcore2
+
+        seconds = min(self._seconds_left(), float("inf") if timeout is None else timeout)
+        if seconds <= 0:
+            raise httpcore2.ReadTimeout()
+        return seconds

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.domain import Domain
-
 Array = np.ndarray[Any, Any]
 
 DATATYPES: dict[str, str] = {
@@ -146,8 +144,3 @@ def _read(head: Mapping[str, Any], raw: bytes | None) -> Array:
 def fits(shape: tuple[int, ...], sides: tuple[int, ...]) -> bool:
     """Whether inputs of these sides are what a server takes whose shape says -1 where any size will do."""
     return len(shape) == len(sides) and all(wanted in (-1, side) for wanted, side in zip(shape, sides, strict=True))
-
-
-def sides(domain: Domain, layout: str) -> tuple[int, ...]:
-    """The shape of one input with its channels `first` or `last`."""
-    return domain.shape if layout == "first" else (*domain.shape[1:], domain.shape[0])

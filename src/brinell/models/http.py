@@ -6,6 +6,8 @@ from an environment variable and written nowhere. One row of a request is one qu
 """
 
 import hashlib
+import math
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,7 +27,7 @@ from brinell.core.model import ModelInfo
 from brinell.core.settings import above_zero, at_least, at_most
 from brinell.models._answers import are_probabilities, of_labels, of_probabilities
 from brinell.models._channel import Channel, RejectedError, Response
-from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, sides, slots
+from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, slots
 from brinell.models._torch_model import affine
 
 __all__ = ["Http"]
@@ -268,21 +270,14 @@ class RemoteModel:
 
 
 def _address(path: str) -> tuple[str, str]:
+    """The model's URL without what follows it, and its name."""
     parts = urlsplit(path)
-    before, found, rest = parts.path.rstrip("/").removesuffix("/infer").partition("/v2/models/")
-    words = rest.split("/")
-    versioned = len(words) == 3 and words[1] == "versions"
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.hostname
-        or not found
-        or not (len(words) == 1 or versioned)
-        or not words[0]
-    ):
+    match = re.fullmatch(r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path)
+    if parts.scheme not in ("http", "https") or not parts.hostname or match is None:
         raise RequestError(f"{path!r} is no model's URL: write http://HOST:PORT/v2/models/NAME")
     if "@" in parts.netloc:
         raise RequestError("a URL with a password is kept in records: leave it out, and put a bearer token into BRINELL_TOKEN")
-    return f"{parts.scheme}://{parts.netloc}{before}{found}{rest}", words[0]
+    return f"{parts.scheme}://{parts.netloc}{match[1]}", match[2]
 
 
 def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> Form:
@@ -290,16 +285,12 @@ def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> Form:
     slot = _slot(options, metadata)
     if slot.datatype not in DATATYPES:
         raise RequestError(f"input {slot.name} has datatype {slot.datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
-    batch, layout = -1, options.layout
-    shape = sides(domain, "first" if layout == "auto" else layout)
-    if slot.shape:
-        batch, shape = slot.shape[0], _shape(slot, domain, layout)
-    if layout == "auto":
-        layout = _layout(slot, shape, domain)
+    layout, shape = _arrangement(slot, domain, options.layout)
+    batch = slot.shape[0] if slot.shape else -1
     bounds = (0.0, 255.0) if slot.datatype == "UINT8" and not domain.columns else None
-    if options.low is not None and domain.columns:
-        raise RequestError("low and high are for data without columns: these are sent in the units of their table")
     if options.low is not None and options.high is not None:
+        if domain.columns:
+            raise RequestError("low and high are for data without columns: these are sent in the units of their table")
         bounds = (options.low, options.high)
     along = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
     scale, shift = affine(domain, along if options.mean or options.std else {}, bounds)
@@ -330,32 +321,27 @@ def _slot(options: Http, metadata: dict[str, Any]) -> Slot:
     return replace(chosen[0], datatype=options.datatype or chosen[0].datatype)
 
 
-def _shape(slot: Slot, domain: Domain, layout: Layout) -> tuple[int, ...]:
-    """The shape in which one input is sent: one that fits what the server takes, or all its values in one row."""
-    wanted, total = slot.shape[1:], int(np.prod(domain.shape))
-    tried = [sides(domain, one) for one in (("first", "last") if layout == "auto" else (layout,))]
-    if domain.shape[0] == 1:
-        tried.append(domain.shape[1:])
-    for shape in (*tried, (total,)):
-        if fits(wanted, shape):
-            return shape
-    raise RequestError(
-        f"the server takes inputs of shape {wanted}, and the data are {domain.kind}s of shape {domain.shape}: give it data of "
-        "its shape"
-    )
-
-
-def _layout(slot: Slot, shape: tuple[int, ...], domain: Domain) -> Layout:
-    """Where the channels go, as far as the shape tells."""
-    if len(domain.shape) == 1 or domain.shape[0] == 1:
-        return "first"
-    first, last = (fits(slot.shape[1:], sides(domain, one)) for one in ("first", "last"))
-    if first == last:
+def _arrangement(slot: Slot, domain: Domain, layout: Layout) -> tuple[Layout, tuple[int, ...]]:
+    """Where the channels go, and the shape in which one input is sent: one that fits what the server takes, or one row."""
+    wanted, (channels, *rest) = slot.shape[1:], domain.shape
+    ways: dict[Layout, tuple[int, ...]] = {"first": domain.shape, "last": (*rest, channels)}
+    ways = ways if layout == "auto" else {layout: ways[layout]}
+    shapes = [*ways.values(), *([tuple(rest)] if channels == 1 else []), (math.prod(domain.shape),)]
+    fitting = [shape for shape in shapes if fits(wanted, shape)] if slot.shape else shapes
+    if not fitting:
         raise RequestError(
-            f"the server does not say whether it takes the channels of {domain.shape} first or last: give the option "
-            "layout=first or layout=last"
+            f"the server takes inputs of shape {wanted}, and the data are {domain.kind}s of shape {domain.shape}: "
+            "give it data of its shape"
         )
-    return "first" if first else "last"
+    if layout == "auto":
+        named = [way for way, shape in ways.items() if fits(wanted, shape)]
+        if channels > 1 and rest and len(named) != 1:
+            raise RequestError(
+                f"the server does not say whether it takes the channels of {domain.shape} first or last: give the option "
+                "layout=first or layout=last"
+            )
+        layout = named[0] if channels > 1 and rest else "first"
+    return layout, fitting[0]
 
 
 def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> RemoteModel:
