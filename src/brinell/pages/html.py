@@ -1,6 +1,7 @@
 """The report: one HTML file that opens anywhere, and the tables behind it."""
 
 import base64
+import functools
 import hashlib
 import inspect
 import re
@@ -86,6 +87,15 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
         filters: functions that it uses by name, beside those of `report.format`.
         context: everything that it shows, by name.
     """
+    script = _script()
+    digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+    template = _template(package, name, tuple(filters.items()))
+    return template.render(context | {"script": Markup(script), "script_digest": digest})
+
+
+@functools.lru_cache(maxsize=32)
+def _template(package: str, name: str, filters: tuple[tuple[str, Callable[..., object]], ...]) -> jinja2.Template:
+    """The compiled template, which takes longer to compile than to fill: a process that writes several pages compiles it once."""
     shared = jinja2.PackageLoader("brinell.pages")
     found = jinja2.Environment(
         loader=shared if package == "brinell.pages" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
@@ -97,9 +107,7 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
     )
     found.filters |= {key: value for key, value in vars(words).items() if inspect.isfunction(value)} | dict(filters)
     found.filters |= {"labelled": labelled, "key": figures.key}
-    script = _script()
-    digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-    return found.get_template(name).render(context | {"script": Markup(script), "script_digest": digest})
+    return found.get_template(name)
 
 
 def _script() -> str:
