@@ -107,8 +107,10 @@ class Bench:
             began = time.process_time()
             attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold(spec))
             spent = time.process_time() - began
-        if clock.inputs != int(ledger.forwards.sum()):
-            raise SystemExit(f"{spec}: the ledger counted {int(ledger.forwards.sum())} queries and the network {clock.inputs}")
+        if clock.inputs != int(ledger.costs.forwards.sum()):
+            raise SystemExit(
+                f"{spec}: the ledger counted {int(ledger.costs.forwards.sum())} queries and the network {clock.inputs}"
+            )
         return ledger, spent / max(clock.seconds, 1e-9)
 
 
@@ -134,7 +136,7 @@ def curves(bench: Bench, options: argparse.Namespace) -> None:
         for seed in options.seeds:
             ledger, over = bench.fight(spec, options.norm, eps, max(budgets) - 1, seed)
             # The check that the sample is right to begin with is a query like any other.
-            queries = torch.where(ledger.fooled, 1.0 + ledger.first_success, torch.inf)
+            queries = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
             for budget in budgets:
                 rates[budget].append(float((queries <= budget).float().mean()))
             medians.append(statistics.median(queries.tolist()))
@@ -234,7 +236,7 @@ def theirs(run: Callable[..., None], bench: Bench, options: argparse.Namespace, 
 def ours(bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
     """(budgets, samples): the distance that ours reached on each image."""
     runs = (bench.fight("hop-skip-jump", options.norm, 1e3, budget - 1, seed)[0] for budget in budgets)
-    return torch.stack([ledger.distance for ledger in runs])
+    return torch.stack([ledger.best.distance for ledger in runs])
 
 
 def distances(bench: Bench, options: argparse.Namespace) -> None:

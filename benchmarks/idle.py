@@ -57,7 +57,7 @@ def main() -> None:
             ledger = Ledger(model, batch, threat, access=Access.SCORES, batch_size=256)
             attack = Square(steps=options.steps, patience=patience)
             attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(options.seed, batch.ids))
-            spent = int(ledger.forwards.sum())
+            spent = int(ledger.costs.forwards.sum())
             if patience is None:
                 fooled, all_steps = ledger.fooled, spent
             missed = int((fooled & ~ledger.fooled).sum())

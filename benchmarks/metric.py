@@ -82,13 +82,13 @@ def line(
     plugins.build("attack", name, options)(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold("metric"))
     seconds = time.process_time() - begun
     at = ledger.fooled.nonzero()[:, 0]
-    x, x0, n = ledger.closest[at], batch.x[at], len(at)
+    x, x0, n = ledger.best.closest[at], batch.x[at], len(at)
     reach = {"linf": norms.linf(x - x0), "l2": norms.l2(x - x0), "embedding": size(learned, x, x0)} if n else {}
     keeps = {space: (reach[space] <= known[space].label[at] * 1.0001, reach[space] < known[space].same[at]) for space in reach}
     shares = [f"{100 * float(one.float().mean()):.0f}" for space in keeps for one in keeps[space]]
     pixels = torch.stack([one for space in ("linf", "l2") for one in keeps[space]]).all(0) if n else torch.zeros(0)
     middle = [f"{float(reach[space].median()):.2f}" for space in reach]
-    cost = f"{float((ledger.forwards + ledger.backwards).float().mean()):.1f}"
+    cost = f"{float((ledger.costs.forwards + ledger.costs.backwards).float().mean()):.1f}"
     cells = [name, ball, attack.split("?")[0], f"{float(eps.median()):.2f}", f"{n}/{len(batch)}", *shares,
              f"{100 * float(pixels.float().mean()):.0f}" if n else "-", *middle, cost, f"{seconds:.0f}"]  # fmt: skip
     return "| " + " | ".join(cells) + " |"

@@ -191,7 +191,7 @@ def ours(one: Contest, seed: int) -> Run:
         reach = reach_of(attack, one.norm)
         ledger = Ledger(model, batch, threat, access=attack.access, minimal=minimal, reach=reach, batch_size=len(x))
         attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
-        return ledger.closest
+        return ledger.best.closest
 
     return run
 

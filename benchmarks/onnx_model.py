@@ -104,7 +104,7 @@ def line(table: Table, subject: Subject, targets: tuple[Shown, Shown], spec: str
         subject.name,
         spec,
         f"{int(first.fooled.sum())} and {int(second.fooled.sum())} of {len(x)}",
-        int(first.forwards.sum()),
+        int(first.costs.forwards.sum()),
         "equal" if all(same) else "NOT EQUAL",
         f"{apart:.1e}",
         spread([one.wall for one in times["torch"]], 2),

@@ -131,7 +131,7 @@ def against_bare(options: Namespace, subject: Subject, attack: Attack, n: int, e
 
 def check_count(passes: Passes, ledger: Ledger) -> None:
     """The hooks and the ledger must agree, or the comparison is of different things."""
-    told = (int(ledger.forwards.sum()), int(ledger.backwards.sum()))
+    told = (int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum()))
     if told != (passes.forwards, passes.backwards):
         raise SystemExit(f"the ledger counts {told}, the hooks {(passes.forwards, passes.backwards)}")
 

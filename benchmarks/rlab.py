@@ -168,7 +168,7 @@ def _overhead(options: argparse.Namespace, bench: Bench) -> None:
             began = time.process_time()
             ledger, over = bench.fight(_loaded(removals), "l2", 0.1, 199, 0)
             spent = time.process_time() - began
-            counts[removals] = int(ledger.forwards.sum())
+            counts[removals] = int(ledger.costs.forwards.sum())
             seconds.append((spent - spent / over) / counts[removals] * 1000)
     for removals, seconds in works.items():
         line = [sys.executable, __file__, "--study", "load", "--removals", str(removals), "--samples", str(options.samples)]

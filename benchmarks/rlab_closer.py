@@ -35,7 +35,7 @@ def watched(bench: Bench, ledger: Ledger) -> Iterator[dict[int, Tensor]]:
 
     def note(*_: object) -> None:
         for budget, held in found.items():
-            held[:] = torch.where(1 + ledger.forwards <= budget, ledger.distance, held)
+            held[:] = torch.where(1 + ledger.costs.forwards <= budget, ledger.best.distance, held)
 
     handle = bench.module.register_forward_pre_hook(note)
     try:

@@ -52,10 +52,10 @@ class Outcome(NamedTuple):
 
 def outcome(ledger: Ledger, x: Tensor, seconds: float) -> Outcome:
     """What the ledger says."""
-    queries = torch.where(ledger.fooled, 1.0 + ledger.first_success, torch.inf)
-    pixels = (ledger.closest != x).flatten(2).any(1).float().mean(1)
-    l2 = torch.where(ledger.fooled, norms.l2(ledger.closest - x), torch.inf)
-    return Outcome(queries, 1 + ledger.forwards, l2, pixels, seconds)
+    queries = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
+    pixels = (ledger.best.closest != x).flatten(2).any(1).float().mean(1)
+    l2 = torch.where(ledger.fooled, norms.l2(ledger.best.closest - x), torch.inf)
+    return Outcome(queries, 1 + ledger.costs.forwards, l2, pixels, seconds)
 
 
 def bench_of(name: str, samples: int) -> Bench:

@@ -52,7 +52,7 @@ def probed(name: str, images: int, attack: str) -> tuple[Probes, int, int]:
     grid, variants = rlab.grid(subject.domain), rlab.variants(subject.domain)
     for at in torch.split(torch.arange(len(y)), SLOTS):
         parts.append(probe(oracle, batch.select(at), threat.select(at), grid, variants, rng.select(at), probes=PROBES))
-    return Probes(*(torch.cat(column) for column in zip(*parts, strict=True))), first_looks, int(ledger.forwards.sum())
+    return Probes(*(torch.cat(column) for column in zip(*parts, strict=True))), first_looks, int(ledger.costs.forwards.sum())
 
 
 def main() -> None:

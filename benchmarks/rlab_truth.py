@@ -212,12 +212,12 @@ def fill(options: argparse.Namespace) -> None:
 
         def note_size(_: nn.Module, inputs: tuple[Tensor, ...], ledger: Ledger = ledger, calls: list = calls) -> None:
             cleaning = len(begun) > 0  # noqa: B023
-            waiting = (ledger.forwards == begun) & ledger.fooled if cleaning else ledger.forwards == 0  # noqa: B023
+            waiting = (ledger.costs.forwards == begun) & ledger.fooled if cleaning else ledger.costs.forwards == 0  # noqa: B023
             calls.append((len(inputs[0]), bool(waiting.any()), cleaning))
 
         def ended(_: Outcomes, ledger: Ledger = ledger) -> None:
             nonlocal begun
-            begun = ledger.forwards.clone()
+            begun = ledger.costs.forwards.clone()
 
         handle = bench.module.register_forward_pre_hook(note_size)
         attack.play(ledger.oracle(), batch, threat, Streams.of(options.seeds[0], batch.ids), ended=ended)

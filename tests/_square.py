@@ -27,7 +27,7 @@ def asked(domain, norm, eps, *, n=3, steps=30, seed=0, **settings):
     x = Streams.of(9, torch.arange(n)).uniform(*domain.shape) * 0.4 + 0.3
     model = Recorder(unbeaten(), domain)
     ledger = fight(Square(steps=steps, **settings), model, x, [0] * n, eps, norm, seed=seed)
-    assert ledger.forwards.tolist() == [steps + 1] * n and not ledger.backwards.any()
+    assert ledger.costs.forwards.tolist() == [steps + 1] * n and not ledger.costs.backwards.any()
     return x, torch.stack(model.calls)
 
 

@@ -365,15 +365,15 @@ class _Asked:
             strongest=True,
         )
         stage.attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(self.seed, rows).fold(stage.name))
-        better = ledger.best_margin > found["margin"][rows]
-        fooled = better & (ledger.best_margin > 0) if worst else ledger.fooled
-        found["x_adv"][rows[better]] = ledger.strongest[better]
+        better = ledger.best.margin > found["margin"][rows]
+        fooled = better & (ledger.best.margin > 0) if worst else ledger.fooled
+        found["x_adv"][rows[better]] = ledger.best.strongest[better]
         if not worst:
-            found["x_adv"][rows[fooled]] = ledger.closest[fooled]
+            found["x_adv"][rows[fooled]] = ledger.best.closest[fooled]
         found["success"][rows[fooled]] = True
-        found["margin"][rows] = torch.maximum(found["margin"][rows], ledger.best_margin)
-        found["queries"][rows] += ledger.forwards
-        found["backwards"][rows] += ledger.backwards
+        found["margin"][rows] = torch.maximum(found["margin"][rows], ledger.best.margin)
+        found["queries"][rows] += ledger.costs.forwards
+        found["backwards"][rows] += ledger.costs.backwards
 
 
 def _result(out: dict[str, Tensor], inputs: _Inputs, norm: str) -> AttackResult:

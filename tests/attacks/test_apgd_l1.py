@@ -159,7 +159,7 @@ def test_each_phase_fills_its_radius_and_begins_where_the_one_before_was_best(ra
     torch.testing.assert_close(model.calls[7], begun)
     assert not torch.allclose(begun, model.calls[6])
     within = torch.stack(model.calls)[(sizes <= 1 + 1e-5).nonzero(as_tuple=True)]
-    assert ledger.best_margin.max() == pytest.approx(float((within @ weight).max()) - 1e3)
+    assert ledger.best.margin.max() == pytest.approx(float((within @ weight).max()) - 1e3)
 
 
 def test_what_fools_beyond_eps_only_is_no_success():
@@ -167,7 +167,7 @@ def test_what_fools_beyond_eps_only_is_no_success():
     model = Recorder(threshold(0.8), TEN)
     ledger = fight(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.25, "l1")
     fooled = torch.stack([threshold(0.8)(call).argmax(1) for call in model.calls])
-    assert fooled[:13].any(0).all() and not ledger.fooled.any() and ledger.forwards.tolist() == [21] * 3
+    assert fooled[:13].any(0).all() and not ledger.fooled.any() and ledger.costs.forwards.tolist() == [21] * 3
     assert fight(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1").fooled.all()
 
 
@@ -177,4 +177,4 @@ def test_costs_what_it_says(settings):
     model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), TEN, classes=4)
     attack = APGD(**{"steps": 8} | settings)
     ledger = fight(attack, model, torch.full((2, 10), 0.5), [0, 0], 0.5, "l1")
-    assert {*zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True)} == {attack.cost(4)}
+    assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}

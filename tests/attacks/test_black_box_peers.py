@@ -23,4 +23,4 @@ def test_an_undefended_network_falls(root, shared, spec, norm, eps, least):
     name, _, settings = plugins.parse(spec)
     ledger = fight(plugins.build("attack", name, settings), model, x[:8], y[:8], eps, norm, queries=200)
     assert len(x) >= 8
-    assert ledger.fooled.sum() >= least and ledger.forwards.max() <= 200
+    assert ledger.fooled.sum() >= least and ledger.costs.forwards.max() <= 200

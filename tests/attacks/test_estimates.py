@@ -81,9 +81,9 @@ def test_queries_by_hand():
     x = torch.full((3, 2, 8, 6), 0.5)
     assert Bandits(steps=7).cost(10) == (15, 0) and NES(steps=3, samples=4).cost(10) == (13, 0)
     for attack, spent in ((Bandits(steps=7), 15), (NES(steps=3, samples=4), 13)):
-        assert fight(attack, unbeaten(), x, [0] * 3, 0.1).forwards.tolist() == [spent] * 3
+        assert fight(attack, unbeaten(), x, [0] * 3, 0.1).costs.forwards.tolist() == [spent] * 3
         for queries in (1, 2, 5, 6):
-            assert fight(attack, unbeaten(), x, [0] * 3, 0.1, queries=queries).forwards.tolist() == [queries] * 3
+            assert fight(attack, unbeaten(), x, [0] * 3, 0.1, queries=queries).costs.forwards.tolist() == [queries] * 3
 
 
 @pytest.mark.parametrize("attack", [Bandits(steps=100), NES(steps=20)], ids=str)
@@ -92,8 +92,8 @@ def test_fooled_samples_leave(attack):
     problem = linear_problem("image", "l2")
     ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 3 * problem.margin, "l2")
     assert ledger.fooled.float().mean() > 0.8
-    late = ledger.forwards - ledger.first_success
-    assert (late[ledger.fooled] < 20).all() and len(set(ledger.forwards.tolist())) > 1
+    late = ledger.costs.forwards - ledger.best.first_success
+    assert (late[ledger.fooled] < 20).all() and len(set(ledger.costs.forwards.tolist())) > 1
 
 
 def test_nes_attacks_in_groups(monkeypatch):

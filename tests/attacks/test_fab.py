@@ -138,8 +138,8 @@ def test_within_two_percent_of_the_exact_margin(attack, kind, norm, seed, classe
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
     assert not on(problem, attack, norm, 0.99).fooled.any()
     ledger = on(problem, attack, norm, 1.5)
-    assert (ledger.distance <= 1.02 * problem.margin).all()
-    assert (ledger.distance >= 0.999 * problem.margin).all()
+    assert (ledger.best.distance <= 1.02 * problem.margin).all()
+    assert (ledger.best.distance >= 0.999 * problem.margin).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -156,9 +156,9 @@ def test_finds_the_nearest_of_many_boundaries(norm, targets):
     threat = threat_of(10 * margin, norm, domain)
     ledger = Ledger(model, batch, threat, minimal=True)
     FAB(steps=30, targets=targets)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
-    assert (ledger.distance <= 1.02 * margin).all() and (ledger.distance >= 0.999 * margin).all()
+    assert (ledger.best.distance <= 1.02 * margin).all() and (ledger.best.distance >= 0.999 * margin).all()
     second = logits.topk(2, 1).indices[:, 1]
-    reached = model.predict(ledger.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
+    reached = model.predict(ledger.best.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
     assert norm == "l1" or (reached != second).any()
 
 
@@ -167,7 +167,7 @@ def test_bounds_of_each_channel_are_kept():
     domain = Domain(kind="signal", shape=(2, 1), low=(-1.0, 0.0), high=(0.01, 5.0))
     model = Recorder(lambda x: torch.stack([torch.zeros(len(x)), x[:, 0, 0] + x[:, 1, 0] - 0.3], 1), domain)
     ledger = fight(FAB(steps=20), model, [[[0.0], [0.0]]], [0], 1.0, minimal=True)
-    assert ledger.distance.item() == pytest.approx(0.29, rel=0.02) and ledger.distance.item() > 0.29
+    assert ledger.best.distance.item() == pytest.approx(0.29, rel=0.02) and ledger.best.distance.item() > 0.29
     assert (torch.cat(model.calls)[:, 0] <= 0.01 + 1e-6).all()
 
 
@@ -191,9 +191,9 @@ def test_costs_at_most_what_it_says(targets, steps):
         model = Recorder(module, SIX, classes=4)
         ledger = fight(attack, model, x, module(x).argmax(1), 1.0, minimal=True)
         forwards, backwards = attack.cost(4)
-        assert (ledger.forwards <= forwards).all() and (ledger.backwards <= backwards).all()
-        assert model.seen == ledger.forwards.sum()
-        assert ledger.forwards.max() == forwards and ledger.backwards.max() == backwards
+        assert (ledger.costs.forwards <= forwards).all() and (ledger.costs.backwards <= backwards).all()
+        assert model.seen == ledger.costs.forwards.sum()
+        assert ledger.costs.forwards.max() == forwards and ledger.costs.backwards.max() == backwards
 
 
 @pytest.mark.parametrize("function", [threshold(0.5), None])
@@ -202,14 +202,14 @@ def test_two_forwards_and_a_gradient_an_iteration(targets, function):
     """Whether each point is adversarial or none."""
     model = Never() if function is None else Recorder(function)
     ledger = fight(FAB(steps=50, targets=targets), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
-    assert ledger.forwards.tolist() == [100] and ledger.backwards.tolist() == [50]
+    assert ledger.costs.forwards.tolist() == [100] and ledger.costs.backwards.tolist() == [50]
 
 
 def test_each_backward_counts_where_all_boundaries_are_looked_at():
     module = mlp(6, 4)
     x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
     ledger = fight(FAB(steps=1, targets=0), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
-    assert (ledger.backwards == 3).all() and (ledger.forwards == 2).all()
+    assert (ledger.costs.backwards == 3).all() and (ledger.costs.forwards == 2).all()
 
 
 def test_only_the_most_likely_rivals_are_looked_at(monkeypatch):
@@ -218,7 +218,7 @@ def test_only_the_most_likely_rivals_are_looked_at(monkeypatch):
     x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
     attack = FAB(steps=1, targets=0)
     ledger = fight(attack, Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
-    assert (ledger.backwards == 2).all() and (ledger.forwards == 3).all() and attack.cost(4) == (3, 2)
+    assert (ledger.costs.backwards == 2).all() and (ledger.costs.forwards == 3).all() and attack.cost(4) == (3, 2)
 
 
 @pytest.mark.parametrize("name", ["HELD", "BLOCK"])
@@ -230,14 +230,14 @@ def test_portions_change_nothing(name, monkeypatch):
         ledger = fight(FAB(steps=10, restarts=2), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
         found.append(ledger)
         monkeypatch.setattr(fab, name, 1)
-    torch.testing.assert_close(found[0].distance, found[1].distance, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found[0].best.distance, found[1].best.distance, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5, 30])
 def test_query_budgets(queries):
     x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
     ledger = fight(FAB(restarts=2), Recorder(threshold(0.5)), x, [0] * 6, 0.3, queries=queries, minimal=True)
-    assert (ledger.forwards == queries).all()
+    assert (ledger.costs.forwards == queries).all()
 
 
 def test_stops_at_eps_where_it_is_told_to():
@@ -247,16 +247,16 @@ def test_stops_at_eps_where_it_is_told_to():
         fight(FAB(steps=20, stop_at_eps=stop), Recorder(threshold(0.5)), x, [0] * 12, 0.1, minimal=True) for stop in (False, True)
     )
     assert torch.equal(far.fooled, near.fooled) and 3 < int(far.fooled.sum()) < 9
-    assert (near.forwards[near.fooled] == near.first_success[near.fooled]).all()
-    assert torch.equal(near.forwards[~near.fooled], far.forwards[~far.fooled])
-    assert (far.distance[far.fooled] <= near.distance[near.fooled]).all()
+    assert (near.costs.forwards[near.fooled] == near.best.first_success[near.fooled]).all()
+    assert torch.equal(near.costs.forwards[~near.fooled], far.costs.forwards[~far.fooled])
+    assert (far.best.distance[far.fooled] <= near.best.distance[near.fooled]).all()
 
 
 def test_restarts_begin_at_half_the_closest_find_or_eps():
     """The find is at 0.1, below eps; and where there is none, eps is what counts."""
     for make, expected in ((lambda: Recorder(threshold(0.5)), None), (Never, 0.15)):
         once, twice = make(), make()
-        found = fight(FAB(steps=3), once, [[0.4, 0.4]], [0], 0.15, minimal=True).distance.item()
+        found = fight(FAB(steps=3), once, [[0.4, 0.4]], [0], 0.15, minimal=True).best.distance.item()
         fight(FAB(steps=3, restarts=2), twice, [[0.4, 0.4]], [0], 0.15, minimal=True)
         start = twice.calls[len(once.calls)]
         assert (start - 0.4).abs().max().item() == pytest.approx((expected or found) / 2, rel=1e-4)
@@ -292,7 +292,7 @@ def test_one_sample_alone_finds_what_it_finds_in_company(norm):
     whole = fight(attack, Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
     for i in range(8):
         alone = fight(attack, Recorder(module, SIX, classes=4), x[i : i + 1], y[i : i + 1], 1.0, norm, minimal=True)
-        assert alone.distance.item() == pytest.approx(whole.distance[i].item(), rel=0.02)  # kernels round by batch size
+        assert alone.best.distance.item() == pytest.approx(whole.best.distance[i].item(), rel=0.02)  # kernels round by batch size
 
 
 def test_what_it_costs():

@@ -88,8 +88,8 @@ def test_within_two_percent_of_the_exact_margin(steps, kind, norm, seed, classes
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
     assert not on(problem, FMN(steps=steps), norm, 0.99).fooled.any()
     ledger = on(problem, FMN(steps=steps), norm, 1.5)
-    assert (ledger.distance <= 1.02 * problem.margin).all()
-    assert (ledger.distance >= 0.999 * problem.margin).all()
+    assert (ledger.best.distance <= 1.02 * problem.margin).all()
+    assert (ledger.best.distance >= 0.999 * problem.margin).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -103,7 +103,7 @@ def test_bounds_the_distance_from_above_among_many_boundaries(norm):
     margin = model.margin(x, batch.y, norm)
     ledger = Ledger(model, batch, threat_of(10 * margin, norm, domain), minimal=True)
     FMN()(ledger.oracle(), batch, threat_of(10 * margin, norm, domain), Streams.of(0, batch.ids))
-    share = ledger.distance / margin
+    share = ledger.best.distance / margin
     assert (share >= 0.999).all() and share.median() < 1.01 and share.max() < 2
 
 
@@ -117,20 +117,24 @@ def test_other_bounds_are_another_unit(norm):
     wide = Domain(kind="vector", shape=(6,), high=255.0)
     model = Recorder(lambda x: module(x / 255), wide, classes=4)
     two = fight(FMN(steps=30), model, 255 * x, y, 255.0, norm, minimal=True)
-    torch.testing.assert_close(two.distance / 255, one.distance, rtol=0.02, atol=1e-5)
+    torch.testing.assert_close(two.best.distance / 255, one.best.distance, rtol=0.02, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 20])
 def test_costs_what_it_says(steps):
     attack, x = FMN(steps=steps), torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
     ledger = fight(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.3, minimal=True)
-    assert {*zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True)} == {attack.cost(2)} == {(steps + 1, steps)}
+    assert (
+        {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)}
+        == {attack.cost(2)}
+        == {(steps + 1, steps)}
+    )
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_query_budgets(queries):
     ledger = fight(FMN(), Recorder(threshold(0.5)), [[0.4, 0.4]] * 3, [0] * 3, 0.3, queries=queries, minimal=True)
-    assert (ledger.forwards == queries).all()
+    assert (ledger.costs.forwards == queries).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -19,7 +19,7 @@ def test_it_comes_near_the_exact_margin(kind, norm):
     problem.model.access = Access.LABELS
     attack = HopSkipJump(steps=10, samples=200)
     ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, norm)
-    ratio = ledger.distance / problem.margin
+    ratio = ledger.best.distance / problem.margin
     assert (ratio >= 1 - 1e-4).all() and ratio.max() < (1.05 if norm == "l2" else 1.3)
 
 
@@ -32,14 +32,14 @@ def test_one_bisection_by_hand():
     segment = calls[start : start + 2]
     middle = (torch.tensor([0.2, 0.4]) + segment[0]) / 2
     torch.testing.assert_close(segment[1], middle)
-    assert ledger.distance.item() == pytest.approx(0.3, abs=0.35) and ledger.forwards.item() <= 40
+    assert ledger.best.distance.item() == pytest.approx(0.3, abs=0.35) and ledger.costs.forwards.item() <= 40
 
 
 def test_no_start_no_walk():
     """A model that never errs costs the tries and nothing else."""
     model = Recorder(lambda x: torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1))
     ledger = fight(HopSkipJump(starts=9), model, [[0.2, 0.4], [0.3, 0.3]], [0, 0], 1.0, "l2")
-    assert ledger.forwards.tolist() == [9, 9] and not ledger.fooled.any()
+    assert ledger.costs.forwards.tolist() == [9, 9] and not ledger.fooled.any()
 
 
 def test_noise_comes_in_coarser_and_coarser_squares():
@@ -58,8 +58,8 @@ def test_costs_by_hand():
     problem = linear_problem("signal", "l2", n=6)
     for queries in (1, 7, 33, 60):
         ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2", queries=queries)
-        assert (ledger.forwards <= queries).all() and ledger.forwards.max() == queries
-    assert fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2").forwards.max() <= attack.cost(5)[0]
+        assert (ledger.costs.forwards <= queries).all() and ledger.costs.forwards.max() == queries
+    assert fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2").costs.forwards.max() <= attack.cost(5)[0]
 
 
 def test_a_sample_does_the_same_alone():
@@ -67,8 +67,8 @@ def test_a_sample_does_the_same_alone():
     attack = HopSkipJump(steps=3, samples=20)
     whole = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2")
     alone = fight(attack, problem.model, problem.batch.x[:1], problem.batch.y[:1], 10.0, "l2")
-    torch.testing.assert_close(whole.distance[:1], alone.distance, atol=1e-4, rtol=1e-3)
-    assert whole.distance.isfinite().all()
+    torch.testing.assert_close(whole.best.distance[:1], alone.best.distance, atol=1e-4, rtol=1e-3)
+    assert whole.best.distance.isfinite().all()
 
 
 def test_bounds_are_kept():

@@ -42,7 +42,7 @@ def test_fgsm_is_one_step(loss):
     assert shown.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
     # The sign of the gradient; the third value has none and stays; the second sample meets its upper bound.
     torch.testing.assert_close(stepped, torch.tensor([[0.6, 0.4, 0.5], [1.0, 0.4, 0.5]]))
-    assert ledger.forwards.tolist() == [2, 2] and ledger.backwards.tolist() == [1, 1]
+    assert ledger.costs.forwards.tolist() == [2, 2] and ledger.costs.backwards.tolist() == [1, 1]
 
 
 def test_fgsm_in_l2_follows_the_gradient():
@@ -70,7 +70,7 @@ def test_fgsm_has_one_eps_per_sample():
 def test_fgsm_goes_on_with_the_others_where_one_is_fooled_already():
     model = Recorder(threshold(0.5))
     ledger = fight(FGSM(), model, [[0.6, 0.2], [0.45, 0.8]], [0, 0], 0.1)
-    assert ledger.fooled.tolist() == [True, True] and ledger.forwards.tolist() == [1, 2]
+    assert ledger.fooled.tolist() == [True, True] and ledger.costs.forwards.tolist() == [1, 2]
 
 
 # PGD
@@ -133,7 +133,7 @@ def test_the_last_iterate_is_judged(attack):
     model = Recorder(threshold(0.4999))
     ledger = fight(attack, model, [[0.4, 0.5]], [0], 0.1)
     assert ledger.fooled.all()
-    assert ledger.first_success.tolist() == ledger.forwards.tolist()
+    assert ledger.best.first_success.tolist() == ledger.costs.forwards.tolist()
     assert (threshold(0.4999)(torch.cat(model.calls[:-1])).argmax(1) == 0).all()
 
 
@@ -284,7 +284,7 @@ def test_a_fooled_sample_is_never_shown_again(attack, batch_size):
         assert not fooled & set(ids), "a fooled sample was shown to the model again"
         fooled |= {one for one, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
         np.add.at(shown, ids, 1)
-    assert shown.tolist() == ledger.forwards.tolist()
+    assert shown.tolist() == ledger.costs.forwards.tolist()
     assert 0 < len(fooled) < n
     assert ledger.fooled.nonzero()[:, 0].tolist() == sorted(fooled)
     most = attack.cost(2)[0]
@@ -296,7 +296,7 @@ def test_a_fooled_sample_is_never_shown_again(attack, batch_size):
 def test_query_budgets(attack, queries):
     x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
     ledger = fight(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.03, queries=queries)
-    assert (ledger.forwards <= queries).all() and (ledger.forwards >= 1).all()
+    assert (ledger.costs.forwards <= queries).all() and (ledger.costs.forwards >= 1).all()
 
 
 @pytest.mark.parametrize("attack", [PGD(steps=3), APGD(steps=3), FGSM()])

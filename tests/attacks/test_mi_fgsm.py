@@ -71,7 +71,7 @@ def test_a_gradient_is_led_back_through_the_resizing():
     x = torch.full((1, 1, 6, 6), 0.5)
     ledger = fight(attack, model, x, [0], 0.1)
     asked, last = model.calls
-    assert int(ledger.forwards) == 2 and (asked != x).any()
+    assert int(ledger.costs.forwards) == 2 and (asked != x).any()
     rng = Streams.of(0, torch.arange(1)).fold("test").fold(0)
     share = 0.5 + 0.5 * rng.fold("share").uniform(1)[:, 0]
     place = rng.fold("place").uniform(2)
@@ -91,9 +91,9 @@ def test_rows_do_not_mind_their_company(settings):
     whole = fight(attack, model, x, y, 0.05)
     again = fight(attack, model, x, y, 0.05)
     one_by_one = fight(attack, model, x, y, 0.05, batch_size=1)
-    assert torch.equal(whole.closest, again.closest) and torch.equal(whole.forwards, again.forwards)
+    assert torch.equal(whole.best.closest, again.best.closest) and torch.equal(whole.costs.forwards, again.costs.forwards)
     assert torch.equal(whole.fooled, one_by_one.fooled)
-    assert (whole.closest - x).abs().max() <= 0.05 + 1e-6
+    assert (whole.best.closest - x).abs().max() <= 0.05 + 1e-6
     assert not fight(attack, model, x, y, 0.0).fooled.any()
 
 

@@ -45,8 +45,8 @@ def on(problem, attack, norm, factor):
 def test_within_a_few_per_cent_of_the_exact_margin(attack, norm, kind, seed, classes):
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
     ledger = on(problem, attack, norm, 2.0)
-    assert (ledger.distance <= 1.04 * problem.margin).all()
-    assert (ledger.distance >= 0.999 * problem.margin).all()
+    assert (ledger.best.distance <= 1.04 * problem.margin).all()
+    assert (ledger.best.distance >= 0.999 * problem.margin).all()
 
 
 @pytest.mark.parametrize(("attack", "norm"), EXACT, ids=str)
@@ -64,7 +64,7 @@ def test_other_bounds_are_another_unit(attack, norm):
     wide = Recorder(lambda x: module(x / 255), Domain(kind="vector", shape=(6,), high=255.0), classes=4)
     two = fight(attack, wide, 255 * x, y, 6 * 255.0, norm)
     assert one.fooled.sum() > 3
-    torch.testing.assert_close(two.distance / 255, one.distance, rtol=0.02, atol=1e-5)
+    torch.testing.assert_close(two.best.distance / 255, one.best.distance, rtol=0.02, atol=1e-5)
 
 
 @pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
@@ -73,7 +73,7 @@ def test_costs_what_it_says(attack, norm):
     module = mlp(6, 4)
     model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4)
     ledger = fight(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
-    assert {*zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True)} == {attack.cost(4)}
+    assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}
 
 
 @pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
@@ -81,7 +81,7 @@ def test_costs_what_it_says(attack, norm):
 def test_query_budgets(attack, norm, queries):
     model = Recorder(lambda x: threshold(0.5)(x) + torch.tensor([100.0, 0.0]))
     ledger = fight(attack, model, [[0.4, 0.4]] * 3, [0] * 3, 0.3, norm, queries=queries)
-    assert (ledger.forwards == queries).all()
+    assert (ledger.costs.forwards == queries).all()
 
 
 @pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
@@ -174,7 +174,7 @@ def test_deepfool_crosses_where_the_bounds_cut_its_steps():
     """The steeper of two values can hardly move, so that each step closes little of the gap; overshoot alone never would."""
     model = Recorder(linear([(-1.1, [5.0, 1.0])]), Domain(kind="vector", shape=(2,), high=(0.101, 1.0)))
     ledger = fight(DeepFool(steps=200), model, [[0.1, 0.0]], [0], 1.0, "l2")
-    assert ledger.fooled.all() and ledger.distance[0] == pytest.approx(0.595, rel=0.02)
+    assert ledger.fooled.all() and ledger.best.distance[0] == pytest.approx(0.595, rel=0.02)
 
 
 # C&W and EAD
@@ -281,7 +281,9 @@ def test_a_sample_whose_objective_falls_no_more_leaves_alone(attack, norm):
     ledger = fight(attack, Recorder(function), [[0.1, 0.4], [0.5, 0.4]], [0, 0], 1.0, norm)
     most = attack.cost(2)[0]
     assert (
-        ledger.forwards[0] < most / 4 and 2 * ledger.forwards[0] < ledger.forwards[1] and ledger.fooled.tolist() == [False, True]
+        ledger.costs.forwards[0] < most / 4
+        and 2 * ledger.costs.forwards[0] < ledger.costs.forwards[1]
+        and ledger.fooled.tolist() == [False, True]
     )
 
 

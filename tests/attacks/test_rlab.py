@@ -245,9 +245,9 @@ def test_gradient_sign_is_a_filter_for_white_boxes():
     assert attack.access == Access.GRADIENTS and attack.cost(2) == (52, 1)
     assert plugins.build("attack", "rlab", {}).access == Access.SCORES
     ledger = fight(attack, model, np.full((3, 2), 0.45, dtype=np.float32), np.zeros(3, dtype=np.int64), 1.0, "l2")
-    assert ledger.fooled.all() and ledger.backwards.tolist() == [1, 1, 1]
-    assert model.seen == int(ledger.forwards.sum())
-    assert (ledger.closest[:, 1] > 0.5).all()
+    assert ledger.fooled.all() and ledger.costs.backwards.tolist() == [1, 1, 1]
+    assert model.seen == int(ledger.costs.forwards.sum())
+    assert (ledger.best.closest[:, 1] > 0.5).all()
 
 
 @pytest.mark.parametrize("settings", [{}, {"refine": "5"}])
@@ -258,7 +258,7 @@ def test_queries_are_counted_and_bounded(settings):
     x = np.stack([np.full((1, 8), start, dtype=np.float32) for start in (0.69, 0.0)])
     ledger = fight(attack, model, x, np.zeros(2, dtype=np.int64), 0.5, "l2")
     assert ledger.fooled.tolist() == [True, False]
-    assert model.seen == int(ledger.forwards.sum()) and int(ledger.forwards.max()) <= attack.cost(2)[0]
+    assert model.seen == int(ledger.costs.forwards.sum()) and int(ledger.costs.forwards.max()) <= attack.cost(2)[0]
 
 
 @pytest.mark.parametrize("queries", [1, 2, 3])
@@ -266,7 +266,11 @@ def test_a_gradient_is_paid_from_the_budget(queries):
     model = Recorder(threshold(0.9), Domain(kind="vector", shape=(2,)))
     attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "severities": "1"})
     ledger = fight(attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries)
-    assert ledger.forwards.tolist() == [queries] * 2 and ledger.backwards.tolist() == [1, 1] and model.seen == 2 * queries
+    assert (
+        ledger.costs.forwards.tolist() == [queries] * 2
+        and ledger.costs.backwards.tolist() == [1, 1]
+        and model.seen == 2 * queries
+    )
 
 
 def test_sets_and_lessons_are_made_from_scores(folder):

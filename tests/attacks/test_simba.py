@@ -29,7 +29,7 @@ def asked(domain, norm, eps, steps, **settings):
     """Clean inputs, and (steps + 1, n, *shape) of what was asked about."""
     x, model = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4, unbeaten(domain)
     ledger = fight(SimBA(steps=steps, **settings), model, x, [0] * 3, eps, norm)
-    assert ledger.forwards.tolist() == [steps + 1] * 3
+    assert ledger.costs.forwards.tolist() == [steps + 1] * 3
     return x, torch.stack(model.calls)
 
 

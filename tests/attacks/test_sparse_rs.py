@@ -28,7 +28,7 @@ def asked(domain, eps, steps, x=None, **settings):
     x = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4 if x is None else x
     model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain)
     ledger = fight(SparseRS(steps=steps, **settings), model, x, [0] * len(x), eps, "l0")
-    assert ledger.forwards.tolist() == [steps + 1] * len(x)
+    assert ledger.costs.forwards.tolist() == [steps + 1] * len(x)
     return x, torch.stack(model.calls)
 
 
@@ -119,7 +119,7 @@ def test_any_budget_is_kept(eps, form, which):
 def test_too_small_a_budget_asks_nothing():
     model = Recorder(lambda x: x.flatten(1)[:, :2], IMAGE)
     ledger = fight(SparseRS(steps=5), model, torch.full((3, 3, 9, 8), 0.5), [0, 0, 0], torch.tensor([2.0, 2.9, 0.0]), "l0")
-    assert ledger.forwards.tolist() == [0, 0, 0] and not model.calls
+    assert ledger.costs.forwards.tolist() == [0, 0, 0] and not model.calls
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)

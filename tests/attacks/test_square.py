@@ -176,7 +176,7 @@ def test_an_accepted_window_is_full():
     domain = Domain(kind="image", shape=(1, 5, 5))
     model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e4), x.flatten(1).sum(1)], 1), domain)
     ledger = fight(Square(steps=400), model, torch.full((2, 1, 5, 5), 0.5), [0, 0], 0.1)
-    torch.testing.assert_close(ledger.best_margin, torch.full((2,), 25 * 0.6 - 1e4))  # a value less were 0.1 less
+    torch.testing.assert_close(ledger.best.margin, torch.full((2,), 25 * 0.6 - 1e4))  # a value less were 0.1 less
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
@@ -295,13 +295,13 @@ def test_a_fooled_sample_leaves_at_once():
     model = Recorder(threshold(0.5))
     ledger = fight(Square(steps=20), model, [[0.45, 0.5], [0.1, 0.5]], [0, 0], 0.1)
     assert ledger.fooled.tolist() == [True, False]
-    assert ledger.forwards[0] == ledger.first_success[0] < ledger.forwards[1]
+    assert ledger.costs.forwards[0] == ledger.best.first_success[0] < ledger.costs.forwards[1]
 
 
 def test_restarts_differ_and_add_up():
     model = Recorder(unbeaten(), IMAGE)
     ledger = fight(Square(steps=4, restarts=2), model, torch.full((2, 3, 12, 12), 0.5), [0, 0], 0.1)
-    assert ledger.forwards.tolist() == [10, 10] and not torch.equal(model.calls[0], model.calls[5])
+    assert ledger.costs.forwards.tolist() == [10, 10] and not torch.equal(model.calls[0], model.calls[5])
     assert Square(steps=4, restarts=2).cost(10) == (10, 0) and Square().cost(10) == (5001, 0)
 
 
@@ -383,7 +383,7 @@ def test_an_undefended_network_falls_to_few_queries(root, shared):
     """At Linf 0.05 the published mean of undefended CIFAR-10 networks is 73 queries."""
     model, x, y = opened(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 16)
     ledger = fight(Square(steps=500), model, x, y, 0.05)
-    assert ledger.fooled.all() and ledger.first_success.float().mean() < 150
+    assert ledger.fooled.all() and ledger.best.first_success.float().mean() < 150
 
 
 @pytest.mark.slow

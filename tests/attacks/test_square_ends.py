@@ -28,7 +28,7 @@ def test_patience_gives_up_only_after_as_many_idle_proposals(norm):
     assert min(ends) < 120 and len(set(ends)) > 1
     model = Recorder(unbeaten(), IMAGE)
     ledger = fight(Square(steps=120, patience=patience), model, x, [0] * 3, 0.1, norm, seed=0)
-    assert ledger.forwards.tolist() == [1 + end for end in ends]
+    assert ledger.costs.forwards.tolist() == [1 + end for end in ends]
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_a_search_ends_where_a_round_of_single_values_was_no_better(domain):
     assert [one.code for one in told] == ["whole-round"]
     weight = unbeaten()(torch.eye(values).reshape(-1, *domain.shape))[:, 1]
     best = x + eps * weight.sign().reshape(domain.shape)
-    torch.testing.assert_close(ledger.best_margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long)))
-    assert (ledger.forwards < steps / 2).all()
-    last = max(range(3), key=lambda sample: (int(ledger.forwards[sample]), sample))  # it is asked about until the end
+    torch.testing.assert_close(ledger.best.margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long)))
+    assert (ledger.costs.forwards < steps / 2).all()
+    last = max(range(3), key=lambda sample: (int(ledger.costs.forwards[sample]), sample))  # it is asked about until the end
     tail = torch.cat([call[-1:] for call in model.calls[-values:]])
     changed = (tail - best[last]).abs().flatten(1) > eps
     assert (changed.sum(1) == 1).all() and (changed.sum(0) == 1).all()

@@ -44,7 +44,7 @@ def test_above_the_exact_margin_the_target_class_is_reached_and_below_it_never(n
     problem = linear_problem(kind, "l2")
     other = 1 - problem.batch.y
     found = led(name, problem, "l2", 1.05 * problem.margin, other)
-    assert found.fooled.all() and (found.answer.argmax(1) == other).all()
+    assert found.fooled.all() and (found.best.answer.argmax(1) == other).all()
     assert not led(name, problem, "l2", 0.95 * problem.margin, other).fooled.any()
 
 
@@ -63,7 +63,7 @@ def test_what_is_credited_is_the_target_class(name):
     problem = linear_problem("image", norm, classes=2)
     found = led(name, problem, norm, 4 * problem.margin, 1 - problem.batch.y)
     assert found.fooled.any(), "an attack that is led to the only other class finds what it finds untargeted"
-    assert (found.answer.argmax(1) == 1 - problem.batch.y)[found.fooled].all()
+    assert (found.best.answer.argmax(1) == 1 - problem.batch.y)[found.fooled].all()
 
 
 def test_apgd_with_targets_takes_the_target_class_alone():
@@ -98,10 +98,10 @@ def test_the_strongest_input_of_a_robust_sample_is_kept():
     near, nearer = (batch.x + share * eps[:, None] * way for share in (0.3, 0.9))
     for x in (near, nearer, batch.x):
         oracle.scores(batch.ids, x)
-    assert torch.equal(ledger.strongest, nearer) and not ledger.fooled.any()
+    assert torch.equal(ledger.best.strongest, nearer) and not ledger.fooled.any()
     oracle.scores(batch.ids[:2].repeat(2), torch.cat([near[:2], batch.x[:2]]))
-    assert torch.equal(ledger.strongest, nearer)
-    assert torch.equal(ledger.closest, batch.x), "no success, so nothing is closest"
+    assert torch.equal(ledger.best.strongest, nearer)
+    assert torch.equal(ledger.best.closest, batch.x), "no success, so nothing is closest"
 
 
 def test_an_undetected_input_is_wrong_and_raises_no_alarm():

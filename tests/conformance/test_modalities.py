@@ -57,8 +57,8 @@ def test_bounds_of_each_channel_are_bounds(name):
             each = LinearModel(model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
             eps = 1.5 * problem.margin
             one, other = (fight(attack, one, problem.batch.x, problem.batch.y, eps, norm) for one in (model, each))
-            assert torch.equal(one.fooled, other.fooled) and torch.equal(one.forwards, other.forwards), (kind, norm)
-            assert torch.allclose(one.closest, other.closest, atol=1e-5), (kind, norm)
+            assert torch.equal(one.fooled, other.fooled) and torch.equal(one.costs.forwards, other.costs.forwards), (kind, norm)
+            assert torch.allclose(one.best.closest, other.best.closest, atol=1e-5), (kind, norm)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -75,6 +75,6 @@ def test_inputs_with_nothing_to_spare(name):
                 low, high = domain.bounds()
                 eps = float(distance(norm).size((high - low).expand(1, *shape)))
                 ledger = fight(attack, model, x, model.predict(x).argmax(1), eps, norm, batch_size=4)
-                assert domain.excess(ledger.closest) <= domain.slack, (kind, shape, norm)
+                assert domain.excess(ledger.best.closest) <= domain.slack, (kind, shape, norm)
                 found += int(ledger.fooled.sum())
     assert found

@@ -197,13 +197,13 @@ class CallsAroundTheLedger(Honest):
 class ForgesASuccess(Honest):
     def __call__(self, ledger, batch, threat, rng):
         super().__call__(ledger, batch, threat, rng)
-        ledger_behind(ledger).first_success.fill_(1)
+        ledger_behind(ledger).best.first_success.fill_(1)
 
 
 class ForgesTheCount(Honest):
     def __call__(self, ledger, batch, threat, rng):
         super().__call__(ledger, batch, threat, rng)
-        ledger_behind(ledger).forwards.zero_()
+        ledger_behind(ledger).costs.forwards.zero_()
 
 
 class MindsThePosition(Honest):

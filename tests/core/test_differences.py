@@ -40,10 +40,10 @@ def test_one_forward_and_a_backward_for_each_class(k):
     _, batch, model, ledger = setting(on_pass=lambda *one: passes.append(one))
     ids = torch.tensor([2, 5, 2, 0])
     ledger.oracle().differences(ids, batch.x[ids], ((batch.y[ids] + 1) % 4)[:, None].expand(-1, k))
-    assert ledger.forwards.tolist() == [1, 0, 2, 0, 0, 1, 0]
-    assert ledger.backwards.tolist() == [k, 0, 2 * k, 0, 0, k, 0]
+    assert ledger.costs.forwards.tolist() == [1, 0, 2, 0, 0, 1, 0]
+    assert ledger.costs.backwards.tolist() == [k, 0, 2 * k, 0, 0, k, 0]
     ledger.oracle().differences(batch.ids, batch.x, ((batch.y + 1) % 4)[:, None].expand(-1, k))
-    assert ledger.backwards.tolist() == [2 * k, k, 3 * k, k, k, 2 * k, k]
+    assert ledger.costs.backwards.tolist() == [2 * k, k, 3 * k, k, k, 2 * k, k]
     assert model.seen == sum(f for f, _ in passes) == 11 and sum(b for _, b in passes) == 11 * k
 
 

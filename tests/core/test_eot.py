@@ -85,8 +85,8 @@ def test_logits_loss_and_gradient_are_means(rows, batch_size):
     torch.testing.assert_close(answer.logits[:, 1], slope * X[:, 0])
     torch.testing.assert_close(answer.loss, slope * X[:, 0])
     torch.testing.assert_close(answer.grad, torch.stack([slope, torch.zeros(3)], 1))
-    torch.testing.assert_close(ledger.best_margin, slope * X[:, 0])
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 6, 6] and model.seen == 18
+    torch.testing.assert_close(ledger.best.margin, slope * X[:, 0])
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 6, 6] and model.seen == 18
 
 
 def test_differences_are_means_and_extra_tensors_go_with_their_copies():
@@ -111,8 +111,8 @@ def test_one_lucky_answer_is_no_success(ask):
         model, _ = slopes([float(value) for value in values], rows=True)
         ledger, batch = ledger_of(model, eot, n=1)
         getattr(ledger.oracle(), ask)(batch.ids, batch.x, *extra)
-        assert ledger.first_success.tolist() == [success]
-        assert ledger.best_margin.item() == pytest.approx(np.mean(values[:eot]) * 0.2)
+        assert ledger.best.first_success.tolist() == [success]
+        assert ledger.best.margin.item() == pytest.approx(np.mean(values[:eot]) * 0.2)
 
 
 def counting():
@@ -147,9 +147,9 @@ def test_the_count_is_the_models_own(queries, eot, batch_size):
         x = X[ids]
         extra = (margin,) if kind == "gradient" else ()
         getattr(ledger.oracle(), kind)(torch.tensor(ids), x, *extra)
-    assert ledger.forwards.tolist() == [shown.get(round(value, 4), 0) for value in X[:, 0].tolist()]
+    assert ledger.costs.forwards.tolist() == [shown.get(round(value, 4), 0) for value in X[:, 0].tolist()]
     assert sum(f for f, _ in passes) == model.seen
-    assert int(ledger.backwards.sum()) == sum(back) == sum(b for _, b in passes)
+    assert int(ledger.costs.backwards.sum()) == sum(back) == sum(b for _, b in passes)
     assert max(len(x) for x in model.calls) <= batch_size
 
 
@@ -161,7 +161,7 @@ def test_a_budget_counts_evaluations():
         oracle.scores(torch.tensor([0, 0, 0]), X[[0, 0, 0]])
     assert model.seen == 0
     oracle.scores(torch.tensor([0, 0, 1]), X[[0, 0, 1]])
-    assert ledger.forwards.tolist() == [6, 3, 0]
+    assert ledger.costs.forwards.tolist() == [6, 3, 0]
     assert oracle.active(batch.ids).tolist() == [False, True, True]
     with pytest.raises(ContractError, match="budget of 7 queries is spent"):
         oracle.gradient(batch.ids, X, margin)

@@ -122,10 +122,10 @@ def test_the_model_sees_the_clean_value_beside_what_is_proposed():
     scores = ledger.oracle().scores(ids, proposed)
     whole = torch.tensor([[0.5, 4000.0, 0.3], [0.3, 7.0, 0.7], [0.4, 4000.0, 0.6]])
     assert torch.equal(model.calls[-1], whole) and torch.equal(scores, first_minus_third(whole))
-    assert ledger.forwards.tolist() == [1, 2]
+    assert ledger.costs.forwards.tolist() == [1, 2]
     assert ledger.fooled.tolist() == [True, False]
-    assert ledger.closest[0].tolist() == pytest.approx([0.3, 7.0, 0.7]), "the find is a whole input"
-    assert ledger.distance[0] == pytest.approx(0.3)
+    assert ledger.best.closest[0].tolist() == pytest.approx([0.3, 7.0, 0.7]), "the find is a whole input"
+    assert ledger.best.distance[0] == pytest.approx(0.3)
 
 
 def test_gradients_are_those_of_what_may_change():
@@ -152,7 +152,7 @@ def test_a_signal_is_judged_with_its_fixed_channel():
     oracle, ids = ledger.oracle(), torch.tensor([1, 0])
     oracle.scores(ids, x[[1, 0], :1] + 0.25)
     assert torch.equal(model.calls[-1][:, 1], x[[1, 0], 1]) and ledger.fooled.tolist() == [True, False]
-    assert torch.equal(ledger.closest[0], torch.tensor([[0.35, 0.45], [0.5, 0.5]]))
+    assert torch.equal(ledger.best.closest[0], torch.tensor([[0.35, 0.45], [0.5, 0.5]]))
     assert oracle.gradient(ids, x[:, :1], margin).grad.tolist() == [[[2.0, 2.0]]] * 2
     assert oracle.differences(ids, x[:, :1], torch.ones(2, 1, dtype=torch.int64)).grad.tolist() == [[[[2.0, 2.0]]]] * 2
     with pytest.raises(ContractError, match=r"inputs of shape \(2, 2, 2\)"):
@@ -209,7 +209,7 @@ def test_no_attack_changes_what_is_fixed_nor_wastes_its_budget_there(name):
             threat = Threat(distance=distance(norm), eps=eps, domain=domain)
             ledger = Ledger(model, problem.batch, threat, **allowed(attack, norm), batch_size=5)
             attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, problem.batch.ids))
-            assert torch.equal(ledger.closest[:, ::FIXED], problem.batch.x[:, ::FIXED])
+            assert torch.equal(ledger.best.closest[:, ::FIXED], problem.batch.x[:, ::FIXED])
             if factor < 1:
                 assert not ledger.fooled.any()
             elif attack.access == Access.GRADIENTS:
@@ -243,9 +243,9 @@ def test_no_attack_changes_a_fixed_channel_of_a_signal(name):
         threat = Threat(distance=distance(norm), eps=torch.full((3,), eps), domain=domain)
         ledger = Ledger(model, batch, threat, **allowed(attack, norm), queries=4000)
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
-        assert torch.equal(ledger.closest[:, 1], x[:, 1])
+        assert torch.equal(ledger.best.closest[:, 1], x[:, 1])
         assert not ledger.fooled[2], "what the fixed channel decides stands"
-        assert ledger.fooled[:2].all() and not torch.equal(ledger.closest[0, 0], x[0, 0])
+        assert ledger.fooled[:2].all() and not torch.equal(ledger.best.closest[0, 0], x[0, 0])
 
 
 def _margin_in(model, x, y, free, norm):

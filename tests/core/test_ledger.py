@@ -40,8 +40,8 @@ def test_counts_forwards_and_backwards():
     oracle.scores(batch.ids, batch.x)
     oracle.labels(batch.ids[1:], batch.x[1:])
     oracle.gradient(batch.ids[2:], batch.x[2:], margin)
-    assert ledger.forwards.tolist() == [1, 2, 3, 3]
-    assert ledger.backwards.tolist() == [0, 0, 1, 1]
+    assert ledger.costs.forwards.tolist() == [1, 2, 3, 3]
+    assert ledger.costs.backwards.tolist() == [0, 0, 1, 1]
     assert model.seen == 9
 
 
@@ -63,8 +63,8 @@ def test_counts_what_the_model_saw_whatever_was_asked(queries, batch_size):
         oracle.gradient(ids, x, margin) if kind == "gradient" else getattr(oracle, kind)(ids, x)
         np.add.at(forwards, ids.numpy(), 1)
         np.add.at(backwards, ids.numpy(), kind == "gradient")
-    assert ledger.forwards.tolist() == forwards.tolist()
-    assert ledger.backwards.tolist() == backwards.tolist()
+    assert ledger.costs.forwards.tolist() == forwards.tolist()
+    assert ledger.costs.backwards.tolist() == backwards.tolist()
     assert model.seen == forwards.sum() == sum(f for f, _ in passes)
     assert backwards.sum() == sum(b for _, b in passes)
     assert max(len(x) for x in model.calls) <= batch_size
@@ -90,9 +90,9 @@ def test_a_success_is_a_wrong_class_within_the_threat():
     ledger, batch, _ = ledger_of()
     ledger.oracle().scores(batch.ids, at([0.45, 0.55, 0.6, 0.4]))
     assert ledger.fooled.tolist() == [False, True, True, False]
-    assert ledger.first_success.tolist() == [0, 1, 1, 0]
-    torch.testing.assert_close(ledger.distance, torch.tensor([torch.inf, 0.15, 0.2, torch.inf]))
-    assert torch.equal(ledger.closest, torch.where(ledger.fooled[:, None], at([0.45, 0.55, 0.6, 0.4]), batch.x))
+    assert ledger.best.first_success.tolist() == [0, 1, 1, 0]
+    torch.testing.assert_close(ledger.best.distance, torch.tensor([torch.inf, 0.15, 0.2, torch.inf]))
+    assert torch.equal(ledger.best.closest, torch.where(ledger.fooled[:, None], at([0.45, 0.55, 0.6, 0.4]), batch.x))
     assert torch.equal(batch.x, at([0.4] * 4)), "noting a success wrote into the clean inputs"
 
 
@@ -101,9 +101,9 @@ def test_first_success_and_closest_are_remembered_apart():
     oracle = ledger.oracle()
     for value in (0.45, 0.58, 0.52, 0.56, 0.44):
         oracle.labels(batch.ids, at([value]))
-    assert ledger.first_success.tolist() == [2]
-    torch.testing.assert_close(ledger.distance, torch.tensor([0.12]))
-    torch.testing.assert_close(ledger.closest, at([0.52]))
+    assert ledger.best.first_success.tolist() == [2]
+    torch.testing.assert_close(ledger.best.distance, torch.tensor([0.12]))
+    torch.testing.assert_close(ledger.best.closest, at([0.52]))
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
@@ -112,10 +112,10 @@ def test_repeated_ids_in_one_query_across_micro_batches(batch_size):
     ledger, _, model = ledger_of(2, batch_size=batch_size)
     ids = torch.tensor([0, 1, 0, 0, 1, 0, 0])
     ledger.oracle().scores(ids, at([0.41, 0.6, 0.42, 0.59, 0.55, 0.43, 0.51]))
-    assert ledger.forwards.tolist() == [5, 2]
-    assert ledger.first_success.tolist() == [3, 1]
-    torch.testing.assert_close(ledger.distance, torch.tensor([0.11, 0.15]))
-    torch.testing.assert_close(ledger.closest, at([0.51, 0.55]))
+    assert ledger.costs.forwards.tolist() == [5, 2]
+    assert ledger.best.first_success.tolist() == [3, 1]
+    torch.testing.assert_close(ledger.best.distance, torch.tensor([0.11, 0.15]))
+    torch.testing.assert_close(ledger.best.closest, at([0.51, 0.55]))
     assert model.seen == 7
 
 
@@ -123,7 +123,7 @@ def test_queries_to_success_count_on_from_earlier_queries():
     ledger, batch, _ = ledger_of(2)
     ledger.oracle().scores(batch.ids, batch.x)
     ledger.oracle().scores(torch.tensor([1, 1, 0]), at([0.41, 0.55, 0.55]))
-    assert ledger.first_success.tolist() == [2, 3]
+    assert ledger.best.first_success.tolist() == [2, 3]
 
 
 def test_standing_is_not_fooled_and_not_spent():
@@ -146,16 +146,16 @@ def test_a_minimal_attack_goes_on_with_the_fooled():
 def test_a_minimal_attack_may_look_beyond_eps_but_is_not_credited():
     ledger, batch, _ = ledger_of(1, eps=0.05, minimal=True)
     ledger.oracle().scores(batch.ids, at([0.9]))
-    assert not ledger.fooled.any() and ledger.distance.isinf().all()
+    assert not ledger.fooled.any() and ledger.best.distance.isinf().all()
 
 
 def test_within_its_reach_an_attack_may_look_beyond_eps_but_is_not_credited():
     ledger, batch, _ = ledger_of(2, eps=0.05, reach=3.0, strongest=True)
     oracle = ledger.oracle()
     oracle.scores(batch.ids, at([0.55, 0.43]))
-    assert not ledger.fooled.any() and ledger.distance.isinf().all() and torch.equal(ledger.closest, batch.x)
-    assert oracle.active(batch.ids).all() and ledger.best_margin.isinf().tolist() == [True, False]
-    assert torch.equal(ledger.strongest[0], batch.x[0]) and ledger.strongest[1, 0] == pytest.approx(0.43)
+    assert not ledger.fooled.any() and ledger.best.distance.isinf().all() and torch.equal(ledger.best.closest, batch.x)
+    assert oracle.active(batch.ids).all() and ledger.best.margin.isinf().tolist() == [True, False]
+    assert torch.equal(ledger.best.strongest[0], batch.x[0]) and ledger.best.strongest[1, 0] == pytest.approx(0.43)
     with pytest.raises(ContractError, match="left the budget: 0.05 beyond 3 eps in linf"):
         oracle.scores(batch.ids, at([0.6, 0.43]))
 
@@ -222,7 +222,7 @@ def test_query_budget_per_sample():
         oracle.scores(batch.ids, batch.x)
     assert model.seen == 4, "the model saw a query that was refused"
     oracle.gradient(batch.ids[1:], batch.x[1:], margin)
-    assert ledger.forwards.tolist() == [2, 2, 2]
+    assert ledger.costs.forwards.tolist() == [2, 2, 2]
 
 
 def test_query_budget_counts_repeats_within_a_query():
@@ -231,7 +231,7 @@ def test_query_budget_counts_repeats_within_a_query():
         ledger.oracle().scores(torch.tensor([0, 1, 1, 1]), batch.x[[0, 1, 1, 1]])
     assert model.seen == 0
     ledger.oracle().scores(torch.tensor([0, 1, 1]), batch.x[[0, 1, 1]])
-    assert ledger.forwards.tolist() == [1, 2, 0]
+    assert ledger.costs.forwards.tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize("x", [1.1, -0.1, torch.nan, torch.inf])
@@ -370,7 +370,7 @@ def test_writing_into_the_ids_is_noticed():
     ledger.oracle().scores(ids, batch.x[:1])
     ids += 1
     ledger.oracle().scores(ids, batch.x[1:])
-    assert ledger.forwards.tolist() == [1, 1] and not ledger.fooled.any()
+    assert ledger.costs.forwards.tolist() == [1, 1] and not ledger.fooled.any()
 
 
 def test_what_was_found_does_not_change_with_the_attacks_tensors():
@@ -378,7 +378,7 @@ def test_what_was_found_does_not_change_with_the_attacks_tensors():
     x = at([0.55])
     ledger.oracle().scores(batch.ids, x)
     x.fill_(0.0)
-    torch.testing.assert_close(ledger.closest, at([0.55]))
+    torch.testing.assert_close(ledger.best.closest, at([0.55]))
 
 
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 100))
@@ -390,6 +390,6 @@ def test_batch_size_changes_nothing(batch_size, rows, seed):
     for size in (1000, batch_size):
         ledger, _, _ = ledger_of(6, batch_size=size, eps=0.2)
         scores = ledger.oracle().scores(ids, x)
-        found.append([scores, ledger.forwards, ledger.first_success, ledger.distance, ledger.closest])
+        found.append([scores, ledger.costs.forwards, ledger.best.first_success, ledger.best.distance, ledger.best.closest])
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)

@@ -42,10 +42,10 @@ def test_only_a_float32_answer_is_a_success():
     ledger, batch, model = ledger_of([0.01, -0.01, 0.02, -0.5], [-0.001, 0.002, 0.3, 0.9])
     answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.fooled.tolist() == [False, True, True, False]
-    assert ledger.first_success.tolist() == [0, 2, 2, 0]
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [2, 2, 2, 1] and model.seen == 7
+    assert ledger.best.first_success.tolist() == [0, 2, 2, 0]
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2, 2, 2, 1] and model.seen == 7
     leads = torch.tensor([-0.001, 0.002, 0.3, -0.5])
-    torch.testing.assert_close(ledger.best_margin, leads)
+    torch.testing.assert_close(ledger.best.margin, leads)
     torch.testing.assert_close(answer.loss, leads)
     torch.testing.assert_close(answer.logits[:, 1] - answer.logits[:, 0], leads)
     assert answer.grad[:, 0].tolist() == [2, 2, 2, 1]
@@ -54,7 +54,7 @@ def test_only_a_float32_answer_is_a_success():
 def test_the_band_is_a_share_of_the_largest_logit():
     ledger, batch, _ = ledger_of([-0.9 * NEAR, -1.1 * NEAR], [0.1, 0.1])
     ledger.oracle().gradient(batch.ids, batch.x, margin)
-    assert ledger.forwards.tolist() == [2, 1] and ledger.fooled.tolist() == [True, False]
+    assert ledger.costs.forwards.tolist() == [2, 1] and ledger.fooled.tolist() == [True, False]
 
 
 def test_scores_and_labels_are_float32_and_asked_once():
@@ -62,7 +62,7 @@ def test_scores_and_labels_are_float32_and_asked_once():
     scores = ledger.oracle().scores(batch.ids, batch.x)
     torch.testing.assert_close(scores[:, 1], torch.tensor([0.5, 1.5]))
     assert ledger.oracle().labels(batch.ids, batch.x).tolist() == [0, 1]
-    assert ledger.forwards.tolist() == [2, 2] and ledger.first_success.tolist() == [0, 1]
+    assert ledger.costs.forwards.tolist() == [2, 2] and ledger.best.first_success.tolist() == [0, 1]
 
 
 def test_differences_are_float32_and_asked_once():
@@ -70,7 +70,7 @@ def test_differences_are_float32_and_asked_once():
     answer = ledger.oracle().differences(batch.ids, batch.x, torch.ones(2, 1, dtype=torch.int64))
     torch.testing.assert_close(answer.lead[:, 0], torch.tensor([-0.001, 0.9]))
     assert ledger.fooled.tolist() == [False, True] and answer.grad[:, 0, 0].tolist() == [2, 2]
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [1, 1]
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [1, 1]
 
 
 @settings(max_examples=40)
@@ -82,10 +82,12 @@ def test_rows_count_as_if_asked_one_by_one(ids, batch_size):
     ledger, batch, model = ledger_of(*leads, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
     ledger.oracle().gradient(torch.tensor(ids), batch.x[ids], margin)
     counts = [ids.count(sample) for sample in range(4)]
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [2 * counts[0], 2 * counts[1], counts[2], counts[3]]
-    assert ledger.first_success.tolist() == [0, 2 * (counts[1] > 0), 0, 0]
-    assert model.seen == int(ledger.forwards.sum()) == sum(f for f, _ in passes)
-    assert sum(b for _, b in passes) == int(ledger.backwards.sum())
+    assert (
+        ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2 * counts[0], 2 * counts[1], counts[2], counts[3]]
+    )
+    assert ledger.best.first_success.tolist() == [0, 2 * (counts[1] > 0), 0, 0]
+    assert model.seen == int(ledger.costs.forwards.sum()) == sum(f for f, _ in passes)
+    assert sum(b for _, b in passes) == int(ledger.costs.backwards.sum())
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
@@ -95,7 +97,7 @@ def test_one_sample_at_three_points(batch_size):
     x = torch.tensor([[0.5, 0.0], [0.5, 0.1], [0.5, 0.2]])
     weights = torch.tensor([1.0, 10.0, 100.0])
     answer = ledger.oracle().gradient(torch.zeros(3, dtype=torch.int64), x, lambda z, y, w: w * margin(z, y), weights)
-    assert ledger.first_success.tolist() == [5, 0, 0] and ledger.forwards.tolist() == [5, 0, 0]
+    assert ledger.best.first_success.tolist() == [5, 0, 0] and ledger.costs.forwards.tolist() == [5, 0, 0]
     torch.testing.assert_close(answer.loss, weights * torch.tensor([-0.001, -0.5, 0.3]))
     torch.testing.assert_close(answer.grad[:, 0], weights * torch.tensor([2.0, 1.0, 2.0]))
 
@@ -103,8 +105,8 @@ def test_one_sample_at_three_points(batch_size):
 def test_several_looks_are_asked_about_again_by_as_many():
     ledger, batch, model = ledger_of([0.01, -0.5], [0.3, 0.9], eot=3)
     ledger.oracle().gradient(batch.ids, batch.x, margin)
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [6, 3] and model.seen == 9
-    assert ledger.first_success.tolist() == [6, 0]
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 3] and model.seen == 9
+    assert ledger.best.first_success.tolist() == [6, 0]
 
 
 def test_a_budget_has_room_for_the_second_question():
@@ -164,4 +166,4 @@ def test_a_module_that_cannot_do_with_bf16_is_told_so():
         TorchModel(Stubborn(), SIX, 3), batch_of(torch.rand(2, 6), [0, 0]), threat_of(0.1, domain=SIX, n=2), precision="bf16"
     )
     with pytest.raises(ModelError, match="^in bf16: model model failed .* needs precision float32"):
-        ledger.oracle().gradient(torch.arange(2), ledger.closest, margin)
+        ledger.oracle().gradient(torch.arange(2), ledger.best.closest, margin)

@@ -74,7 +74,7 @@ def test_a_scaled_copy_of_the_input_scales_the_budget(tmp_path, attack, by):
         assert ledger.fooled.tolist() == plain.fooled.tolist() == [factor > 1] * len(batch)
         if factor > 1:
             torch.testing.assert_close(
-                ledger.distance, by * (ledger.closest - batch.x).flatten(1).norm(dim=1), rtol=1e-4, atol=1e-5
+                ledger.best.distance, by * (ledger.best.closest - batch.x).flatten(1).norm(dim=1), rtol=1e-4, atol=1e-5
             )
 
 
@@ -119,7 +119,7 @@ def test_the_ledger_judges_by_the_embedding(tmp_path):
     batch = batch_of([[0.4, 0.5]], [0])
     ledger = Ledger(model, batch, Threat(distance=blind, eps=torch.tensor([0.1]), domain=model.domain))
     assert ledger.oracle().labels(batch.ids, torch.tensor([[0.7, 0.5]])).item() == 1
-    assert ledger.fooled.all() and ledger.distance.item() == 0
+    assert ledger.fooled.all() and ledger.best.distance.item() == 0
     with pytest.raises(ContractError, match=r"1\.1 beyond eps in embedding"):
         ledger.oracle().labels(batch.ids, torch.tensor([[0.4, 0.8]]))
 

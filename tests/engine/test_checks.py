@@ -71,7 +71,7 @@ def misled_on(function, x, eps=0.2):
         eps=eps,
         rng=Streams.of(0, batch.ids),
     )
-    spent = list(zip(ledger.forwards.tolist(), ledger.backwards.tolist(), strict=True))
+    spent = list(zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True))
     return failed.tolist(), visible.tolist(), spent
 
 
@@ -130,14 +130,14 @@ def test_the_attack_without_a_budget_by_hand():
     """0.25, 0.45 and 0.65 pass the boundary at 0.5: three looks, and a gradient before all but the first."""
     ledger, batch, answer = oracle_of(threshold(0.5), [[0.05, 0.5], [0.35, 0.5]])
     assert probes.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [False, False]
-    assert ledger.forwards.tolist() == [1 + 3 + 2, 1 + 1] and ledger.backwards.tolist() == [1 + 2, 1]
+    assert ledger.costs.forwards.tolist() == [1 + 3 + 2, 1 + 1] and ledger.costs.backwards.tolist() == [1 + 2, 1]
 
 
 def test_nothing_breaks_a_model_whose_boundary_is_out_of_bounds():
     ledger, batch, answer = oracle_of(threshold(1.5), [[0.05, 0.5], [0.9, 0.5]])
     assert probes.unbroken(ledger.oracle(), batch, answer.grad, VECTOR).tolist() == [True, True]
     # At the bound nothing can move, and nothing more is asked.
-    assert ledger.forwards.tolist() == [1 + 2 * 6 - 1 + 1, 1 + 1 + 1]
+    assert ledger.costs.forwards.tolist() == [1 + 2 * 6 - 1 + 1, 1 + 1 + 1]
 
 
 def test_gradients_that_are_no_numbers_lead_nowhere():

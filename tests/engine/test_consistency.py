@@ -42,9 +42,9 @@ def probed(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, bet
             early = [early[0], gradients, oracle.gradient(batch.ids, x).logits]
             for _ in range(between):
                 oracle.scores(batch.ids, x)
-        before = int(ledger.forwards.sum())
+        before = int(ledger.costs.forwards.sum())
         found = consistency.probe(oracle, batch, model, early, batch_size=batch_size, gradients=gradients)
-    return {one.code: one for one in found}, int(ledger.forwards.sum()) - before
+    return {one.code: one for one in found}, int(ledger.costs.forwards.sum()) - before
 
 
 def failed(found):

@@ -128,10 +128,10 @@ def test_a_smooth_network_passes_at_every_budget(net, norm):
 def test_the_glance_costs_what_it_says(net):
     x, y = inputs(net)
     check, ledger = check_of(TorchModel(net, IMAGES), x, y)
-    before = ledger.forwards.clone(), ledger.backwards.clone()
+    before = ledger.costs.forwards.clone(), ledger.costs.backwards.clone()
     assert not check.doubtful()
-    assert (ledger.forwards - before[0]).tolist() == [5] * 24 + [0] * 40
-    assert (ledger.backwards - before[1]).tolist() == [1] * 24 + [0] * 40
+    assert (ledger.costs.forwards - before[0]).tolist() == [5] * 24 + [0] * 40
+    assert (ledger.costs.backwards - before[1]).tolist() == [1] * 24 + [0] * 40
 
 
 class Half(nn.Module):

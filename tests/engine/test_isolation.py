@@ -300,4 +300,4 @@ def test_questions_that_make_no_sense(op: str, arrays: Any, said: str) -> None:
     told = {"loss": False, "extra": int("extra0" in arrays)}
     with pytest.raises(PipeError, match=said):
         talk.answer(Frame(op, told, arrays), lambda **_: (x, x))
-    assert int(ledger.forwards.sum()) == 0
+    assert int(ledger.costs.forwards.sum()) == 0

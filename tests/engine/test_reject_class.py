@@ -68,7 +68,7 @@ def test_the_ledger_shows_and_judges_by_it():
     assert oracle.gradient(batch.ids, rejected).logits.argmax(1).tolist() == [0]
     assert oracle.differences(batch.ids, rejected, torch.tensor([[1]])).lead.tolist()[0][0] < 0
     assert oracle.scores(batch.ids, fooled).argmax(1).tolist() == [1] and ledger.fooled.all()
-    assert ledger.answer.argmax(1).tolist() == [1]
+    assert ledger.best.answer.argmax(1).tolist() == [1]
 
 
 def audit(out, until=0.7, y=CLASS, **more):

@@ -62,7 +62,7 @@ def test_a_rule_without_a_slope_jumps(decide, passed):
 
 def test_the_cost_is_as_told():
     _, _, ledger = looked_at(smooth)
-    assert ledger.forwards.tolist() == [7] * 24 and ledger.backwards.tolist() == [6] * 24
+    assert ledger.costs.forwards.tolist() == [7] * 24 and ledger.costs.backwards.tolist() == [6] * 24
 
 
 @pytest.fixture(scope="module")

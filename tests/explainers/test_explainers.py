@@ -62,7 +62,7 @@ def test_gradient_of_a_linear_model_is_its_weights():
     weight = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
     maps, ledger = asked(build("gradient"), linear(IMAGE, weight), IMAGE, inputs(3))
     assert torch.allclose(maps, weight[0].abs().reshape(1, 8, 8).expand(3, 8, 8))
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [1, 1, 1]
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [1, 1, 1]
 
 
 def test_integrated_gradients_add_up_to_the_change_of_the_logit():
@@ -86,7 +86,7 @@ def test_occlusion_points_at_the_only_pixel_that_matters():
     maps, ledger = asked(build("occlusion", windows=8), linear(IMAGE, weight), IMAGE, x)
     assert maps[0].flatten().argmax() == 8 * 2 + 5
     assert maps[0, 7, 0] == pytest.approx(0, abs=1e-6)
-    assert ledger.forwards.tolist() == [50, 50], "49 windows of two by two, and the clean input"
+    assert ledger.costs.forwards.tolist() == [50, 50], "49 windows of two by two, and the clean input"
 
 
 def test_shapley_values_of_an_additive_game_are_its_parts():
@@ -123,7 +123,7 @@ def test_grad_cam_by_hand():
     maps, ledger = asked(build("grad-cam"), Tiny(), IMAGE, x, torch.tensor([0, 1]))
     assert torch.allclose(maps[0], x[0, 0] / 64, atol=1e-6)
     assert torch.equal(maps[1], torch.zeros(8, 8))
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == [1, 1]
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [1, 1]
 
 
 class Pooled(Tiny):
@@ -142,7 +142,7 @@ def test_grad_cam_does_not_look_behind_the_pooling():
     x = inputs(2)
     maps, ledger = asked(build("grad-cam"), Pooled(), IMAGE, x, torch.tensor([0, 1]))
     assert torch.allclose(maps[0], x[0, 0] / 64, atol=1e-6)
-    assert ledger.forwards.tolist() == [2, 1], "the first sample is asked about once more, to see which layer fits"
+    assert ledger.costs.forwards.tolist() == [2, 1], "the first sample is asked about once more, to see which layer fits"
     assert torch.equal(maps, asked(build("grad-cam", layer="conv"), Pooled(), IMAGE, x, torch.tensor([0, 1]))[0])
 
 
@@ -257,7 +257,7 @@ def test_cost_and_full_batches(name, settings, most):
     _, ledger = asked(build(name, **settings), net, IMAGE, inputs(64))
     net.sizes.clear()
     _, ledger = asked(build(name, **settings), net, IMAGE, inputs(64))
-    assert int(ledger.forwards.max()) <= most
+    assert int(ledger.costs.forwards.max()) <= most
     shown = net.sizes
-    assert sum(shown) == int(ledger.forwards.sum())
+    assert sum(shown) == int(ledger.costs.forwards.sum())
     assert sum(shown) / (128 * len(shown)) >= 0.9

@@ -69,7 +69,7 @@ def test_exactly_what_is_needed_stays(needed, value):
     weight[needed] = 10.0
     assignment, _, ledger, model = case(weight, -14.0, torch.ones(2, 8), value=value)
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [needed] * 2
-    assert model.seen == int(ledger.forwards.sum())
+    assert model.seen == int(ledger.costs.forwards.sum())
 
 
 def test_no_patch_that_is_left_can_go():
@@ -106,7 +106,7 @@ def test_the_scale_falls_to_what_is_needed():
     weight = [10.0, *[0] * 7]
     _, strength, ledger, model = case(weight, -12.0, torch.arange(8)[None] == 0, settings=CleanUp(eliminations=0, halvings=12))
     assert model.seen == 12 and 0.4 < strength.item() < 0.42
-    assert ledger.distance.item() == pytest.approx(0.25 * 2**0.5 * strength.item(), rel=1e-4)
+    assert ledger.best.distance.item() == pytest.approx(0.25 * 2**0.5 * strength.item(), rel=1e-4)
 
 
 def test_the_budget_that_it_was_fitted_to_is_kept():
@@ -132,7 +132,7 @@ def test_the_success_is_never_lost(seed, queries):
     assert ((strength > 0) & (strength <= 1)).all()
     x = GRAY + strength[:, None, None] * (assignment.x - GRAY)
     assert (model.function(x).argmax(1) == 1).all()
-    assert queries is None or int(ledger.forwards.max()) <= queries
+    assert queries is None or int(ledger.costs.forwards.max()) <= queries
 
 
 def test_another_criterion_than_the_error():
@@ -153,7 +153,7 @@ def test_slots_change_no_answer_and_stay_full(slots):
     few, strength, ledger, model = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
     many, same, other, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
     assert torch.equal(few.variant, many.variant) and torch.equal(strength, same)
-    assert ledger.forwards.tolist() == other.forwards.tolist()
+    assert ledger.costs.forwards.tolist() == other.costs.forwards.tolist()
     sizes = [len(call) for call in model.calls]
-    assert max(sizes) == slots and sum(sizes) == int(ledger.forwards.sum())
+    assert max(sizes) == slots and sum(sizes) == int(ledger.costs.forwards.sum())
     assert sizes == sorted(sizes, reverse=True), "a batch is short only when nobody waits any more"

@@ -271,7 +271,7 @@ def test_filtered_inputs_are_held_once(monkeypatch):
 def test_batches_stay_full_until_the_queue_is_empty():
     slots = 12
     model, ledger, _ = episodes_of(slots=slots, clean=None, n=90)
-    firsts = ledger.forwards > 0
+    firsts = ledger.costs.forwards > 0
     assert firsts.all()
     begun_, full = 0, []
     clean = {tuple(x.flatten().tolist()) for x in crowd(90)[1]}
@@ -289,9 +289,9 @@ def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, setting
     settings = {"eps": 0.4} | settings
     _, one, found = episodes_of(slots=4, n=36, **settings)
     _, other, again = episodes_of(slots=slots, batch_size=batch_size, n=36, **settings)
-    assert torch.equal(one.forwards, other.forwards) and torch.equal(one.first_success, other.first_success)
+    assert torch.equal(one.costs.forwards, other.costs.forwards) and torch.equal(one.best.first_success, other.best.first_success)
     assert torch.equal(found.variant, again.variant) and torch.equal(found.steps, again.steps)
-    assert torch.allclose(one.closest, other.closest, atol=1e-5)
+    assert torch.allclose(one.best.closest, other.best.closest, atol=1e-5)
     assert 0 < int(one.fooled.sum()) < 36 or "norm" in settings, "some samples stand, so that whole episodes are compared"
 
 
@@ -299,7 +299,7 @@ def test_results_do_not_depend_on_the_company():
     _, whole, found = episodes_of(slots=8, n=24)
     order = torch.arange(23, 3, -2)
     _, part, again = episodes_of(slots=3, n=24, rows=order)
-    assert torch.equal(part.forwards, whole.forwards[order]) and torch.equal(again.variant, found.variant[order])
+    assert torch.equal(part.costs.forwards, whole.costs.forwards[order]) and torch.equal(again.variant, found.variant[order])
 
 
 @pytest.mark.parametrize("policy", [Greedy, Random])
@@ -307,25 +307,25 @@ def test_results_do_not_depend_on_the_company():
 @pytest.mark.parametrize("refine", [0, 15])
 def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
     model, ledger, found = episodes_of(slots=7, queries=queries, refine=refine, n=20, policy=policy)
-    assert int(ledger.forwards.max()) <= queries and int(ledger.forwards.min()) >= 1
-    assert model.seen == int(ledger.forwards.sum())
+    assert int(ledger.costs.forwards.max()) <= queries and int(ledger.costs.forwards.min()) >= 1
+    assert model.seen == int(ledger.costs.forwards.sum())
     assert torch.equal(found.success, ledger.fooled)
 
 
 @pytest.mark.parametrize("refine", [0, 4])
 def test_without_a_budget_the_rules_are_kept(refine):
     model, ledger, found = episodes_of(slots=7, refine=refine, n=20, steps=10, clean=None)
-    assert int(ledger.forwards.max()) <= 1 + 10 + refine and model.seen == int(ledger.forwards.sum())
-    assert bool((ledger.forwards[~found.success] == 11).all()) and not found.success.all()
+    assert int(ledger.costs.forwards.max()) <= 1 + 10 + refine and model.seen == int(ledger.costs.forwards.sum())
+    assert bool((ledger.costs.forwards[~found.success] == 11).all()) and not found.success.all()
     if not refine:
-        assert torch.equal(ledger.forwards[found.success], found.steps[found.success] + 1)
+        assert torch.equal(ledger.costs.forwards[found.success], found.steps[found.success] + 1)
 
 
 def test_refinement_comes_closer_and_never_loses_the_goal():
     _, near, found = episodes_of(slots=20, n=20, refine=20, eps=2.0, clean=None)
     _, far, _ = episodes_of(slots=20, n=20, refine=0, eps=2.0, clean=None)
-    assert found.success.all() and (near.distance <= far.distance + 1e-6).all()
-    assert near.distance.mean() < 0.8 * far.distance.mean()
+    assert found.success.all() and (near.best.distance <= far.best.distance + 1e-6).all()
+    assert near.best.distance.mean() < 0.8 * far.best.distance.mean()
 
 
 def test_every_forward_of_an_audit_is_counted(tmp_path):

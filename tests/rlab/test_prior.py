@@ -62,7 +62,7 @@ def fitted():
 
 def test_probes_cost_what_they_say_and_tell_what_was_answered(fitted):
     _, _, asked, _, ledger = fitted
-    assert ledger.forwards.tolist() == [21] * 400
+    assert ledger.costs.forwards.tolist() == [21] * 400
     assert asked.effect.shape == (400, 20) and asked.moments.shape == (400, 20, 4, 3, 3)
     assert torch.allclose(asked.moments, asked.moments.transpose(3, 4)), "sums of products of two channels"
     assert (asked.patches.sort(2).values.diff(dim=2) > 0).all(), "four different patches"

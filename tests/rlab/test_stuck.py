@@ -41,9 +41,9 @@ def test_who_is_stuck_steps_back_and_gets_on():
     x = GRAY.expand(8, 1, 16)
     stuck, free = (searched(both_of_two, x, 0.4, patience=patience) for patience in (0, 10))
     assert not stuck.env.outcomes.success.any() and free.env.outcomes.success.all()
-    assert free.ledger.fooled.all() and (free.ledger.forwards <= 401).all()
+    assert free.ledger.fooled.all() and (free.ledger.costs.forwards <= 401).all()
     for made in (stuck, free):
-        assert made.model.seen == int(made.ledger.forwards.sum())
+        assert made.model.seen == int(made.ledger.costs.forwards.sum())
 
 
 def test_a_lead_that_rounding_explains_does_not_end_an_episode():
@@ -74,7 +74,7 @@ def test_who_is_stuck_goes_for_another_class():
     for aims in (False, True):
         made = searched(a_trap, x, torch.inf, aims, distortions=(Plus(), Minus()), patience=30)
         assert made.env.outcomes.success.tolist() == made.ledger.fooled.tolist() == [aims] * 2
-        assert made.model.seen == int(made.ledger.forwards.sum()) and bool((made.ledger.forwards <= 401).all())
+        assert made.model.seen == int(made.ledger.costs.forwards.sum()) and bool((made.ledger.costs.forwards <= 401).all())
     assert (made.env.outcomes.variant[:, :4] != made.env.outcomes.variant[:, 4:]).all(), (
         "half of them lowered, half of them lifted"
     )
@@ -83,7 +83,7 @@ def test_who_is_stuck_goes_for_another_class():
 def test_who_is_stuck_asks_about_the_wholly_filtered_input():
     """Only all eight patches together do it: 1 look, 10 steps in vain, 1 leap, and everything stands."""
     made = searched(all_of_them, GRAY.expand(3, 1, 16), torch.inf, patience=10)
-    assert made.ledger.first_success.tolist() == [12] * 3 and (made.env.outcomes.variant != CLEAN).all()
+    assert made.ledger.best.first_success.tolist() == [12] * 3 and (made.env.outcomes.variant != CLEAN).all()
     assert not searched(all_of_them, GRAY, torch.inf, patience=0).env.outcomes.success.any()
 
 

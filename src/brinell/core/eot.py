@@ -1,11 +1,11 @@
-"""How a question is put to the model: once or several times over, in float32 or in bf16.
+"""How a question is put to the model: once or several times over, and gradients in bf16 where that is asked for.
 
 Several looks at each input are expectation over transformation (Athalye et al. 2018, Synthesizing robust adversarial examples,
 section 2): a model that draws random numbers is judged by the mean of its answers, and attacked along the mean of its gradients.
 """
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -20,6 +20,24 @@ NEAR = 2.0**-6
 SAME = 1e-3
 """Two answers that differ by less than this share of the largest logit are one answer, rounded differently."""
 
+Rows = slice | Tensor
+"""Which rows of a batch: a slice, or the indices (n,) of some."""
+Differentiate = Callable[[Tensor, Tensor, Rows], tuple[Tensor, Tensor]]
+"""Logits, the inputs, and the rows of the batch that the logits belong to, to values and input gradients."""
+Margin = Callable[[Tensor, Tensor], Tensor]
+"""Logits and inputs to the margins (n,) of the criterion."""
+
+
+class Derivatives(NamedTuple):
+    """Answers to a batch, with what was derived from them; means over the looks."""
+
+    logits: Tensor
+    """(n, classes)."""
+    value: Tensor
+    grad: Tensor
+    times: int | Tensor
+    """How often each input was shown to the model; (n,) where that differs."""
+
 
 class EOT:
     """Asks a model `count` times about each input.
@@ -32,11 +50,10 @@ class EOT:
         model: the model.
         count: looks at each input.
         batch_size: the most inputs shown to the model at once.
-        precision: that of the passes; answers are float32 in any case.
     """
 
-    def __init__(self, model: Model, count: int = 1, batch_size: int = 128, precision: Precision = "float32") -> None:
-        self.model, self.count, self.batch_size, self.precision = model, count, batch_size, precision
+    def __init__(self, model: Model, count: int = 1, batch_size: int = 128) -> None:
+        self.model, self.count, self.batch_size = model, count, batch_size
         self._shares: bool | None = None
 
     def calls(self, x: Tensor) -> Iterator[Tensor]:
@@ -48,7 +65,7 @@ class EOT:
         left = self.count
         while left:
             copies = 1 if left == 1 else self._copies(left, len(x))
-            logits = self._ask(x if copies == 1 else x.repeat(copies, *[1] * (x.ndim - 1)))
+            logits = ask(self.model, x if copies == 1 else x.repeat(copies, *[1] * (x.ndim - 1)))
             if logits.shape != (copies * len(x), self.model.classes):
                 expected = (copies * len(x), self.model.classes)
                 raise ModelError(
@@ -65,15 +82,6 @@ class EOT:
         room = max(1, self.batch_size // n)
         return min(left, room if self._shares else min(2, room))
 
-    def _ask(self, x: Tensor) -> Tensor:
-        if self.precision == "float32":
-            return ask(self.model, x)
-        try:
-            with torch.autocast(x.device.type, dtype=torch.bfloat16):
-                return ask(self.model, x).float()
-        except ModelError as error:
-            raise ModelError(f"in bf16: {error}; a model that cannot do with bf16 needs precision float32") from error
-
     def every(self, x: Tensor) -> Tensor:
         """(count, n, classes): the answer of each look."""
         return torch.cat(list(self.calls(x))).reshape(self.count, len(x), -1)
@@ -81,6 +89,68 @@ class EOT:
     def mean(self, x: Tensor) -> Tensor:
         """(n, classes): the mean over the looks."""
         return next(self.calls(x)) if self.count == 1 else self.every(x).mean(0)
+
+    def differentiate(self, x: Tensor, differentiate: Differentiate, margin: Margin) -> Derivatives:
+        """Logits, values and gradients at `x` (n, *shape), which is at most a batch; `margin` is for `InBf16` alone."""
+        sums: list[Tensor] = []
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            for logits in self.calls(leaf):
+                copies = len(logits) // len(leaf)
+                rows = slice(None) if copies == 1 else torch.arange(len(leaf), device=x.device).repeat(copies)
+                answer = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
+                value, grad = differentiate(logits, leaf, rows)
+                if copies > 1:
+                    answer, value = (_sum_of_copies(values, copies) for values in (answer, value))
+                terms = [answer, value, grad]
+                sums = [total + term for total, term in zip(sums, terms, strict=True)] if sums else terms
+        logits, value, grad = sums if self.count == 1 else [total / self.count for total in sums]
+        return Derivatives(logits, value, grad, self.count)
+
+
+class InBf16:
+    """Derivatives in bf16, and once more in float32 at inputs that come near a success, of which only the second answer counts.
+
+    Args:
+        exact: asks in float32.
+    """
+
+    def __init__(self, exact: EOT) -> None:
+        self._exact = exact
+        self._rough = EOT(cast(Model, _Autocast(exact.model)), exact.count, exact.batch_size)
+
+    def differentiate(self, x: Tensor, differentiate: Differentiate, margin: Margin) -> Derivatives:
+        """As `EOT.differentiate`; an input is near where `margin` is above a small negative share of the largest logit."""
+        rough = self._rough.differentiate(x, differentiate, margin)
+        near = margin(rough.logits, x) > -NEAR * rough.logits.abs().amax(1)
+        rows = near.nonzero()[:, 0]
+        if len(rows):
+            exact = self._exact.differentiate(x[rows], lambda logits, leaf, at: differentiate(logits, leaf, rows[at]), margin)
+            rough.logits[rows], rough.value[rows], rough.grad[rows] = exact.logits, exact.value, exact.grad
+        return rough._replace(times=self._exact.count * (1 + near.long()))
+
+
+class _Autocast:
+    """A model that computes in bf16 and answers in float32."""
+
+    def __init__(self, model: Model) -> None:
+        self._model, self.name, self.classes = model, model.name, model.classes
+
+    def predict(self, x: Tensor) -> Tensor:
+        try:
+            with torch.autocast(x.device.type, dtype=torch.bfloat16):
+                return ask(self._model, x).float()
+        except ModelError as error:
+            raise ModelError(f"in bf16: {error}; a model that cannot do with bf16 needs precision float32") from error
+
+
+def question_cost(eot: int, precision: Precision) -> int:
+    """The most forwards that one question about a sample can cost: in bf16 its answer may be asked for again."""
+    return eot if precision == "float32" else 2 * eot
+
+
+def _sum_of_copies(values: Tensor, copies: int) -> Tensor:
+    return values.reshape(copies, len(values) // copies, *values.shape[1:]).sum(0)
 
 
 def _differ(answers: Tensor) -> bool:

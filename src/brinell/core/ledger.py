@@ -1,56 +1,73 @@
 """The ledger: the only way from an attack to the model, and the only judge of success.
 
-An attack is handed the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger counts what
-each sample cost, enforces access, budget, bounds and threat, and remembers per sample the first success, the query at which
-it came, and the closest adversarial input; of samples that are still robust, the input of the largest margin. A success is a
+An attack is handed the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger enforces access,
+budget, bounds and threat, counts what each sample cost (`Costs`), and remembers what came of it (`Best`). A success is a
 legal input that meets the threat's criterion, whatever the attack believes; its margin must be larger than float32 rounding, so
 that another batch size or machine sees the same success.
 
 Where the domain has values that may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold the others,
 the oracle speaks of them alone, and the ledger puts the clean values beside them before it asks the model.
 
-With several eot each question is answered by the mean over as many evaluations, and all of them count. With bf16 a gradient is
-taken in bf16, and once more in float32 where the answer comes near a success: only the second may be one. Both count.
+How often and in which precision the model is asked for one answer is `core.eot`'s business; every evaluation counts.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from brinell.core.batch import Batch
-from brinell.core.books import Books
+from brinell.core.costs import Best, Costs, earlier_rows
 from brinell.core.criterion import Criterion, Loss
-from brinell.core.eot import EOT, NEAR, Precision
+from brinell.core.eot import EOT, InBf16, Precision, Rows, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, one_line
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Differences, Gradient, Oracle
 from brinell.core.threat import Threat
 from brinell.core.threat import size as size_of
 
-Rows = slice | Tensor
-"""Which rows of a query: all of a batch, or the indices (n,) of some."""
-
-Differentiate = Callable[[Tensor, Tensor, Tensor, Rows], tuple[Tensor, Tensor]]
-"""Logits, labels and inputs, and which rows of the query the logits belong to, to values and input gradients."""
+Derive = Callable[..., tuple[Tensor, Tensor]]
+"""Criterion, logits, labels and inputs, then tensors that are aligned with them, to values and input gradients."""
 
 
-class _View(NamedTuple):
-    """What the ledger knows of the rows of one query, kept while the attack goes on using the same ids."""
+class _Query(NamedTuple):
+    """The samples that the rows of a query speak of."""
 
     ids: Tensor
-    version: int
     x0: Tensor
     y: Tensor
     criterion: Criterion
     eps: Tensor
     limit: Tensor
-    occurrence: Tensor
-    """(n,): how many earlier rows of the same batch of the query have the same id."""
-    repeats: bool
+    """(n,): eps with what rounding may add."""
+    earlier: Tensor | None
+    """(n,): how many rows before each in its batch have its id; None where no id repeats."""
+
+    def part(self, rows: slice) -> "_Query":
+        """Some of its rows."""
+        if rows.stop - rows.start == len(self.ids):
+            return self
+        ids, x0, y, criterion, eps, limit, earlier = self
+        earlier = None if earlier is None else earlier[rows]
+        return _Query(ids[rows], x0[rows], y[rows], criterion.select(rows), eps[rows], limit[rows], earlier)
+
+    def margin(self, logits: Tensor, x: Tensor) -> Tensor:
+        """(n,): margins of the criterion, which judges whole inputs."""
+        with torch.no_grad():
+            return self.criterion.margin(logits, self.y, x)
+
+    def shown(self, logits: Tensor) -> Tensor:
+        """(n, classes): logits as the attack is shown them."""
+        return self.criterion.shown(logits, self.y)
+
+    def derive(self, derive: Derive, aligned: list[Tensor], logits: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """What an attack derives from the answers to some rows; the labels are copied, for it may write into them."""
+        tensors = (values[rows] for values in aligned)
+        return derive(self.criterion.select(rows), logits, self.y[rows].clone(), leaf, *tensors)
 
 
 class Ledger:
@@ -92,6 +109,8 @@ class Ledger:
         # Copies of what is judged by: an attack that writes into its batch or its threat does not move the bar.
         self._model, self._batch = model, replace(batch, y=batch.y.clone())
         self._threat = replace(threat, eps=threat.eps.clone(), criterion=threat.criterion.select(torch.arange(n, device=device)))
+        self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
+        self._given = self._batch.y.clone(), self._threat.eps.clone(), self._limit.clone()
         movable = threat.domain.movable
         self._movable = None if movable is None else movable.to(device)
         self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x))
@@ -99,52 +118,31 @@ class Ledger:
         self.threat = threat if movable is None else replace(threat, domain=threat.domain.free)
         """The threat as an attack is given it."""
         self._untouched = self.batch.x._version
-        self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
-        self._given = self._batch.y.clone(), self._threat.eps.clone(), self._limit.clone()
         self._access = min(access, model.access)
-        self._queries, self._batch_size, self._minimal, self._on_pass = queries, batch_size, minimal, on_pass
-        self._reach = reach
-        self._looks = EOT(model, eot, batch_size)
-        self._climb = self._looks if precision == "float32" else EOT(model, eot, batch_size, precision)
-        self._price = question_cost(eot, precision)
-        self._view: _View | None = None
-        self._keeps_strongest = strongest
-        self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
-        """(n,): forward evaluations spent on each sample."""
-        self.backwards = torch.zeros(n, dtype=torch.int64, device=device)
-        """(n,): backward evaluations."""
-        self.first_success = torch.zeros(n, dtype=torch.int64, device=device)
-        """(n,): the forward at which the sample was first fooled, counted from 1; 0 for never."""
-        self.distance = torch.full((n,), torch.inf, device=device)
-        """(n,): distance of the closest adversarial input, inf for none."""
-        self.best_margin = torch.full((n,), -torch.inf, device=device)
-        """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
-        An answer in bf16 counts here only where it was so far below zero that nobody asked again."""
-        self.strongest = batch.x
-        """(n, *shape): of samples without a success, the input within eps of the largest margin, where `strongest` asks for it;
-        the clean one before the first query."""
-        self.closest = batch.x
-        """(n, *shape): the closest adversarial input; the clean one where there is none."""
-        self.answer = torch.zeros(n, model.classes, device=device)
-        """(n, classes): the logits that the model answered to the closest adversarial input; zeros where there is none."""
+        self._queries, self._question_cost = queries, question_cost(eot, precision)
+        self._batch_size, self._minimal, self._reach, self._on_pass = batch_size, minimal, reach, on_pass
+        self._eot = EOT(model, eot, batch_size)
+        self._gradients = self._eot if precision == "float32" else InBf16(self._eot)
+        self._last: tuple[Tensor, int, _Query] | None = None
+        self.costs = Costs(n, device)
+        self.best = Best(batch.x, model.classes, keeps_strongest=strongest)
 
-        self._books = Books(self)
+    @property
+    def fooled(self) -> Tensor:
+        """(n,) bool: whether an adversarial input within the threat was found."""
+        return self.best.first_success > 0
 
     def untouched(self) -> bool:
         """Whether the counts and finds, the labels and the budgets are what this ledger wrote and was given."""
         now = self._batch.y, self._threat.eps, self._limit
-        return all(map(torch.equal, now, self._given)) and self._books.whole(self)
+        books = torch.stack([*self.costs.unchanged(), *self.best.unchanged()])
+        return all(map(torch.equal, now, self._given)) and bool(books.all()) and self.best.inputs_unchanged()
 
     def affordable(self, ids: Tensor) -> Tensor:
         """(n,) bool: which rows have budget left, if the rows before them with the same id are asked too."""
         if self._queries is None:
             return torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        return self.forwards[ids] + self._price * (_occurrence(ids) + 1) <= self._queries
-
-    @property
-    def fooled(self) -> Tensor:
-        """(n,) bool: whether an adversarial input within the threat was found."""
-        return self.first_success > 0
+        return self.costs.forwards[ids] + self._question_cost * (earlier_rows(ids) + 1) <= self._queries
 
     def movable(self, x: Tensor) -> Tensor:
         """The values that may change, of whole inputs (n, *shape) or of what belongs to each of their values (n, k, *shape)."""
@@ -161,9 +159,9 @@ class Ledger:
     def oracle(self) -> Oracle:
         """What the attack is given, with `batch` and `threat`."""
         return Oracle(
-            scores=lambda ids, x: self._forward(ids, x, Access.SCORES),
+            scores=lambda ids, x: self._scores(ids, x, Access.SCORES),
             loss=lambda ids, x, loss=None: self._loss(ids, x, loss),
-            labels=lambda ids, x: self._forward(ids, x, Access.LABELS).argmax(1),
+            labels=lambda ids, x: self._scores(ids, x, Access.LABELS).argmax(1),
             gradient=lambda ids, x, loss=None, *extra: self._gradient(ids, x, loss, *extra),
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
             active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
@@ -171,100 +169,88 @@ class Ledger:
             classes=self._model.classes,
         )
 
+    # The questions
+
     def _active(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
-        robust = self.first_success[ids] == 0
+        robust = self.best.first_success[ids] == 0
         return robust if self._queries is None else robust & self.affordable(ids)
 
-    def _forward(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
+    def _scores(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
         x = self.whole(ids, x)
-        view = self._admit(ids, x, access)
+        query = self._admit(ids, x, access)
         answers = []
         with torch.no_grad():
-            for part in _parts(len(ids), self._batch_size):
-                logits = self._looks.mean(x[part])
-                self._settle(view, part, x[part], logits, backwards=0)
-                answers.append(view.criterion.select(part).shown(logits, view.y[part]))
+            for rows in self._parts(ids):
+                part, inputs = query.part(rows), x[rows]
+                logits = self._eot.mean(inputs)
+                self._settle(part, inputs, logits, self._eot.count)
+                answers.append(part.shown(logits))
         return _join(answers)
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None) -> Tensor:
-        logits = self._forward(ids, x, Access.SCORES)
-        view = self._look_up(ids)
-        if loss is not None:
-            return view.criterion.loss(loss, logits, view.y)
-        with torch.no_grad():
-            return view.criterion.margin(logits, view.y, self.whole(ids, x))
+        logits = self._scores(ids, x, Access.SCORES)
+        query = self._query(ids)
+        return query.margin(logits, self.whole(ids, x)) if loss is None else query.criterion.loss(loss, logits, query.y.clone())
 
     def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
-        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-            criterion = self._look_up(ids).criterion.select(rows)
+        def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *extra: Tensor) -> tuple[Tensor, Tensor]:
             if loss is None:
                 value = criterion.margin(logits, y, leaf)
             elif extra:
-                value = loss(criterion.shown(logits, y), y, *(e[rows] for e in extra))
+                value = loss(criterion.shown(logits, y), y, *extra)
             else:
                 value = criterion.loss(loss, logits, y)
             return value.detach(), _gradient_or_zero(value, leaf)
 
-        return Gradient(*self._backward(ids, x, differentiate, self._climb, backwards=1, margins=loss is None))
+        margins = loss is None and self._eot.count == 1
+        return Gradient(*self._derivatives(ids, x, derive, extra, self._gradients, backwards=1, margins=margins))
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
         k = classes.shape[1]
 
-        def differentiate(logits: Tensor, y: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-            logits = self._look_up(ids).criterion.select(rows).shown(logits, y)
-            lead = logits.gather(1, classes[rows]) - logits.gather(1, y[:, None])
+        def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *aligned: Tensor) -> tuple[Tensor, Tensor]:
+            logits = criterion.shown(logits, y)
+            lead = logits.gather(1, aligned[0]) - logits.gather(1, y[:, None])
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
             return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
 
-        return Differences(*self._backward(ids, x, differentiate, self._looks, backwards=k))
+        return Differences(*self._derivatives(ids, x, derive, (classes,), self._eot, backwards=k))
 
-    def _backward(
-        self, ids: Tensor, x: Tensor, differentiate: Differentiate, eot: EOT, *, backwards: int, margins: bool = False
+    def _derivatives(
+        self,
+        ids: Tensor,
+        x: Tensor,
+        derive: Derive,
+        aligned: tuple[Tensor, ...],
+        asker: EOT | InBf16,
+        *,
+        backwards: int,
+        margins: bool = False,
     ) -> list[Tensor]:
-        """The logits, then the values and input gradients that `differentiate` makes of them in as many backward passes.
+        """The logits, then the values and input gradients that `derive` makes of them in as many backward passes.
 
-        `margins` says that the values are the margins of the criterion, which then need not be computed again.
+        `aligned` are tensors (n, ...) of which `derive` is given the rows; `margins` says that the values are the margins of the
+        criterion, which then need not be computed again.
         """
         x = self.whole(ids, x)
-        view = self._admit(ids, x, Access.GRADIENTS)
+        query = self._admit(ids, x, Access.GRADIENTS)
         answers = []
-        for part in _parts(len(ids), self._batch_size):
-            answer = self._mean(view, part, x[part], differentiate, eot)
-            again = None if eot is self._looks else self._repeat(view, part, x[part], answer, differentiate)
-            known = answer[1] if margins and eot.count == 1 else None
-            self._settle(view, part, x[part], answer[0], backwards=backwards, again=again, margin=known)
-            shown = view.criterion.select(part).shown(answer[0], view.y[part])
-            answers.append([shown, answer[1], self.movable(answer[2])])
+        for rows in self._parts(ids):
+            part, inputs, tensors = query.part(rows), x[rows], [values[rows] for values in aligned]
+            answer = asker.differentiate(inputs, partial(part.derive, derive, tensors), part.margin)
+            margin = answer.value if margins else None
+            self._settle(part, inputs, answer.logits, answer.times, backwards=backwards, margin=margin)
+            answers.append([part.shown(answer.logits), answer.value, self.movable(answer.grad)])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
-    def _mean(self, view: _View, rows: Rows, x: Tensor, differentiate: Differentiate, eot: EOT) -> list[Tensor]:
-        """Logits, values and gradients of some rows of a query, means over the eot."""
-        sums: list[Tensor] = []
-        with torch.enable_grad():
-            leaf = x.detach().requires_grad_()
-            for logits in eot.calls(leaf):
-                copies = len(logits) // len(leaf)
-                shown = rows if copies == 1 else torch.arange(len(view.ids), device=x.device)[rows].repeat(copies)
-                answered = logits.detach().clone()  # the loss is the attack's own code and may write into what it is given
-                value, grad = differentiate(logits, view.y[shown].clone(), leaf, shown)
-                found = [answered, value] if copies == 1 else [_added(one, copies) for one in (answered, value)]
-                found.append(grad)
-                sums = [total + one for total, one in zip(sums, found, strict=True)] if sums else found
-        return sums if eot.count == 1 else [total / eot.count for total in sums]
+    # What is done about each of them
 
-    def _repeat(self, view: _View, part: slice, x: Tensor, answer: list[Tensor], differentiate: Differentiate) -> Tensor:
-        """Put a float32 answer in the place of those that came near a success in bf16; (n,) bool: which."""
-        near = self._margin(view, part, x, answer[0]) > -NEAR * answer[0].abs().amax(1)
-        at = near.nonzero()[:, 0]
-        if len(at):
-            exact = self._mean(view, at + part.start, x[at], differentiate, self._looks)
-            for column, values in zip(answer, exact, strict=True):
-                column[at] = values
-        return near
+    def _parts(self, ids: Tensor) -> list[slice]:
+        return [slice(start, min(start + self._batch_size, len(ids))) for start in range(0, len(ids), self._batch_size)]
 
-    def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _View:
+    def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _Query:
         """Refuse a query that the attack may not make, before the model sees it."""
         if access > self._access:
             raise ContractError(f"the attack asked for {access.name.lower()} and has access to {self._access.name.lower()} only")
@@ -272,150 +258,77 @@ class Ledger:
             raise ContractError(f"a query of {len(ids)} ids came with inputs of shape {tuple(x.shape)}")
         if self.batch.x._version != self._untouched:
             raise ContractError("the attack wrote into the clean inputs; it must clone what it changes")
-        view = self._look_up(ids)
+        query = self._query(ids)
         if self._queries is not None and not self.affordable(ids).all():
             raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
         excess = self._threat.domain.excess(x)
         if not excess <= self._slack:
             raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
-        return view
+        return query
 
-    def _look_up(self, ids: Tensor) -> _View:
-        view = self._view
-        if view is None or view.ids is not ids or view.version != ids._version:
-            everything = len(ids) == len(self._batch) and bool((ids == self._batch.ids).all())
-            repeats = not everything and len(torch.unique(ids)) < len(ids)
-            eps = self._threat.eps[ids]
-            view = _View(
-                ids=ids,
-                version=ids._version,
-                x0=self._batch.x if everything else self._batch.x[ids],
-                y=self._batch.y[ids],
-                criterion=self._threat.criterion.select(ids),
-                eps=eps,
-                limit=self._limit[ids],
-                occurrence=_join([_occurrence(ids[part]) for part in _parts(len(ids), self._batch_size)])
-                if repeats
-                else torch.zeros_like(ids),
-                repeats=repeats,
-            )
-            self._view = view
-        return view
+    def _query(self, ids: Tensor) -> _Query:
+        """The samples of these ids; looked up once while the attack goes on using the same tensor."""
+        if self._last is not None and self._last[0] is ids and self._last[1] == ids._version:
+            return self._last[2]
+        everything = len(ids) == len(self._batch) and bool((ids == self._batch.ids).all())
+        repeats = not everything and len(torch.unique(ids)) < len(ids)
+        query = _Query(
+            ids=ids,
+            x0=self._batch.x if everything else self._batch.x[ids],
+            y=self._batch.y[ids],
+            criterion=self._threat.criterion.select(ids),
+            eps=self._threat.eps[ids],
+            limit=self._limit[ids],
+            earlier=_join([earlier_rows(ids[rows]) for rows in self._parts(ids)]) if repeats else None,
+        )
+        self._last = ids, ids._version, query
+        return query
 
     def _settle(
         self,
-        view: _View,
-        part: slice,
+        query: _Query,
         x: Tensor,
         logits: Tensor,
+        times: int | Tensor,
         *,
-        backwards: int,
-        again: Tensor | None = None,
+        backwards: int = 0,
         margin: Tensor | None = None,
     ) -> None:
-        """Count a batch that the model answered, and the rows (n,) bool that it answered again, and note the successes."""
-        ids = view.ids[part]
-        size = size_of(self._threat.distance, x, view.x0[part])
-        legal = size <= view.limit[part]
-        margin = self._margin(view, part, x, logits) if margin is None else margin
+        """Judge a batch that the model answered, count it, `times` forwards a row, and note what came of it."""
+        size = size_of(self._threat.distance, x, query.x0)
+        legal = size <= query.limit
+        margin = query.margin(logits, x) if margin is None else margin
         largest = logits.abs().amax(1)  # NaN and infinity come through
-        success = legal & view.criterion.met(margin, largest)
-        flags = [(largest < torch.inf).all(), legal.all(), success.any(), self._books.agree(self)]
-        finite, all_legal, any_success, agree = torch.stack(flags).tolist()
-        if not agree:
+        success = legal & query.criterion.met(margin, largest)
+        flags = [(largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
+        finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()
+        if not all(unchanged):
             raise ContractError("the attack wrote into the ledger's counts: what it found is not recorded; look at its file")
         if not finite:
             raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
             )
         if not all_legal and not self._minimal:
-            self._within_reach(size, view.eps[part], view.limit[part])
-        spent = self._count(view, part, backwards, again)
-        seen = margin if all_legal else torch.where(legal, margin, -torch.inf)
-        if self._keeps_strongest:
-            self._strengthen(view, ids, x, seen)
-        if view.repeats:
-            self.best_margin.scatter_reduce_(0, ids, seen, "amax")
-        else:
-            self.best_margin[ids] = torch.maximum(self.best_margin[ids], seen)
+            self._check_reach(size, query)
+        spent = self.costs.add(query.ids, times, backwards, query.earlier)
+        if self._on_pass is not None:
+            forwards = times * len(x) if isinstance(times, int) else int(times.sum())
+            self._on_pass(forwards, forwards * backwards)
+        within = margin if all_legal else torch.where(legal, margin, -torch.inf)
+        self.best.raise_margins(query.ids, x, within, query.earlier is not None)
         if any_success:
-            self._note(ids, x, size, spent, logits, success.nonzero()[:, 0])
-        self._books.keep(self)
+            rows = success.nonzero()[:, 0]
+            self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], spent[rows])
 
-    def _within_reach(self, size: Tensor, eps: Tensor, limit: Tensor) -> None:
-        """Refuse inputs of sizes (n,) beyond what may be asked about; `limit` (n,) is eps with what rounding may add."""
+    def _check_reach(self, size: Tensor, query: _Query) -> None:
+        """Refuse inputs of sizes (n,) beyond what may be asked about."""
         if self._reach == math.inf:
             return
-        beyond = (self._reach - 1) * eps
-        if not (size <= limit + beyond).all():
+        beyond = (self._reach - 1) * query.eps
+        if not (size <= query.limit + beyond).all():
             of = "eps" if self._reach == 1 else f"{self._reach:g} eps"
-            over = (size - eps - beyond).max().item()
+            over = (size - query.eps - beyond).max().item()
             raise ContractError(f"the attack left the budget: {over:.3g} beyond {of} in {self._threat.distance.name}")
-
-    def _margin(self, view: _View, part: slice, x: Tensor, logits: Tensor) -> Tensor:
-        """(n,): margins of the criterion, which judges whole inputs."""
-        with torch.no_grad():
-            return view.criterion.select(part).margin(logits, view.y[part], x)
-
-    def _strengthen(self, view: _View, ids: Tensor, x: Tensor, margin: Tensor) -> None:
-        """Remember the input of the largest margin of each sample without a success; before `best_margin` is brought up."""
-        rows = ((margin > self.best_margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]
-        if not len(rows):
-            return
-        if self.strongest is self._batch.x:
-            self.strongest = self._batch.x.clone()
-        if view.repeats:
-            rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
-            rows = rows[_occurrence(ids[rows]) == 0]
-        self.strongest[ids[rows]] = x[rows]
-
-    def _count(self, view: _View, part: slice, backwards: int, again: Tensor | None) -> Tensor:
-        """(n,): forwards spent on each row's sample when the row was answered, those of the rows before it included."""
-        ids, eot = view.ids[part], self._looks.count
-        spent = self.forwards[ids] + (eot * (view.occurrence[part] + 1) if view.repeats else eot)
-        times: Tensor | int = eot
-        if again is not None:
-            spent[again] += eot * (_occurrence(ids[again]) + 1)
-            times = torch.full_like(ids, eot) * (1 + again.long())
-        if view.repeats:
-            each = torch.ones_like(ids) * times
-            self.forwards.index_add_(0, ids, each)
-            self.backwards.index_add_(0, ids, each * backwards)
-        else:
-            self.forwards[ids] = spent
-            if backwards:
-                self.backwards[ids] += times * backwards
-        if self._on_pass is not None:
-            total = eot * (len(ids) + (0 if again is None else int(again.sum())))
-            self._on_pass(total, total * backwards)
-        return spent
-
-    def _note(self, ids: Tensor, x: Tensor, size: Tensor, spent: Tensor, logits: Tensor, successes: Tensor) -> None:
-        """Remember the first success of each sample and the closest one; `successes` are its rows."""
-        if self.closest is self._batch.x:
-            self.closest = self._batch.x.clone()
-            self._books.begin(closest=self.closest, answer=self.answer)
-        earliest = torch.full_like(self.first_success, torch.iinfo(torch.int64).max)
-        earliest.scatter_reduce_(0, ids[successes], spent[successes], "amin")
-        new = (self.first_success == 0) & (earliest < torch.iinfo(torch.int64).max)
-        self.first_success[new] = earliest[new]
-        successes = successes[torch.argsort(size[successes], stable=True)]
-        found = ids[successes]
-        better = (size[successes] < self.distance[found]) & (_occurrence(found) == 0)
-        found, successes = found[better], successes[better]
-        self.distance[found] = size[successes]
-        self.closest[found] = x[successes]
-        self.answer[found] = logits[successes]
-        self._books.note(found, closest=x[successes], answer=logits[successes])
-
-
-def question_cost(eot: int, precision: Precision) -> int:
-    """The most forwards that one question about a sample can cost: in bf16 its answer may be asked for again."""
-    return eot if precision == "float32" else 2 * eot
-
-
-def _added(values: Tensor, copies: int) -> Tensor:
-    return values.reshape(copies, len(values) // copies, *values.shape[1:]).sum(0)
 
 
 def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Tensor:
@@ -429,20 +342,5 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
     return torch.zeros_like(leaf) if grad is None else grad
 
 
-def _parts(n: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
-
-
 def _join(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _occurrence(ids: Tensor) -> Tensor:
-    ordered, order = torch.sort(ids, stable=True)
-    rank = torch.arange(len(ids), device=ids.device)
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    start = torch.cummax(torch.where(first, rank, torch.zeros_like(rank)), 0).values
-    occurrence = torch.empty_like(rank)
-    occurrence[order] = rank - start
-    return occurrence

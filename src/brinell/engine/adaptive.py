@@ -97,7 +97,7 @@ def find_repair(
         tell = partial(_tell, dropped, text)
         climbed[text], agreed[text] = _climb(climb, tell), disagreement_of(check, distance, eps, rng, tell)
         for ledger in (climb, check):
-            forwards, backwards = forwards + int(ledger.forwards.sum()), backwards + int(ledger.backwards.sum())
+            forwards, backwards = forwards + int(ledger.costs.forwards.sum()), backwards + int(ledger.costs.backwards.sum())
     best = max(tried, key=lambda text: climbed[text])
     if not climbed[best] > 0:
         return None, forwards, backwards
@@ -149,7 +149,7 @@ def smooth_rejection(
         dropped(f"a smooth rule fitted to the rejections ({one_line(error, 120)})")
         return before, 0, 0
     rule = rejection.fitted(looked, reject)
-    spent = int(first.forwards.sum()), int(first.backwards.sum())
+    spent = int(first.costs.forwards.sum()), int(first.costs.backwards.sum())
     if rule is None:
         return before, *spent
     made = rejection.Smoothed(base, rule)
@@ -162,7 +162,7 @@ def smooth_rejection(
         f"attacked with {way}: it judges at most {100 * rule.wrong:.0f} % of the accepted or of the rejected inputs otherwise; "
         f"finite differences disagree by {disagreement:.2f}"
     )
-    cost = int(ledger.forwards.sum()), int(ledger.backwards.sum())
+    cost = int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())
     return Repair(made, way, told, disagreement), spent[0] + cost[0], spent[1] + cost[1]
 
 

@@ -142,7 +142,7 @@ def make_checks(
     made = {finding.code for finding in found}
     why = f"not made: the model gives {model.access.name.lower()} only"
     found += [Finding(code=code, passed=None, text=why) for code in looked_for() if code not in made]
-    spent = [int(sum(getattr(ledger, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
+    spent = [int(sum(getattr(ledger.costs, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
     return Checked(sorted(found, key=lambda one: looked_for().index(Code(one.code))), *spent)
 
 

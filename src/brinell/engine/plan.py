@@ -10,9 +10,8 @@ import torch
 from brinell import plugins
 from brinell.core.contracts import ChoosesData, Dataset, TriesInputs, complete
 from brinell.core.domain import Domain
-from brinell.core.eot import Precision
+from brinell.core.eot import Precision, question_cost
 from brinell.core.errors import ModelError, RequestError, option
-from brinell.core.ledger import question_cost
 from brinell.core.model import Access, Model
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages, called

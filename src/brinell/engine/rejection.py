@@ -231,4 +231,4 @@ def checked(
         found = finding(looked, ledger, reject)
     except ModelError as error:
         return Finding(code=Code.REJECTION, passed=None, text=f"not made: {error}", limit=LIMIT), 0, 0
-    return found, int(ledger.forwards.sum()), int(ledger.backwards.sum())
+    return found, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())

@@ -146,17 +146,17 @@ def run_shard(setting: Setting, group: Group) -> Result:
     )
     if not minimal:
         _shrink(ledger, levels)
-    broken = _level_of(ledger.distance, levels, threat).cpu().numpy()
+    broken = _level_of(ledger.best.distance, levels, threat).cpu().numpy()
     fooled = broken < levels.shape[1]
     at = np.flatnonzero(fooled)
     found = _judge(setting, group, ledger, at, group.radius(setting.levels, at, broken[fooled]))
-    forwards, backwards = ledger.forwards.cpu().numpy(), ledger.backwards.cpu().numpy()
+    forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
     seconds = (time.perf_counter() - started) * (forwards + backwards) / max(1, (forwards + backwards).sum())
     costs = {"forwards": forwards, "backwards": backwards, "seconds": seconds}
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
-    margin = ledger.best_margin.cpu().numpy()
+    margin = ledger.best.margin.cpu().numpy()
     records = _write(setting, group, broken, survived, found, costs, margin)
-    closest = ledger.closest.cpu().numpy()
+    closest = ledger.best.closest.cpu().numpy()
     arrays = {int(group.sample_id[row]): closest[row] for row in at}
     return Result(records=records, arrays=arrays, remarks=tuple(told.remarks), extras=_by_sample(group, told), legend=told.legend)
 
@@ -184,7 +184,7 @@ def _level_of(reach: Tensor, levels: Tensor, threat: Threat) -> Tensor:
 def _shrink(ledger: Ledger, levels: Tensor) -> None:
     """Move each find towards its clean input, bisecting the levels below it; one forward a step, counted as the attack's."""
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
-    reached = _level_of(ledger.distance, levels, threat)
+    reached = _level_of(ledger.best.distance, levels, threat)
     failed = torch.full_like(reached, -1)
     while True:
         open_ = ledger.fooled & (reached - failed > 1) & ledger.affordable(batch.ids)
@@ -193,8 +193,8 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
         ids = batch.ids[open_]
         middle = (reached[ids] + failed[ids]) // 2
         smaller = replace(threat, eps=_at(levels[ids], middle))
-        oracle.labels(ids, smaller.project(ledger.movable(ledger.closest[ids]), batch.x[ids]))
-        now = _level_of(ledger.distance[ids], levels[ids], threat)
+        oracle.labels(ids, smaller.project(ledger.movable(ledger.best.closest[ids]), batch.x[ids]))
+        now = _level_of(ledger.best.distance[ids], levels[ids], threat)
         reached[ids] = now
         failed[ids] = torch.where(now > middle, middle, failed[ids])
 
@@ -202,7 +202,7 @@ def _shrink(ledger: Ledger, levels: Tensor) -> None:
 def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
     """Columns of the finds: the prediction as found, which the ledger kept, another look at what is stored, and all norms."""
     at = torch.as_tensor(fooled, device=group.x.device)
-    x, x0 = ledger.closest[at], group.x[at]
+    x, x0 = ledger.best.closest[at], group.x[at]
     y = torch.as_tensor(group.label, device=x.device).long()[at]
     eot, criterion = setting.stage.eot, criterion_of(group.target, group.x.device, setting.reject).select(at)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
@@ -220,7 +220,7 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
     if again:
         logits = predict(setting.model, x, setting.batch_size, eot)
     else:
-        logits = ledger.answer[at] if eot == 1 else seen
+        logits = ledger.best.answer[at] if eot == 1 else seen
     (confidence, pred), quantised_pred = logits.softmax(1).max(1), seen.argmax(1)
     columns = {
         "adv_pred": pred,
@@ -232,8 +232,8 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "l0": norms.l0(x - x0),
         "quantised_pred": quantised_pred,
         "quantised_within": size(setting.distance, stored, x0) <= limit if len(y) else pred > 0,
-        "best_margin": ledger.best_margin[at],
-        "queries_to_success": ledger.first_success[at],
+        "best_margin": ledger.best.margin[at],
+        "queries_to_success": ledger.best.first_success[at],
     }
     return {name: value.cpu().numpy() for name, value in columns.items()} | {
         "judge_forwards": (1 + again + moved.cpu().numpy().astype(np.int64)) * eot

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brinell.core import criterion, eot, ledger, losses, norms, oracle, threat
+from brinell.core import costs, criterion, eot, ledger, losses, norms, oracle, threat
+from brinell.core.costs import Best, Costs
+from brinell.core.eot import EOT
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
@@ -22,6 +24,7 @@ from brinell.store import rows, tables
 
 Array = np.ndarray[Any, Any]
 JUDGES = (
+    costs,
     criterion,
     eot,
     ledger,
@@ -31,6 +34,9 @@ JUDGES = (
     threat,
     rows,
     tables,
+    Best,
+    Costs,
+    EOT,
     Ledger,
     torch,
     torch.Tensor,
@@ -106,7 +112,7 @@ class Watch:
             found.append("the ledger was written into")
         elif not self._agree(book, judge):
             found.append("the ledger's successes came to be by another measure than the audit's")
-        asked = int(book.forwards.sum()), int(book.backwards.sum())
+        asked = int(book.costs.forwards.sum()), int(book.costs.backwards.sum())
         if counted.forwards != asked[0] or counted.backwards > asked[1]:
             found.append(
                 f"the model was asked {counted.forwards:,} times forwards and {counted.backwards:,} backwards, and the ledger "
@@ -123,9 +129,10 @@ class Watch:
         at = book.fooled.nonzero()[:, 0]
         if not len(at):
             return True
-        far = size(book.threat.distance, book.closest[at], self._x_before[at])
+        far = size(book.threat.distance, book.best.closest[at], self._x_before[at])
         return bool(
-            (judge(at, book.answer[at], book.closest[at]) > 0).all() and torch.allclose(far, book.distance[at], rtol=1e-4)
+            (judge(at, book.best.answer[at], book.best.closest[at]) > 0).all()
+            and torch.allclose(far, book.best.distance[at], rtol=1e-4)
         )
 
     def _changes_itself(self) -> bool:

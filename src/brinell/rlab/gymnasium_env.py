@@ -142,7 +142,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         first, second = self._split
         return {
             "action_mask": (*[patch[0]] * first, *[patch[1]] * (second - first), family),
-            "queries": int(self._ledger.forwards[0]),
+            "queries": int(self._ledger.costs.forwards[0]),
             "reached": bool(self._patch_env.outcomes.success[0]),
         }
 

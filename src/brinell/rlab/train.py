@@ -119,7 +119,7 @@ def train(
     """
 
     def agent() -> Agent:
-        asked = int(ledger.forwards.sum())
+        asked = int(ledger.costs.forwards.sum())
         about = {
             "config": asdict(config),
             "rules": asdict(rules),
@@ -151,7 +151,7 @@ def train(
     if config.probes and not begun:
         for report in _fit(prior, ledger, grid, variants, replace(config, slots=slots), rng.fold("probes")):
             tell(report)
-    probing = int(ledger.forwards.sum())
+    probing = int(ledger.costs.forwards.sum())
     left = None if config.steps is None else config.steps - done.get("steps", 0)
     training = config.algorithm != "none" and (left is None or left > 0)
     if training:
@@ -167,7 +167,7 @@ def train(
         network = network or PatchNetwork(pair_options(variants), scale=scale, seed=config.seed)
         trainer = _trainer(replace(config, slots=slots), network, environment, config.seed + len(curve))
         for progress in learn(trainer, steps=left, seconds=config.seconds, every=20 * slots):
-            point = {**progress._asdict(), "queries": int(ledger.forwards.sum())}
+            point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
             point |= {name: point[name] + done.get(name, 0) for name in ADDED}
             curve.append(point)
             tell(Report(config.algorithm, point))
@@ -190,13 +190,13 @@ def _validated(
     slots: int,
 ) -> Agent:
     """The agent with what it is worth on the inputs held out, and the queries that this took."""
-    batch, asked = ledger.batch, int(ledger.forwards.sum())
+    batch, asked = ledger.batch, int(ledger.costs.forwards.sum())
     rest = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
     some = batch.select(rest), threat.select(rest)
     found = validate(agent, ledger.oracle(), *some, grid, variants, rng.select(rest), rules=rules, slots=slots)
     about = agent.about or {}
     queries = about["training_queries"]
-    spent = queries["validation"] + int(ledger.forwards.sum()) - asked
+    spent = queries["validation"] + int(ledger.costs.forwards.sum()) - asked
     return replace(agent, about=about | {"validation": found, "training_queries": queries | {"validation": spent}})
 
 
@@ -208,7 +208,7 @@ def _fit(
     for part in torch.split(torch.arange(len(batch), device=batch.x.device), config.slots):
         some, threat = batch.select(part), ledger.threat.select(part)
         parts.append(probe(oracle, some, threat, grid, variants, rng.select(part), probes=config.probes))
-        yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.forwards.sum())})
+        yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.costs.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
     kept = len(batch) - held_out(len(batch))
     learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(kept), slice(kept, None)))
@@ -216,7 +216,7 @@ def _fit(
         before = float(likelihood(prior, test).mean())
         curve = fit(prior, learn, seeded(config.seed), steps=config.fits)
         after = float(likelihood(prior, test).mean())
-    yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.forwards.sum())})
+    yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.costs.forwards.sum())})
 
 
 def _trainer(config: TrainConfig, network: PatchNetwork, environment: PatchEnv, seed: int) -> Trainer:

@@ -111,13 +111,13 @@ def _leaves_all_as_it_was(attack: Attack, kind: Kind, distance: Distance) -> Non
     _demand(attack, generator_states() == before, "drew from a global random generator; draw from the streams it is given")
     _demand(attack, torch.equal(used.x, given.x) and torch.equal(used.y, given.y), "wrote into the clean inputs or labels")
     _demand(attack, run.problem.model.digest() == weights, "changed the weights of the model")
-    _demand(attack, run.problem.model.seen == int(run.ledger.forwards.sum()), "called the model around the ledger")
+    _demand(attack, run.problem.model.seen == int(run.ledger.costs.forwards.sum()), "called the model around the ledger")
 
 
 def _costs_what_it_says(attack: Attack, kind: Kind, distance: Distance) -> None:
     run = _attack(attack, kind, distance, factor=0.5)
     forwards, backwards = attack.cost(run.problem.model.classes)
-    spent, back = int(run.ledger.forwards.max()), int(run.ledger.backwards.max())
+    spent, back = int(run.ledger.costs.forwards.max()), int(run.ledger.costs.backwards.max())
     said = f"spent {spent} forwards and {back} backwards on a sample and says that it costs {forwards} and {backwards} at most"
     _demand(attack, spent <= forwards and back <= backwards, said)
 
@@ -137,7 +137,7 @@ def _finds_what_it_must(attack: Attack, kind: Kind, distance: Distance) -> None:
         return
     # Wide enough that noise fools about every fourth sample at each try; a tenth of the tries leaves no room for bad luck.
     wide = _attack(attack, kind, distance, factor=20.0)
-    noise = _noise(wide.problem, distance, factor=20.0, tries=max(1, int(wide.ledger.forwards.max()) // 10))
+    noise = _noise(wide.problem, distance, factor=20.0, tries=max(1, int(wide.ledger.costs.forwards.max()) // 10))
     said = f"is weaker than random noise with a tenth of its queries in {distance.name}"
     _demand(attack, int(wide.ledger.fooled.sum()) >= noise, said)
 
@@ -160,7 +160,9 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
 
 def _repeats_itself(attack: Attack, kind: Kind, distance: Distance) -> None:
     one, two = (_attack(attack, kind, distance, factor=1.02) for _ in range(2))
-    same = torch.equal(one.ledger.closest, two.ledger.closest) and torch.equal(one.ledger.forwards, two.ledger.forwards)
+    same = torch.equal(one.ledger.best.closest, two.ledger.best.closest) and torch.equal(
+        one.ledger.costs.forwards, two.ledger.costs.forwards
+    )
     _demand(attack, same, "gave two results for the same samples and streams")
 
 
@@ -172,14 +174,14 @@ def _does_not_mind_its_company(attack: Attack, kind: Kind, distance: Distance) -
         part = _attack(attack, kind, distance, factor=1.02, rows=rows, size=3)
         verdicts = torch.equal(part.ledger.fooled, whole.ledger.fooled[rows])
         _demand(attack, verdicts, "gave other verdicts when the batch was split or reordered")
-        inputs = torch.allclose(part.ledger.closest, whole.ledger.closest[rows], atol=1e-4)
+        inputs = torch.allclose(part.ledger.best.closest, whole.ledger.best.closest[rows], atol=1e-4)
         _demand(attack, inputs, "found other inputs when the batch was split or reordered")
 
 
 def _keeps_the_query_budget(attack: Attack, kind: Kind, distance: Distance) -> None:
     for queries in (1, 3):
         run = _attack(attack, kind, distance, factor=0.5, queries=queries)
-        _demand(attack, int(run.ledger.forwards.max()) <= queries, "spent more queries than its budget")
+        _demand(attack, int(run.ledger.costs.forwards.max()) <= queries, "spent more queries than its budget")
 
 
 _RULES: tuple[Callable[[Attack, Kind, Distance], None], ...] = (

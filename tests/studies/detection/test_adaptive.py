@@ -47,7 +47,7 @@ def run(suspicion, threshold, eps=0.5, norm="linf", **more):
     ledger = Ledger(model(), Batch(ids=torch.arange(3), x=X, y=Y), threat)
     x = evade(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, torch.arange(3)), steps=60, **more)
     wrong = model().predict(x).argmax(1) != Y
-    return Found(x, wrong, suspicion(x), ledger.fooled, ledger.backwards)
+    return Found(x, wrong, suspicion(x), ledger.fooled, ledger.costs.backwards)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

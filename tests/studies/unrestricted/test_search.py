@@ -118,9 +118,9 @@ def test_towards_a_class_another_error_is_not_enough():
 
 def test_every_evaluation_of_the_target_is_counted_and_none_is_made_after_the_end():
     found, ledger, asked = look(above(0.55), [[-1.0, 0.0], [0.4, 0.0], [1.0, 0.0], [0.2, 0.0]])
-    assert ledger.forwards.tolist() == ledger.backwards.tolist() == found.steps.tolist()
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == found.steps.tolist()
     assert asked.seen == int(found.steps.sum())
-    assert ledger.first_success.tolist() == found.steps.tolist()
+    assert ledger.best.first_success.tolist() == found.steps.tolist()
 
 
 def test_a_sample_ends_where_it_would_end_alone():

@@ -102,7 +102,7 @@ class Part:
                     results=results.select(won),
                 )
                 example = self._settle(rows[won], paths)
-                settled = self._ledger.forwards.tolist()
+                settled = self._ledger.costs.forwards.tolist()
                 examples = self._grade(rows[won], paths, example, settled)
                 for at, steps in zip(rows[won].tolist(), results.steps[won].tolist(), strict=True):
                     if at in examples:
@@ -250,7 +250,7 @@ class Part:
 
     def _write_samples(self, outcome: Array, examples: dict[int, dict[str, Any]]) -> None:
         confidence, prediction = (column.tolist() for column in self._clean.softmax(1).max(1))
-        forwards = self._ledger.forwards.tolist()
+        forwards = self._ledger.costs.forwards.tolist()
         for at, sample in enumerate(self.ids.tolist()):
             example = examples.get(at, {})
             self.samples.append(

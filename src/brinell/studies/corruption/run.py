@@ -207,7 +207,7 @@ def _placed(
         ledger = Ledger(model, batch, threat, access=attack.access, batch_size=plan.request.batch_size)
         rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[at], device=x.device)).fold(f"placed {severity}")
         attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
-        placed[at], queries[at] = ledger.fooled.cpu().numpy(), ledger.forwards.cpu().numpy()
+        placed[at], queries[at] = ledger.fooled.cpu().numpy(), ledger.costs.forwards.cpu().numpy()
     return {"placed": placed, "queries": queries}
 
 

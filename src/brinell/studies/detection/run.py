@@ -241,7 +241,7 @@ class _Examination:
                 rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part])).fold(f"{guard.name} {name}")
                 x, ledger = self._attacked(guard, rows_of, rng, free)
                 wrong = predict(self.model, x, CHUNK).argmax(1).cpu().numpy() != self.labels[part]
-                scores.append(self._scored(guard, name, part, x, fooled=wrong, backwards=ledger.backwards.cpu().numpy()))
+                scores.append(self._scored(guard, name, part, x, fooled=wrong, backwards=ledger.costs.backwards.cpu().numpy()))
                 for i in np.flatnonzero(wrong):
                     kept[f"{self.source.name}/{guard.name}/{name}/{int(self.ids[part][i])}"] = x[i].cpu().numpy()
         return kept
@@ -260,4 +260,4 @@ class _Examination:
         mask = None if free is None else ledger.movable(free)
         found = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=self.request.steps, free=mask)
         whole = ledger.whole(batch.ids, found)
-        return torch.where(per_sample(ledger.fooled, x), ledger.closest, whole), ledger
+        return torch.where(per_sample(ledger.fooled, x), ledger.best.closest, whole), ledger

@@ -225,8 +225,8 @@ class Explaining:
         if maps.shape != expected or not bool(torch.isfinite(maps).all()):
             raise ContractError(f"method {method.name} gave maps of shape {tuple(maps.shape)}, not finite ones of {expected}")
         cost = {
-            "forwards": ledger.forwards.cpu().numpy(),
-            "backwards": ledger.backwards.cpu().numpy(),
+            "forwards": ledger.costs.forwards.cpu().numpy(),
+            "backwards": ledger.costs.backwards.cpu().numpy(),
             "seconds": np.full(len(x), seconds),
         }
         return self._whole(maps), cost

@@ -329,8 +329,8 @@ def _made(plan: TransferPlan, source: Source, models: Mapping[str, Model], at: s
     rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[at], device=plan.device)).fold(plan.stage.name)
     plan.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
     found = ledger.fooled.reshape(-1, *[1] * (clean.ndim - 1))
-    cost = {"forwards": int(ledger.forwards.sum()), "backwards": int(ledger.backwards.sum())}
-    return torch.where(found, ledger.closest, ledger.strongest), cost
+    cost = {"forwards": int(ledger.costs.forwards.sum()), "backwards": int(ledger.costs.backwards.sum())}
+    return torch.where(found, ledger.best.closest, ledger.best.strongest), cost
 
 
 def _where(source: Source) -> str:

@@ -305,16 +305,16 @@ def _ended(trial: Trial, y: Tensor) -> dict[str, list[Any]]:
         for wrong, aux, clear in zip(trial.errs.tolist(), trial.seen.kept.tolist(), trial.seen.clear.tolist(), strict=True)
     ]
     ledger = trial.ledger
-    work = (ledger.forwards + ledger.backwards).double()
+    work = (ledger.costs.forwards + ledger.costs.backwards).double()
     return _said(trial.logits, trial.seen, y) | {
         "outcome": outcome,
         "latent_l2": latent.norm(dim=1).tolist(),
         "latent_linf": latent.abs().amax(1).tolist(),
         "moved_l2": moved.norm(dim=1).tolist(),
         "moved_linf": moved.abs().amax(1).tolist(),
-        "forwards": ledger.forwards.tolist(),
-        "backwards": ledger.backwards.tolist(),
-        "queries_to_success": [value or None for value in ledger.first_success.tolist()],
+        "forwards": ledger.costs.forwards.tolist(),
+        "backwards": ledger.costs.backwards.tolist(),
+        "queries_to_success": [value or None for value in ledger.best.first_success.tolist()],
         "judge_forwards": [2] * len(y),
         "seconds": (trial.seconds * work / work.sum()).tolist(),
     }

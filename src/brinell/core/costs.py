@@ -1,0 +1,144 @@
+"""What the queries about each sample cost, and the best that came of them: the ledger's two books.
+
+Each book has shadow copies of its tensors, which detect writes from outside.
+"""
+
+import torch
+from torch import Tensor
+
+NEVER = torch.iinfo(torch.int64).max
+
+
+class Costs:
+    """Forward and backward evaluations of each sample.
+
+    Args:
+        n: how many samples.
+        device: where they are.
+    """
+
+    def __init__(self, n: int, device: torch.device) -> None:
+        self.forwards = torch.zeros(n, dtype=torch.int64, device=device)
+        """(n,): forward evaluations spent on each sample."""
+        self.backwards = torch.zeros(n, dtype=torch.int64, device=device)
+        """(n,): backward evaluations."""
+        self._shadows = self.forwards.clone(), self.backwards.clone()
+
+    def unchanged(self) -> list[Tensor]:
+        """Bools without axes: whether each counter is what it was after the last answer."""
+        return [(self.forwards == self._shadows[0]).all(), (self.backwards == self._shadows[1]).all()]
+
+    def add(self, ids: Tensor, times: int | Tensor, backwards: int, earlier: Tensor | None) -> Tensor:
+        """Count answered rows (n,). Returns the forwards spent on each row's sample when the row was answered.
+
+        Args:
+            ids: (n,) the sample of each row.
+            times: forwards of each row, (n,) where they differ.
+            backwards: backward evaluations for each forward.
+            earlier: (n,) how many rows before each have its id; None where no id repeats.
+        """
+        if earlier is None:
+            spent = self.forwards[ids] + times
+            self.forwards[ids] = spent
+            if backwards:
+                self.backwards[ids] += times * backwards
+        else:
+            rows = torch.ones_like(ids) * times
+            spent = self.forwards[ids] + (times * (earlier + 1) if isinstance(times, int) else running_totals(ids, rows))
+            self.forwards.index_add_(0, ids, rows)
+            self.backwards.index_add_(0, ids, rows * backwards)
+        self._shadows[0].copy_(self.forwards)
+        if backwards:
+            self._shadows[1].copy_(self.backwards)
+        return spent
+
+
+class Best:
+    """The first success of each sample, the closest adversarial input, and the input of the largest margin.
+
+    Args:
+        x: (n, *shape) the clean inputs.
+        classes: how many the model tells apart.
+        keeps_strongest: whether to keep the inputs of the largest margins; it costs a copy of what improves.
+    """
+
+    def __init__(self, x: Tensor, classes: int, *, keeps_strongest: bool = False) -> None:
+        n, device = len(x), x.device
+        self._x, self._keeps_strongest = x, keeps_strongest
+        self.first_success = torch.zeros(n, dtype=torch.int64, device=device)
+        """(n,): the forward at which the sample was first fooled, counted from 1; 0 for never."""
+        self.distance = torch.full((n,), torch.inf, device=device)
+        """(n,): distance of the closest adversarial input, inf for none."""
+        self.margin = torch.full((n,), -torch.inf, device=device)
+        """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
+        An answer in bf16 counts here only where it was so far below zero that nobody asked again."""
+        self.strongest = x
+        """(n, *shape): of samples without a success, the input within eps of the largest margin, where it is kept;
+        the clean one before the first query."""
+        self.closest = x
+        """(n, *shape): the closest adversarial input; the clean one where there is none."""
+        self.answer = torch.zeros(n, classes, device=device)
+        """(n, classes): the logits that the model answered to the closest adversarial input; zeros where there is none."""
+        self._shadows = self.first_success.clone(), self.distance.clone(), self.margin.clone()
+        self._shadow_closest, self._shadow_answer = x, self.answer.clone()
+
+    def unchanged(self) -> list[Tensor]:
+        """Bools without axes: whether each small tensor is what it was after the last answer."""
+        now = self.first_success, self.distance, self.margin
+        return [(value == shadow).all() for value, shadow in zip(now, self._shadows, strict=True)]
+
+    def inputs_unchanged(self) -> bool:
+        """Whether the closest inputs and the answers to them are what was noted."""
+        return torch.equal(self.closest, self._shadow_closest) and torch.equal(self.answer, self._shadow_answer)
+
+    def raise_margins(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
+        """Note the margins (n,) of answered inputs, minus infinity for those beyond eps; before their successes are noted."""
+        if self._keeps_strongest:
+            self._keep_strongest(ids, x, margin, repeats)
+        if repeats:
+            self.margin.scatter_reduce_(0, ids, margin, "amax")
+        else:
+            self.margin[ids] = torch.maximum(self.margin[ids], margin)
+        self._shadows[2].copy_(self.margin)
+
+    def _keep_strongest(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
+        rows = ((margin > self.margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]
+        if not len(rows):
+            return
+        if self.strongest is self._x:
+            self.strongest = self._x.clone()
+        if repeats:
+            rows = rows[torch.argsort(margin[rows], descending=True, stable=True)]
+            rows = rows[earlier_rows(ids[rows]) == 0]
+        self.strongest[ids[rows]] = x[rows]
+
+    def note_successes(self, ids: Tensor, x: Tensor, logits: Tensor, distance: Tensor, spent: Tensor) -> None:
+        """Note successes (m,), each with its distance and the forwards that its sample had cost by then."""
+        if self._shadow_closest is self._x:
+            self.closest, self._shadow_closest = self._x.clone(), self._x.clone()
+        earliest = torch.full_like(self.first_success, NEVER).scatter_reduce_(0, ids, spent, "amin")
+        new = (self.first_success == 0) & (earliest < NEVER)
+        self.first_success[new] = earliest[new]
+        order = torch.argsort(distance, stable=True)
+        order = order[(distance[order] < self.distance[ids[order]]) & (earlier_rows(ids[order]) == 0)]
+        samples = ids[order]
+        self.distance[samples] = distance[order]
+        for values, shadow, row in ((self.closest, self._shadow_closest, x), (self.answer, self._shadow_answer, logits)):
+            values[samples] = shadow[samples] = row[order]
+        self._shadows[0].copy_(self.first_success)
+        self._shadows[1].copy_(self.distance)
+
+
+def running_totals(ids: Tensor, values: Tensor) -> Tensor:
+    """(n,): of each row the sum of the values (n,) of the rows up to it that have its id."""
+    order = torch.argsort(ids, stable=True)
+    ordered, total = ids[order], values[order].cumsum(0)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    before = torch.cummax(torch.where(first, total - values[order], 0), 0).values
+    return torch.empty_like(total).index_copy_(0, order, total - before)
+
+
+def earlier_rows(ids: Tensor) -> Tensor:
+    """(n,): how many rows before each have its id."""
+    return running_totals(ids, torch.ones_like(ids)) - 1
