@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,15 +88,13 @@ def _tree(folder: Path, suffixes: frozenset[str], what: str) -> Listing:
     groups = {name: files for name, files in groups.items() if files}
     if not groups:
         raise RequestError(f"{folder} has neither a labels.csv nor a subfolder with {what}: give it one subfolder per class")
-    classes = _classes(folder)
-    lookup = {name: label for label, name in enumerate(groups)} if classes is None else classes.lookup
-    if unknown := [name for name in groups if name not in lookup]:
+    classes = _classes(folder) or _Classes.of(groups)
+    if unknown := [name for name in groups if name not in classes.lookup]:
         raise RequestError(
             f"{folder}: the subfolder {unknown[0]!r} is no class of *classes.json: rename it, or take the list away"
         )
     files = [file for group in groups.values() for file in group]
-    labels = np.array([lookup[name] for name, group in groups.items() for _ in group], dtype=np.int64)
-    return Listing(files, labels, tuple(groups) if classes is None else classes.names)
+    return Listing(files, classes.labels(name for name, group in groups.items() for _ in group), classes.names)
 
 
 def _table(folder: Path, below: str) -> Listing:
@@ -114,20 +112,16 @@ def _table(folder: Path, below: str) -> Listing:
     files = [_listed(folder, row["file"], table, below) for row in rows]
     texts = [row[column] or "" for row in rows]
     if all(text.strip().isdecimal() for text in texts):
-        labels = np.array(
-            [min(int(text) if len(text) < DIGITS else bounded.MOST_CLASSES, bounded.MOST_CLASSES) for text in texts],
-            dtype=np.int64,
-        )
+        numbers = [int(text) if len(text) < DIGITS else bounded.MOST_CLASSES for text in texts]
+        labels = np.minimum(np.array(numbers, dtype=object), bounded.MOST_CLASSES).astype(np.int64)
         check_labels(labels, len(labels), f"column {column} of {table}")
         named = {label: row["name"] for label, row in zip(labels.tolist(), rows, strict=True) if row.get("name")}
-        names = _fill(named, int(labels.max()) + 1) if classes is None else classes.names
+        names = classes.names if classes else _fill(named, int(labels.max()) + 1)
         return Listing(files, labels, class_names(names, labels, f"the list of classes of {folder}"))
-    lookup = {name: label for label, name in enumerate(sorted(set(texts)))} if classes is None else classes.lookup
-    if bad := [text for text in texts if not text or text not in lookup]:
+    classes = classes or _Classes.of(sorted(set(texts)))
+    if bad := [text for text in texts if not text or text not in classes.lookup]:
         raise RequestError(f"{table} has the label {bad[0]!r} in column {column}: write class indices, or names of *classes.json")
-    return Listing(
-        files, np.array([lookup[text] for text in texts], dtype=np.int64), tuple(lookup) if classes is None else classes.names
-    )
+    return Listing(files, classes.labels(texts), classes.names)
 
 
 def _fill(named: Mapping[int, str], classes: int) -> list[str]:
@@ -145,6 +139,15 @@ class _Classes(NamedTuple):
     names: tuple[str, ...]
     lookup: dict[str, int]
 
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "_Classes":
+        """Classes that are counted in the order of their names."""
+        names = tuple(names)
+        return cls(names, {name: label for label, name in enumerate(names)})
+
+    def labels(self, names: Iterable[str]) -> Labels:
+        return np.array([self.lookup[name] for name in names], dtype=np.int64)
+
 
 def _classes(folder: Path) -> _Classes | None:
     found = sorted(folder.glob("*classes.json"))
@@ -159,9 +162,8 @@ def _classes(folder: Path) -> _Classes | None:
         if not 0 <= min(named) <= max(named) < bounded.MOST_CLASSES:
             raise ValueError(f"indices from {min(named)} to {max(named)}")
         lookup = {str(entry[key]): int(entry["index"]) for key in ("name", "wnid") for entry in entries if key in entry}
-        classes = _Classes(tuple(_fill(named, max(named) + 1)), lookup)
+        return _Classes(tuple(_fill(named, max(named) + 1)), lookup)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(
             f"{found[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
         ) from None
-    return classes

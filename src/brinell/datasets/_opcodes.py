@@ -15,21 +15,19 @@ import numpy as np
 from brinell.core import bounded
 from brinell.core.errors import BrinellError, RequestError
 
-VALUES = frozenset(
+PUSHED = frozenset(
     "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
     "SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8".split()
 )
 """Opcodes that push their own argument."""
-IGNORED = frozenset(("PROTO", "FRAME", "STOP"))
-CONSTANTS: dict[str, Callable[[], Any]] = {
-    "NONE": lambda: None,
-    "NEWTRUE": lambda: True,
-    "NEWFALSE": lambda: False,
-    "EMPTY_LIST": list,
-    "EMPTY_DICT": dict,
-    "EMPTY_TUPLE": tuple,
-    "MARK": lambda: _Mark(),
+MADE: dict[str, Callable[[], Any]] = {
+    **{"NONE": lambda: None, "NEWTRUE": lambda: True, "NEWFALSE": lambda: False},
+    **{"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_TUPLE": tuple, "MARK": lambda: _Mark()},
 }
+"""Opcodes that push something new."""
+TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+"""Opcodes that make a tuple of so many values from the top."""
+IGNORED = frozenset(("PROTO", "FRAME", "STOP"))
 GLOBALS = {
     "numpy.core.multiarray _reconstruct": "_reconstruct",
     "numpy._core.multiarray _reconstruct": "_reconstruct",
@@ -40,9 +38,6 @@ GLOBALS = {
     "_codecs encode": "encode",
 }
 """Every global that may be named, and the one of our own functions that replaces it."""
-TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-"""Opcodes that make a tuple of so many values from the top."""
-BUILDERS = ("_reconstruct", "_frombuffer", "dtype", "encode")
 
 
 class _Refused(BrinellError):
@@ -110,19 +105,20 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def step(self, name: str, argument: Any) -> None:
-        if name in VALUES:
+        if name in PUSHED:
             self.stack.append(argument)
-        elif name in CONSTANTS:
-            self.stack.append(CONSTANTS[name]())
-        elif name in GATHERED:
-            self.stack.append(GATHERED[name](self.since_mark()))
+        elif name in MADE:
+            self.stack.append(MADE[name]())
         elif name in TUPLES:
             self.stack[-TUPLES[name] :] = [tuple(self.stack[-TUPLES[name] :])]
+        elif name in STEPS:
+            STEPS[name](self, argument)
         elif name not in IGNORED:
-            method = getattr(self, "op_" + name.lower(), None)
-            if method is None:
-                raise _Refused(f"the opcode {name}")
-            method(argument)
+            raise _Refused(f"the opcode {name}")
+
+    def popped(self, count: int) -> list[Any]:
+        """So many values from the top, the lowest first."""
+        return [self.stack.pop() for _ in range(count)][::-1]
 
     def since_mark(self) -> list[Any]:
         items: list[Any] = []
@@ -130,57 +126,55 @@ class _Machine:
             items.append(top)
         return items[::-1]
 
-    def op_append(self, _: None) -> None:
-        item = self.stack.pop()
-        self.stack[-1].append(item)
-
-    def op_appends(self, _: None) -> None:
-        items = self.since_mark()
+    def extend(self, items: list[Any]) -> None:
         self.stack[-1].extend(items)
 
-    def op_setitem(self, _: None) -> None:
-        pair = [self.stack.pop(), self.stack.pop()][::-1]
-        self.stack[-1].update(_pairs(pair))
-
-    def op_setitems(self, _: None) -> None:
-        items = self.since_mark()
+    def update(self, items: list[Any]) -> None:
         self.stack[-1].update(_pairs(items))
 
-    def op_put(self, index: int) -> None:
+    def put(self, index: int) -> None:
         self.memo[index] = self.stack[-1]
 
-    def op_memoize(self, _: None) -> None:
-        self.memo[len(self.memo)] = self.stack[-1]
-
-    def op_get(self, index: int) -> None:
+    def get(self, index: int) -> None:
         self.stack.append(self.memo[index])
 
-    op_binput = op_long_binput = op_put
-    op_binget = op_long_binget = op_get
+    def name(self, text: str) -> None:
+        if text not in GLOBALS:
+            raise _Refused(f"the global {text.replace(' ', '.')}")
+        self.stack.append(_Global(GLOBALS[text]))
 
-    def op_global(self, name: str) -> None:
-        if name not in GLOBALS:
-            raise _Refused(f"the global {name.replace(' ', '.')}")
-        self.stack.append(_Global(GLOBALS[name]))
-
-    def op_stack_global(self, _: None) -> None:
-        name, module = self.stack.pop(), self.stack.pop()
-        self.op_global(f"{module} {name}")
-
-    def op_reduce(self, _: None) -> None:
-        arguments, function = self.stack.pop(), self.stack.pop()
-        if not isinstance(function, _Global) or function not in BUILDERS:
+    def reduce(self, function: Any, arguments: tuple[Any, ...]) -> None:
+        if not isinstance(function, _Global) or function == "ndarray":
             raise _Refused(f"a call of {function!r:.60}")
-        self.stack.append(_build(function, arguments))
+        self.stack.append(_call(function, arguments))
 
-    def op_build(self, _: None) -> None:
-        state = self.stack.pop()
+    def build(self, state: Any) -> None:
         if not isinstance(self.stack[-1], _Array | _Type):
             raise _Refused(f"a state for a {type(self.stack[-1]).__name__}")
         self.stack[-1].build(state)
 
 
-def _build(function: str, arguments: tuple[Any, ...]) -> Any:
+STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+    "LIST": lambda machine, _: machine.stack.append(machine.since_mark()),
+    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.since_mark())),
+    "DICT": lambda machine, _: machine.stack.append(_pairs(machine.since_mark())),
+    "APPEND": lambda machine, _: machine.extend(machine.popped(1)),
+    "APPENDS": lambda machine, _: machine.extend(machine.since_mark()),
+    "SETITEM": lambda machine, _: machine.update(machine.popped(2)),
+    "SETITEMS": lambda machine, _: machine.update(machine.since_mark()),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.put),
+    "MEMOIZE": lambda machine, _: machine.put(len(machine.memo)),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.get),
+    "GLOBAL": _Machine.name,
+    "STACK_GLOBAL": lambda machine, _: machine.name("{} {}".format(*machine.popped(2))),
+    "REDUCE": lambda machine, _: machine.reduce(*machine.popped(2)),
+    "BUILD": lambda machine, _: machine.build(machine.stack.pop()),
+}
+"""What the other opcodes do."""
+
+
+def _call(function: str, arguments: tuple[Any, ...]) -> Any:
+    """What one of the functions that are allowed makes, done here."""
     if function == "dtype":
         return _Type(arguments[0])
     if function == "encode":
@@ -197,10 +191,6 @@ def _build(function: str, arguments: tuple[Any, ...]) -> Any:
 def _pairs(items: list[Any]) -> dict[Any, Any]:
     keys = (key.decode("latin-1") if isinstance(key, bytes) else key for key in items[::2])
     return dict(zip(keys, items[1::2], strict=True))
-
-
-GATHERED: dict[str, Callable[[list[Any]], Any]] = {"LIST": list, "TUPLE": tuple, "DICT": _pairs}
-"""Opcodes that make one value of all since the mark."""
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ import math
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -157,23 +158,15 @@ class _Clips(Rows):
 
     def _read(self, file: Path, index: int) -> Array:
         """(3, frames, height, width) uint8."""
-        clip, found = self._taken(file, self._wanted(file, _frame_count(file), index))
-        if clip is None:  # the file promises more frames than it holds
-            clip, _ = self._taken(file, self._wanted(file, found, index))
-        if clip is None:
-            raise UnreadableError(f"{file} changes while it is read: leave the folder alone")
-        return clip
-
-    def _taken(self, file: Path, wanted: range) -> tuple[Array | None, int]:
-        """The frames of these numbers, (3, frames, height, width) uint8, or None and how many frames there are."""
-        frames: list[Array] = []
-        count = 0
-        for count, frame in enumerate(_decode(file), 1):
-            if count - 1 in wanted:
-                frames.append(self._pixels(frame, file))
-            if len(frames) == len(wanted):
-                return np.ascontiguousarray(np.stack(frames).transpose(3, 0, 1, 2)), count
-        return None, count
+        count = _frame_count(file)
+        for _ in range(2):  # a second time where the file promises more frames than it holds
+            wanted, count, frames = self._wanted(file, count, index), 0, list[Array]()
+            for count, frame in enumerate(_decode(file), 1):
+                if count - 1 in wanted:
+                    frames.append(self._pixels(frame, file))
+                if len(frames) == len(wanted):
+                    return np.ascontiguousarray(np.stack(frames).transpose(3, 0, 1, 2))
+        raise UnreadableError(f"{file} changes while it is read: leave the folder alone")
 
     def _wanted(self, file: Path, count: int, index: int) -> range:
         """Numbers of the frames that this clip takes out of `count`."""
@@ -205,61 +198,50 @@ class _Clips(Rows):
         return pixels
 
 
-def _opened(file: Path) -> Any:
-    """The file as a container of videos. It may name no other file, least of all one elsewhere, as playlists do."""
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """The file as a container of videos. It may name no other file, least of all one elsewhere, as playlists do.
+
+    Raises:
+        UnreadableError: it does not open, holds no video of bounded size, or fails while it is open.
+    """
     av = library()
+    options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
     try:
         if not file.is_file():
             raise UnreadableError(f"{file} is no regular file: take it out")
-        container = av.open(str(file), options={"protocol_whitelist": "file", "format_whitelist": FORMATS}, timeout=OPENING)
-    except (av.FFmpegError, OSError, ValueError) as error:
-        raise _broken(file, error) from None
-    if not container.streams.video:
-        container.close()
-        raise UnreadableError(f"{file} holds no video: take it out")
-    codec = container.streams.video[0].codec_context
-    if (codec.width or 0) * (codec.height or 0) > MOST_PIXELS:
-        container.close()
-        raise UnreadableError(f"{file} says that it is {codec.width} x {codec.height}, more than any video: take it out")
-    return container
-
-
-def _broken(file: Path, error: Exception) -> UnreadableError:
-    return UnreadableError(
-        f"{file} does not decode ({getattr(error, 'strerror', None) or error}): fetch it again, or take it out"
-    )
+        with av.open(str(file), options=options, timeout=OPENING) as container:
+            if not container.streams.video:
+                raise UnreadableError(f"{file} holds no video: take it out")
+            codec = container.streams.video[0].codec_context
+            if (codec.width or 0) * (codec.height or 0) > MOST_PIXELS:
+                raise UnreadableError(f"{file} says that it is {codec.width} x {codec.height}, more than any video: take it out")
+            yield container
+    except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UnreadableError(f"{file} does not decode ({reason}): fetch it again, or take it out") from None
 
 
 def _frame_count(file: Path) -> int:
     """How many frames there are, by the packets in the file: right for most formats, and far cheaper than to decode them."""
-    av = library()
     with _opened(file) as container:
-        try:
-            return sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
-        except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
-            raise _broken(file, error) from None
+        return sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
 
 
 def _decode(file: Path) -> Iterator[Any]:
-    av = library()
     with _opened(file) as container:
-        try:
-            for frame in container.decode(container.streams.video[0]):
-                if frame.is_corrupt:
-                    raise UnreadableError(f"{file} is damaged within: fetch it again, or take it out")
-                yield frame
-        except (av.FFmpegError, OSError, ValueError, MemoryError) as error:
-            raise _broken(file, error) from None
+        for frame in container.decode(container.streams.video[0]):
+            if frame.is_corrupt:
+                raise UnreadableError(f"{file} is damaged within: fetch it again, or take it out")
+            yield frame
 
 
 def _first_size(files: Sequence[Path]) -> tuple[int, int]:
     why: UnreadableError | None = None
     for file in files:
         try:
-            frame = next(_decode(file), None)
+            if (frame := next(_decode(file), None)) is not None:
+                return frame.height, frame.width
         except UnreadableError as error:
             why = why or error
-            continue
-        if frame is not None:
-            return frame.height, frame.width
     raise RequestError(str(why or f"{files[0]} holds no frame: take it out"))

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from brinell.core.domain import Domain
 from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Access, Model, ModelInfo, ask
+from brinell.core.streams import Streams
 
 Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
 """What one row of answers is; logit and probability are single numbers, of the second of two classes."""
@@ -45,6 +47,12 @@ SCALING = {"mul", "div", "true_divide", "add", "sub"}
 """Functions that leave the order of answers as it was, where the other operand is a number, and a positive one for a factor."""
 NEUTRAL = {"squeeze", "unsqueeze", "flatten", "view", "reshape", "float", "to", "contiguous", "clone"}
 """Functions that do to an answer what they would do to what went into the softmax."""
+
+
+def random_inputs(domain: Domain, n: int) -> Tensor:
+    """(n, *shape): inputs anywhere within the bounds, always the same, by which it is learned what a model answers."""
+    low, high = domain.bounds()
+    return low + (high - low) * Streams.of(0, torch.arange(n)).uniform(*domain.shape)
 
 
 def of_probabilities(probabilities: Tensor) -> Tensor:

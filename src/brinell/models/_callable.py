@@ -6,8 +6,8 @@ gives gradients, so that a closure around torch modules is attacked like a modul
 evaluation mode while it is asked.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +17,9 @@ from torch import Tensor
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.model import Access, ModelInfo
-from brinell.core.streams import Streams
-from brinell.models import _answers as answers
+from brinell.models._answers import of_labels, random_inputs
 from brinell.models._content import digest_of, modules_in
+from brinell.models._torch_model import evaluating, home_of, logits_of
 
 Asked = Literal["tensors with gradients", "numpy arrays", "tensors"]
 WAYS: tuple[Asked, ...] = ("tensors with gradients", "numpy arrays", "tensors")
@@ -64,11 +64,11 @@ class CallableModel:
         self._modules = modules_in(function)
         self._asked, self._labels = self._probe(labels)
         with torch.no_grad():
-            found = self._answer(self._random(PROBES))
+            found = self._answer(random_inputs(self.domain, PROBES))
         self.classes = classes if self._labels else found.shape[1]
         gradients = self._asked == WAYS[0] and not self._labels
         self.access = Access.LABELS if self._labels else Access.GRADIENTS if gradients else Access.SCORES
-        shape = tuple(self._as_given(self._random(1)).shape[1:])
+        shape = tuple(self._as_given(random_inputs(self.domain, 1)).shape[1:])
         sides = ", ".join(map(str, ("n", *shape)))
         told = "labels" if self._labels else f"{self.access.name.lower()}"
         self.info = ModelInfo(
@@ -81,12 +81,12 @@ class CallableModel:
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs to (n, classes) logits, differentiable where the function is."""
         found = self._answer(x)
-        return answers.of_labels(found[:, 0], self.classes).to(x.device) if self._labels else found.to(x.device)
+        return of_labels(found[:, 0], self.classes).to(x.device) if self._labels else found.to(x.device)
 
     def digest(self) -> str:
         """Hash of the function's source, of what it refers to, and of what it answers to some random inputs."""
         with torch.no_grad(), self._session(torch.device("cpu")):
-            found = [self._classes_at(self._random(COMPARED)) for _ in range(2)]
+            found = [self._classes_at(random_inputs(self.domain, COMPARED)) for _ in range(2)]
         told = found[0] if found[0] == found[1] else "random"
         parts = (self._scale, self._shift, self._asked, self.domain.text())
         return digest_of(self._function, told, *parts)
@@ -95,28 +95,16 @@ class CallableModel:
         found = self._answer(x)
         return [int(one) for one in (found[:, 0] if found.shape[1] == 1 else found.argmax(1))]
 
-    @contextmanager
-    def _session(self, device: torch.device) -> Iterator[None]:
+    def _session(self, device: torch.device) -> AbstractContextManager[None]:
         """The modules that the function refers to in evaluation mode; they stay on their device, where they are asked."""
-        flags = [(part, part.training) for module in self._modules for part in module.modules()]
-        try:
-            for module in self._modules:
-                module.eval()
-            yield
-        finally:
-            for part, training in flags:
-                part.training = training
-
-    def _random(self, n: int) -> Tensor:
-        low, high = self.domain.bounds()
-        return low + (high - low) * Streams.of(0, torch.arange(n)).uniform(*self.domain.shape)
+        return evaluating(*self._modules)
 
     def _given(self, x: Tensor, way: Asked) -> Any:
         x = x if self._scale is None else x * self._scale.to(x.device)
         x = self._as_given(x if self._shift is None else x + self._shift.to(x.device))
         if way == "numpy arrays":
             return np.ascontiguousarray(x.detach().cpu().numpy())
-        home = next((part.device for module in self._modules for part in module.parameters()), None)
+        home = next((device for module in self._modules if (device := home_of(module)) is not None), None)
         return x if home is None else x.to(home)
 
     def _answer(self, x: Tensor, way: Asked | None = None) -> Tensor:
@@ -131,7 +119,7 @@ class CallableModel:
         """What the function takes, and whether it answers with labels."""
         failures: list[str] = []
         for way in WAYS:
-            x = self._random(PROBES).requires_grad_(way == WAYS[0])
+            x = random_inputs(self.domain, PROBES).requires_grad_(way == WAYS[0])
             try:
                 with torch.set_grad_enabled(way == WAYS[0]):
                     found = self._answer(x, way)
@@ -144,7 +132,7 @@ class CallableModel:
             if way == WAYS[0] and not found.requires_grad and not whole:
                 continue  # perhaps a function of arrays that takes tensors as well
             return way, self._says_labels(found, whole, labels)
-        shape = tuple(self._as_given(self._random(1)).shape[1:])
+        shape = tuple(self._as_given(random_inputs(self.domain, 1)).shape[1:])
         raise RequestError(
             f"{self.name} cannot take the data, arrays of shape {('n', *shape)} ({'; '.join(failures)}): give it its own shape"
         )
@@ -168,8 +156,7 @@ def as_rows(found: Any, n: int, name: str) -> Tensor:
     Raises:
         RequestError: it has another form.
     """
-    if not isinstance(found, Tensor | np.ndarray):
-        found = found["logits"] if isinstance(found, dict) and "logits" in found else getattr(found, "logits", found)
+    found = logits_of(found)
     if not isinstance(found, Tensor):
         try:
             found = torch.as_tensor(np.array(found, copy=True))

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -66,8 +67,7 @@ class TorchModel:
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._open = 0
         self._channels_last = self._first_conv = False
-        first = next((p for p in module.parameters() if p.is_floating_point()), None)
-        self._dtype = torch.float32 if first is None else first.dtype
+        self._dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
         self.classes: int = self.probe() if classes is None else classes
 
     @property
@@ -127,7 +127,7 @@ class TorchModel:
         Raises:
             RequestError: the module cannot take the data, or does not answer with one row of logits per input.
         """
-        device = next((held.device for held in chain(self.module.parameters(), self.module.buffers())), torch.device("cpu"))
+        device = home_of(self.module) or torch.device("cpu")
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
         shape = f"{self.domain.kind}s of shape {self.domain.shape}"
         try:
@@ -146,9 +146,8 @@ class TorchModel:
                 f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
             )
         if not isinstance(answer, Tensor):
-            raise RequestError(
-                f"{self.name} answers with a {type(answer).__name__}, not with a tensor of logits: wrap it so that it does"
-            )
+            kind = type(answer).__name__
+            raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
         if answer.ndim != 2 or len(answer) != 1:
             raise RequestError(
                 f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) logits"
@@ -180,20 +179,17 @@ class TorchModel:
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
         """The module in eval mode, and on `device` where one is given; afterwards everything is as it was."""
-        flags = [(part, part.training) for part in self.module.modules()]
-        home = next((held.device for held in chain(self.module.parameters(), self.module.buffers())), None)
+        home = home_of(self.module)
         self._open += 1
         try:
-            self.module.eval()
-            if device is not None:
-                self.module.to(device)
-            yield
+            with evaluating(self.module):
+                if device is not None:
+                    self.module.to(device)
+                yield
         finally:
             self._open -= 1
             if device is not None and home is not None:
                 self.module.to(home)
-            for part, training in flags:
-                part.training = training
 
     def digest(self) -> str:
         """Hash of structure, source of the module's classes, every parameter and buffer, and preprocessing; always made anew."""
@@ -206,11 +202,35 @@ class TorchModel:
         return hashed.hexdigest()
 
 
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """These modules in evaluation mode; afterwards all their flags are as they were."""
+    flags = [(part, part.training) for module in modules for part in module.modules()]
+    try:
+        for module in modules:
+            module.eval()
+        yield
+    finally:
+        for part, training in flags:
+            part.training = training
+
+
+def home_of(module: nn.Module) -> torch.device | None:
+    """The device on which a module is; None where it holds nothing."""
+    return next((tensor.device for tensor in chain(module.parameters(), module.buffers())), None)
+
+
+def logits_of(answer: Any) -> Any:
+    """The logits of an answer that holds them under that name, as those of transformers do; the answer itself otherwise."""
+    if isinstance(answer, Tensor | np.ndarray):
+        return answer
+    return answer.get("logits", answer) if isinstance(answer, dict) else getattr(answer, "logits", answer)
+
+
 def _rows(answer: Any, x: Tensor) -> Tensor:
-    """Answers as rows; those of one number each may come without an axis of their own, those of transformers as `logits`."""
-    if not isinstance(answer, Tensor):
-        answer = answer.get("logits", answer) if isinstance(answer, dict) else getattr(answer, "logits", answer)
-    return answer.unsqueeze(1) if isinstance(answer, Tensor) and answer.shape == (len(x),) else answer
+    """Answers as rows; those of one number each may come without an axis of their own."""
+    logits = logits_of(answer)
+    return logits.unsqueeze(1) if isinstance(logits, Tensor) and logits.shape == (len(x),) else logits
 
 
 class _Calls(TorchFunctionMode):

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import Access, Domain, Remark, Streams
+from brinell.core.contracts import Access, Domain, Remark
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import ModelInfo
 from brinell.core.settings import above_zero, at_least, at_most
-from brinell.models._answers import are_probabilities, of_labels, of_probabilities
+from brinell.models._answers import are_probabilities, of_labels, of_probabilities, random_inputs
 from brinell.models._channel import Channel, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, slots
 from brinell.models._torch_model import affine
@@ -154,9 +154,7 @@ class RemoteModel:
         self.notes: list[Remark] = []
         self._shown: Counter[str] = Counter()
         self._lock = threading.Lock()
-        low, high = domain.bounds()
-        drawn = Streams.of(0, torch.arange(PROBES)).uniform(*domain.shape)
-        self.probes = domain.round(low + (high - low) * drawn)
+        self.probes = domain.round(random_inputs(domain, PROBES))
         codes = [at for at, column in enumerate(domain.columns) if column.values]
         self.probes[:, codes] = self.probes[:, codes].round()
         """(PROBES, *shape): the inputs that the answers were learned from."""

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from brinell.core import bounded
-from brinell.core.contracts import Access, Domain, Streams
+from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
 from brinell.core.settings import at_least, at_most
-from brinell.models import _answers as answers
+from brinell.models._answers import are_probabilities, of_probabilities, random_inputs
 
 __all__ = ["Onnx"]
 
@@ -114,7 +114,7 @@ class OnnxModel:
         self._output = ""
         found = self._probe(options.output)
         self.classes = found.shape[1]
-        said = options.answers or ("probabilities" if answers.are_probabilities(found) else "logits")
+        said = options.answers or ("probabilities" if are_probabilities(found) else "logits")
         self._probabilities = said == "probabilities"
         self._notes: tuple[str, ...] = ()
         if self._sides is not None:
@@ -126,7 +126,7 @@ class OnnxModel:
         """The same file with its first axis freed, if that answers some random inputs as this does; None otherwise."""
         try:
             other = OnnxModel(session, self.domain, self._options, self._digest, self.name)
-            x = self._random()
+            x = random_inputs(self.domain, PROBES)
             same = torch.allclose(other.predict(x), self.predict(x), rtol=1e-3, atol=1e-4)
         except Exception:  # what was exported for one input may hold its number anywhere
             return None
@@ -140,7 +140,7 @@ class OnnxModel:
         """(n, *shape) inputs within the bounds to (n, classes) logits."""
         found = self._ask(self._given(x), [self._output])[0]
         logits = torch.from_numpy(found)
-        return (answers.of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
+        return (of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
 
     def digest(self) -> str:
         """Hash of the file, of how it is asked, and of the domain."""
@@ -168,13 +168,9 @@ class OnnxModel:
             parts.append([one[: len(part)] for one in self._session.run(outputs, {self._input: padded})])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def _random(self) -> Tensor:
-        low, high = self.domain.bounds()
-        return low + (high - low) * Streams.of(0, torch.arange(PROBES)).uniform(*self.domain.shape)
-
     def _probe(self, wanted: str) -> Tensor:
         """Answers (PROBES, classes) to random inputs; notes which output they come from."""
-        x = self._random()
+        x = random_inputs(self.domain, PROBES)
         names = [one.name for one in self._session.get_outputs()]
         if wanted and wanted not in names:
             raise RequestError(f"{self.name} has no output {wanted!r}; it has {', '.join(names)}")
