@@ -102,23 +102,19 @@ class EcgCsv:
 
     def _complete(self, table: "_Table", names: list[str], file: Path) -> tuple[Array, list[Remark]]:
         """The rows without missing values, and what is to be said of the others."""
-        holes = np.zeros(len(table.cells), dtype=bool)
-        first: tuple[int, str] | None = None
-        for name in names:
-            empty = table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-            if empty.any() and (first is None or int(empty.argmax()) < first[0]):
-                first = (int(empty.argmax()), name)
-            holes |= empty
-        if first is None:
+        empty = {name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False) for name in names}
+        holes = np.any(list(empty.values()), axis=0)
+        if not holes.any():
             return np.arange(len(holes)), []
-        row, name = first
-        where = f"{file} has no value in column {name} of line {row + 1 + table.header}"
+        row = int(holes.argmax())
+        line, name = row + 1 + table.header, next(name for name in names if empty[name][row])
+        where = f"{file} has no value in column {name} of line {line}"
         if self.missing == "refuse":
             raise RequestError(f"{where}: correct the row, or add the option missing=skip ({int(holes.sum())} rows have such)")
         if holes.all():
             raise RequestError(f"{where}, and no row is complete: there is nothing to audit")
-        text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line "
-        return np.flatnonzero(~holes), [Remark("rows-left-out", f"{text}{row + 1 + table.header}): skipped")]
+        text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line {line}): skipped"
+        return np.flatnonzero(~holes), [Remark("rows-left-out", text)]
 
     def _labels(self, column: Array, file: Path) -> tuple[Labels, tuple[str, ...]]:
         what = f"the column of labels of {file}"

@@ -127,21 +127,20 @@ class Wfdb:
         folder = existing(self.path, "folder", "wfdb:DIR")
         library = _library()
         remarks: list[Remark] = []
-        found: dict[str, Beats] = {}
-        rates: dict[str, float] = {}
+        records: dict[str, Beats] = {}
+        rate = 0.0
         for name in self._chosen(folder):
             try:
-                beats, rate, lost = _Record(library, folder, name, self).beats(next(iter(rates.values()), 0.0))
+                records[name], rate, lost = _Record(library, folder, name, self).beats(rate)
             except _Unfit as error:
                 remarks.append(Remark("record-left-out", str(error)))
                 continue
-            found[name], rates[name] = beats, rate
             if lost:
                 remarks.append(Remark("beats-left-out", lost))
-        if not any(len(beats.y) for beats in found.values()):
+        if not any(len(beats.y) for beats in records.values()):
             reason = f": {remarks[0].text}" if remarks else ": no annotation marks a beat"
             raise RequestError(f"{folder} has no record with beats that can be used{reason}")
-        return _beats_of(folder.resolve().name, found, next(iter(rates.values())), self, tuple(remarks))
+        return _beats_of(folder.resolve().name, records, rate, self, tuple(remarks))
 
     def _chosen(self, folder: Path) -> list[str]:
         there = sorted(str(file.relative_to(folder).with_suffix("")) for file in folder.rglob("*.hea"))
@@ -187,13 +186,16 @@ def _library() -> Any:
 class _Unfit(Exception):
     """Why a record is left out, in one line."""
 
+    def __init__(self, name: str, why: str, hint: str = "") -> None:
+        super().__init__(f"record {name} {why}: left out" + (f"; {hint}" if hint else ""))
+
 
 class _Record:
     def __init__(self, library: Any, folder: Path, name: str, settings: Wfdb) -> None:
         self.name, self.settings = name, settings
         path = str(folder / name)
         if not Path(f"{path}.{settings.annotations}").is_file():
-            raise _Unfit(f"record {name} has no annotations ({name}.{settings.annotations}): left out")
+            raise _Unfit(name, f"has no annotations ({name}.{settings.annotations})")
         try:
             # The library raises whatever comes its way on a damaged file, and uses its own libraries in ways they warn of.
             with warnings.catch_warnings():
@@ -207,7 +209,7 @@ class _Record:
         except _Unfit:
             raise
         except Exception as error:
-            raise _Unfit(f"record {name} cannot be read ({one_line(error, 200)}): left out") from None
+            raise _Unfit(name, f"cannot be read ({one_line(error, 200)})") from None
 
     def _packed(self, folder: Path) -> int:
         """Bytes of the files that the header names, which must lie beside it and hold what it says."""
@@ -215,19 +217,18 @@ class _Record:
         files = {str(one) for one in getattr(self.header, "file_name", None) or [] if one}
         for one in files:
             if not bounded.inside(place, one, f"record {self.name}").is_file():
-                raise _Unfit(f"record {self.name} names {one}, which is no file beside it: left out")
+                raise _Unfit(self.name, f"names {one}, which is no file beside it")
         packed = sum((place / one).stat().st_size for one in files)
         said = (self.header.sig_len or 0) * (self.header.n_sig or 0)
         if said < 0 or said > 16 * packed:
-            raise _Unfit(f"record {self.name} says it has {said} values in {packed} bytes: left out")
+            raise _Unfit(self.name, f"says it has {said} values in {packed} bytes")
         return packed
 
     def _channels(self) -> list[int]:
         names = list(self.header.sig_name or [])
         wanted = self.settings.leads or names[:1]
         if missing := [lead for lead in wanted if lead not in names]:
-            known = ", ".join(names) or "none"
-            raise _Unfit(f"record {self.name} has no lead {missing[0]}; it has {known}: left out; choose by leads=")
+            raise _Unfit(self.name, f"has no lead {missing[0]}; it has {', '.join(names) or 'none'}", "choose by leads=")
         return [names.index(lead) for lead in wanted]
 
     def beats(self, others: float) -> tuple[Beats, float, str]:
@@ -241,19 +242,18 @@ class _Record:
         at = np.round(np.asarray(self.marks.sample) * (rate / self.header.fs)).astype(np.int64)
         intervals = self._rhythm(np.array([name is not None for name in classes], dtype=bool))
         kept = [i for i, name in enumerate(classes) if name and before <= at[i] <= x.shape[1] - after]
-        windows: Array = (
-            np.stack([x[:, at[i] - before : at[i] + after] for i in kept]) if kept else np.empty((0, len(x), before + after))
-        )
+        windows = np.empty((len(kept), len(x), before + after))
+        for row, i in enumerate(kept):
+            windows[row] = x[:, at[i] - before : at[i] + after]
         labels = np.array([CLASSES.index(str(classes[i])) for i in kept], dtype=np.int64)
         low, high = (np.array(bound)[:, None] for bound in self.settings.bounds)
-        # NaN, a missing value, is not inside.
-        fits = np.asarray(((windows >= low) & (windows <= high)).all((1, 2)))
+        fits = np.asarray(((windows >= low) & (windows <= high)).all((1, 2)))  # NaN, a missing value, is not inside
         lost = (
             f"{int((~fits).sum())} of {len(fits)} beats of record {self.name} have missing values or leave the bounds of "
             f"{low.ravel().tolist()} to {high.ravel().tolist()} mV: left out; widen them by low= and high="
         )
-        found = Beats(windows[fits].astype(np.float32), labels[fits], intervals[kept][fits])
-        return found, rate, "" if fits.all() else lost
+        beats = Beats(windows[fits].astype(np.float32), labels[fits], intervals[kept][fits])
+        return beats, rate, "" if fits.all() else lost
 
     def _rhythm(self, beat: Array) -> Array:
         """(annotations, 3): the rhythm at those that mark a beat."""
@@ -261,36 +261,32 @@ class _Record:
         if not self.settings.rhythm or not beat.any():
             return found
         if beat.sum() < 2:
-            raise _Unfit(f"record {self.name} has a single beat, and so no rhythm: left out")
+            raise _Unfit(self.name, "has a single beat, and so no rhythm")
         between = np.diff(np.asarray(self.marks.sample)[beat]) / self.header.fs
         if not (between > 0).all():
-            raise _Unfit(f"record {self.name} has beats that do not follow each other in time, and so no rhythm: left out")
+            raise _Unfit(self.name, "has beats that do not follow each other in time, and so no rhythm")
         before, after = np.append(np.nan, between), np.append(between, np.nan)
         found[beat] = rhythm(before, after, np.zeros(len(before)), f"record {self.name}")
         return found
 
     def _rate(self, others: float) -> float:
-        if self.marks.fs and abs(self.marks.fs - self.header.fs) > 1e-6 * self.header.fs:
-            raise _Unfit(
-                f"record {self.name} has its signal at {self.header.fs:g} and its annotations at {self.marks.fs:g} values per "
-                "second: left out"
-            )
-        rate = self.settings.rate or float(self.header.fs)
+        signal, marks = self.header.fs, self.marks.fs
+        if marks and abs(marks - signal) > 1e-6 * signal:
+            raise _Unfit(self.name, f"has its signal at {signal:g} and its annotations at {marks:g} values per second")
+        rate = self.settings.rate or float(signal)
         if others and rate != others:
-            raise _Unfit(
-                f"record {self.name} has {rate:g} values per second and the ones before {others:g}: left out; "
-                "rate= brings all to one"
-            )
+            hint = "rate= brings all to one"
+            raise _Unfit(self.name, f"has {rate:g} values per second and the ones before {others:g}", hint)
         return rate
 
     def _resampled(self, rate: float) -> Array:
         """(leads, T) float64 in mV, the median of each lead at 0."""
         units = [str(unit).lower() for unit in self.signal.units]
         if strange := [unit for unit in units if unit not in MILLIVOLTS]:
-            raise _Unfit(f"record {self.name} is in {strange[0]!r}, and not in volts: left out")
+            raise _Unfit(self.name, f"is in {strange[0]!r}, and not in volts")
         x = self.signal.p_signal.T * np.array([[MILLIVOLTS[unit]] for unit in units])
         if np.isnan(x).all(1).any():
-            raise _Unfit(f"record {self.name} has a lead without a single value: left out")
+            raise _Unfit(self.name, "has a lead without a single value")
         x = x - np.nanmedian(x, axis=1, keepdims=True)
         ratio = Fraction(rate / self.header.fs).limit_denominator(FINEST)
         if ratio == 1:
@@ -319,7 +315,7 @@ def _beats_of(name: str, found: dict[str, Beats], rate: float, settings: Wfdb, r
         name=name,
         x=x[order],
         y=y[order],
-        arrangement=Arrangement(kind="signal", shape=x.shape[1:], axes=(0, 1, 2)),
+        arrangement=Arrangement.straight(domain),
         domain=with_rhythm(domain, settings.leads) if settings.rhythm else domain,
         classes=CLASSES,
         divisor=None,
