@@ -20,8 +20,8 @@ from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Model
-from brinell.datasets._arrays import Layout
-from brinell.datasets._memory import ArrayDataset, Bounds
+from brinell.datasets._arrays import Bounds, Layout
+from brinell.datasets._memory import ArrayDataset
 from brinell.engine.plan import open_data
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.models._answers import KINDS, Answered

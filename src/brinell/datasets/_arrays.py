@@ -20,6 +20,7 @@ from brinell.core.record import Array as Array
 
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 Layout = Literal["first", "last"]
+Bounds = Literal["columns"] | tuple[Any, Any]
 
 CHANNELS = (1, 3, 4)
 """Sizes by which an axis is recognised as the one of the channels."""
@@ -27,6 +28,8 @@ AXES: dict[Kind, int] = {"vector": 1, "signal": 2, "image": 3, "video": 4}
 """How many axes one input of each kind has, channels included."""
 TOLERANCE = 1e-6
 """By how much of the width of the bounds a value may leave them; such values are moved onto the bound."""
+NORMALISED = -0.05
+"""Inputs that reach below this have been normalised, or were never pictures."""
 BLOCK = 1 << 22
 """Bytes read at once where a whole array is gone through."""
 
@@ -61,13 +64,10 @@ def arrange(
     `signal`, (N, T) or (N, C, T). The axis of size 1, 3 or 4 holds the channels unless `layout` says which; those of a signal
     come first unless it says otherwise.
     """
-    sides = len(stored) - 1
-    if kind is None:
-        kinds: dict[int, Kind] = {1: "vector", 2: "image", 3: "image", 4: "video"}
-        if sides not in kinds:
-            raise RequestError(f"{what} has shape {stored}; inputs need 1 to 4 axes after the one of the samples")
-        kind = kinds[sides]
-    straight = tuple(range(len(stored)))
+    sides, straight = len(stored) - 1, tuple(range(len(stored)))
+    if kind is None and not 1 <= sides <= 4:
+        raise RequestError(f"{what} has shape {stored}; inputs need 1 to 4 axes after the one of the samples")
+    kind = kind or ("vector", "image", "image", "video")[sides - 1]
     if kind != "vector" and sides == AXES[kind] - 1:
         return Arrangement(kind=kind, shape=(1, *stored[1:]), axes=straight)
     if sides != AXES[kind]:
@@ -78,7 +78,7 @@ def arrange(
 
 
 def _layout(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
-    layout: Layout | None = "first" if kind == "signal" else size_layout(stored)
+    layout: Layout | None = "first" if kind == "signal" else _size_layout(stored)
     if layout is None:
         where = "first or last" if stored[1] in CHANNELS else "anywhere"
         raise RequestError(
@@ -87,10 +87,53 @@ def _layout(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
     return layout
 
 
-def size_layout(stored: tuple[int, ...]) -> Layout | None:
+def _size_layout(stored: tuple[int, ...]) -> Layout | None:
     """Where the axis of size 1, 3 or 4 is; None where that fits both ends, or neither."""
     first, last = stored[1] in CHANNELS, stored[-1] in CHANNELS
     return None if first == last else "first" if first else "last"
+
+
+def arrange_axes(stored: tuple[int, ...], domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
+    """How arrays become inputs with their channels first."""
+    what = f"the array of inputs has shape {stored}"
+    if len(stored) < 2:
+        raise RequestError(f"{what}; it needs the samples first and then each input")
+    if domain is not None:
+        if stored[1:] != domain.shape:
+            raise RequestError(f"inputs of shape {stored[1:]} do not live in a domain of shape {domain.shape}")
+        return Arrangement.straight(domain)
+    if kind not in (None, *AXES):
+        raise RequestError(f"kind is {kind!r}; it is one of {', '.join(AXES)}")
+    if layout not in (None, "first", "last"):
+        raise RequestError(f"layout is {layout!r}; it is first or last")
+    if kind is None:
+        kind = {axes: kind for kind, axes in AXES.items()}.get(len(stored) - 1)
+        if kind is None:
+            raise RequestError(f"{what}; give a Domain that says what an input is")
+        if kind == "signal" and layout is None and not (stored[1] == 1 or 4 * stored[1] <= stored[2]):
+            raise RequestError(
+                f"{what}, which may be grey pictures or signals of {stored[1]} channels: for pictures write x[:, None], for "
+                "signals brinell.data(x, y, kind='signal')"
+            )
+    if kind in ("image", "video") and layout is None and len(stored) == AXES[kind] + 1:
+        layout = _layout_by_size(stored, kind, what)
+    return arrange(stored, kind=kind, layout=layout)
+
+
+def _layout_by_size(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
+    """Where the channels of images and videos are; refuses a shape that leaves it open."""
+    first, *between, last = stored[1:]
+    if kind == "video" and between[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
+        raise RequestError(f"{what} with frames before channels: write x.swapaxes(1, 2)")
+    if layout := _size_layout(stored):
+        return layout
+    if first < min(*between, last):
+        return "first"
+    if last < min(first, *between):
+        return "last"
+    raise RequestError(
+        f"{what}, whose channels could be first or last: say it by brinell.data(x, y, layout='first') or layout='last'"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +224,47 @@ def make_domain(what: object, **settings: Any) -> Domain:
         return Domain(**settings)
     except ValueError as error:
         raise RequestError(f"{what}: {error}") from None
+
+
+def fit_domain(
+    x: "Array | Rows", arrangement: Arrangement, domain: Domain | None, columns: tuple[str, ...], bounds: Bounds | None
+) -> tuple["Array | Rows", Domain, float, tuple[str, ...]]:
+    """Inputs of memory in their domain: the inputs, the domain, what they are divided by, and what was decided.
+
+    Args:
+        x: (n, *stored) values.
+        arrangement: of the axes.
+        domain: where it was given.
+        columns: the names of columns with units of their own, if any.
+        bounds: (low, high) or "columns", where they were given.
+    """
+    if domain is not None:
+        check_bounds(x, domain)
+        return x, domain, 1.0, ()
+    pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))
+    if columns or (bounds is not None and arrangement.kind == "vector" and not pair):
+        x, domain = scale_columns(x, columns, bounds)
+        return x, domain, 1.0, ("budgets are shares of each column's range, and the model is asked in the columns' own units",)
+    if bounds is None:
+        return x, *domain_of(x, arrangement, remedy=lambda span: _remedy(span, x.ndim)), ()
+    if not pair:
+        raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
+    return x, *domain_of(x, arrangement, low=float(bounds[0]), high=float(bounds[1])), ()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _remedy(span: Span, axes: int) -> str:
+    """What is probably the matter with values outside of [0, 1], and what to write instead."""
+    if span.least < NORMALISED and axes > 3:
+        return "they look normalised: take the normalisation out of the data and give it as mean= and std= of the model"
+    if axes == 2:
+        return "for columns in units of their own write brinell.data(x, y, bounds='columns')"
+    if 1 < span.most <= 255:
+        return "divide them by 255, or write brinell.data(x, y, bounds=(0, 255)) for a model that takes them as they are"
+    return ""
 
 
 def check_bounds(x: "Array | Rows", domain: Domain) -> None:

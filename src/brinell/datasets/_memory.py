@@ -1,14 +1,14 @@
 """Objects of a Python program as a data set: what `brinell.audit(model, (x, y))` and `brinell.data` accept.
 
 An object takes one way through this file: `read_source` recognises it (arrays, a data frame, a dict, a data set of torch or
-Hugging Face, a loader) as inputs and labels, `encode_labels` numbers the labels, `arrange_axes` finds the channels, the domain
-follows from the values, and `ArrayDataset` holds the result. Nothing is guessed where two readings would give different figures:
+Hugging Face, a loader) as inputs and labels, `encode_labels` numbers the labels, and `_arrays` finds the channels and the domain,
+which `ArrayDataset` then holds. Nothing is guessed where two readings would give different figures:
 a dict with two columns of pictures, a loader that draws its samples, pictures of different sizes are refused in one line that
 says what to write instead.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,32 +19,23 @@ from brinell.core.contracts import DataInfo
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.datasets._arrays import (
-    AXES,
-    CHANNELS,
-    Arrangement,
     Array,
+    Bounds,
     Layout,
     Rows,
-    Span,
     StoredArrays,
-    arrange,
-    check_bounds,
+    arrange_axes,
     check_labels,
     class_names,
-    domain_of,
-    scale_columns,
-    size_layout,
+    fit_domain,
 )
 
-Bounds = Literal["columns"] | tuple[Any, Any]
 INPUTS = ("x", "inputs", "input", "images", "image", "img", "pixel_values", "input_values", "signals", "signal", "audio", "video")
 LABELS = ("y", "labels", "label", "targets", "target", "class", "fine_label")
 """Names by which inputs and labels are known in dicts and tables, the surest first."""
 FORMS = (
     "(x, y), a dict of arrays, a torch Dataset or DataLoader, a Hugging Face dataset, a spec such as npz:FILE, or brinell.data"
 )
-NORMALISED = -0.05
-"""Inputs that reach below this have been normalised, or were never pictures."""
 
 
 class ArrayDataset(StoredArrays):
@@ -73,25 +64,12 @@ class ArrayDataset(StoredArrays):
         bounds: Bounds | None = None,
     ) -> None:
         source = read_source(x, y)
-        inputs, divisor = source.inputs, 1.0
-        if inputs.ndim < 2:
-            raise RequestError(f"the array of inputs has shape {inputs.shape}; it needs the samples first and then each input")
         codes, names, notes = encode_labels(source, classes)
-        labels = check_labels(codes, len(inputs))
         if source.pictures and (domain, kind, layout) == (None, None, None):
             kind, layout = "image", "last"
-        arrangement = arrange_axes(inputs.shape, domain, kind, layout)
-        if domain is not None:
-            check_bounds(inputs, domain)
-        elif source.columns or (bounds is not None and arrangement.kind == "vector" and not _is_pair_of_numbers(bounds)):
-            inputs, domain = scale_columns(inputs, source.columns, bounds)
-            notes += ("budgets are shares of each column's range, and the model is asked in the columns' own units",)
-        elif bounds is None:
-            domain, divisor = domain_of(inputs, arrangement, remedy=lambda span: _remedy(span, inputs.ndim))
-        elif _is_pair_of_numbers(bounds):
-            domain, divisor = domain_of(inputs, arrangement, low=float(bounds[0]), high=float(bounds[1]))
-        else:
-            raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
+        arrangement = arrange_axes(source.inputs.shape, domain, kind, layout)
+        labels = check_labels(codes, len(source.inputs))
+        inputs, domain, divisor, units = fit_domain(source.inputs, arrangement, domain, source.columns, bounds)
         super().__init__(
             name=name,
             x=inputs,
@@ -100,7 +78,7 @@ class ArrayDataset(StoredArrays):
             domain=domain,
             classes=class_names(names, labels),
             divisor=divisor,
-            info=DataInfo(notes=source.notes + notes),
+            info=DataInfo(notes=source.notes + notes + units),
         )
 
     def as_given(self, x: Tensor) -> Tensor:
@@ -351,9 +329,6 @@ def array(x: Any, what: str) -> Array:
     return values
 
 
-# Labels, axes, domain
-
-
 def encode_labels(source: Source, classes: Sequence[str] | None) -> tuple[Array, tuple[str, ...] | None, tuple[str, ...]]:
     """The labels as numbers, the names of the classes where there are any, and what was decided."""
     labels, names = np.asarray(source.labels), tuple(map(str, classes)) if classes is not None else source.classes or None
@@ -365,61 +340,3 @@ def encode_labels(source: Source, classes: Sequence[str] | None) -> tuple[Array,
         raise RequestError(f"there is a label {missing[0]!r}, and the classes are {', '.join(known[:8])}: name every class")
     notes = () if names else (f"labels are texts, whose classes count in sorted order: {', '.join(known[:8])}",)
     return np.array([known.index(str(label)) for label in labels.ravel()]).reshape(labels.shape), known, notes
-
-
-def arrange_axes(stored: tuple[int, ...], domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
-    """How arrays become inputs with their channels first."""
-    what = f"the array of inputs has shape {stored}"
-    if domain is not None:
-        if stored[1:] != domain.shape:
-            raise RequestError(f"inputs of shape {stored[1:]} do not live in a domain of shape {domain.shape}")
-        return Arrangement.straight(domain)
-    if kind not in (None, *AXES):
-        raise RequestError(f"kind is {kind!r}; it is one of {', '.join(AXES)}")
-    if layout not in (None, "first", "last"):
-        raise RequestError(f"layout is {layout!r}; it is first or last")
-    if kind is None:
-        kind = {axes: kind for kind, axes in AXES.items()}.get(len(stored) - 1)
-        if kind is None:
-            raise RequestError(f"{what}; give a Domain that says what an input is")
-        if kind == "signal" and layout is None and not (stored[1] == 1 or 4 * stored[1] <= stored[2]):
-            raise RequestError(
-                f"{what}, which may be grey pictures or signals of {stored[1]} channels: for pictures write x[:, None], for "
-                "signals brinell.data(x, y, kind='signal')"
-            )
-    if kind in ("image", "video") and layout is None and len(stored) == AXES[kind] + 1:
-        layout = _layout(stored, kind, what)
-    return arrange(stored, kind=kind, layout=layout)
-
-
-def _layout(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
-    """Where the channels of images and videos are; refuses a shape that leaves it open."""
-    first, *between, last = stored[1:]
-    if kind == "video" and between[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
-        raise RequestError(f"{what} with frames before channels: write x.swapaxes(1, 2)")
-    if layout := size_layout(stored):
-        return layout
-    if first < min(*between, last):
-        return "first"
-    if last < min(first, *between):
-        return "last"
-    raise RequestError(
-        f"{what}, whose channels could be first or last: say it by brinell.data(x, y, layout='first') or layout='last'"
-    )
-
-
-def _remedy(span: Span, axes: int) -> str:
-    """What is probably the matter with values outside of [0, 1], and what to write instead."""
-    if span.least < NORMALISED and axes > 3:
-        return "they look normalised: take the normalisation out of the data and give it as mean= and std= of the model"
-    if axes == 2:
-        return "for columns in units of their own write brinell.data(x, y, bounds='columns')"
-    if 1 < span.most <= 255:
-        return "divide them by 255, or write brinell.data(x, y, bounds=(0, 255)) for a model that takes them as they are"
-    return ""
-
-
-def _is_pair_of_numbers(bounds: Any) -> bool:
-    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-        return False
-    return all(isinstance(end, int | float | np.number) and not isinstance(end, bool) for end in bounds)
