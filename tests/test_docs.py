@@ -54,11 +54,11 @@ def test_every_verb_and_option_says_what_it_does(verbs: dict[str, Any]) -> None:
     assert all(command.help for command in verbs.values())
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)])
-def test_every_plugin_is_in_the_docs(kind: str, name: str, root: Path) -> None:
+def test_every_plugin_is_in_the_docs(root: Path) -> None:
     page = (root / "docs" / "plugins.md").read_text(encoding="utf-8")
-    assert f"\n## {kind}: {name}\n" in page
-    assert f"| {kind} | [{name}](#{kind}-{name}) |" in page
+    shipped = [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)]
+    assert not [one for one in shipped if "\n## {}: {}\n".format(*one) not in page], "no section"
+    assert not [(kind, name) for kind, name in shipped if f"| {kind} | [{name}](#{kind}-{name}) |" not in page], "not listed"
 
 
 def test_every_column_and_outcome_is_in_the_docs(root: Path) -> None:

@@ -132,7 +132,7 @@ VARIANTS = [FAB(steps=20, targets=9), FAB(steps=20, targets=0), FAB(steps=10, ta
 
 
 @pytest.mark.parametrize("attack", VARIANTS, ids=str)
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.sampled_from(KINDS), st.sampled_from(NORMS), st.integers(0, 10**6), st.integers(2, 6))
 def test_within_two_percent_of_the_exact_margin(attack, kind, norm, seed, classes):
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)

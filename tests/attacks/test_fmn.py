@@ -82,7 +82,7 @@ def on(problem, attack, norm, factor):
 
 
 @pytest.mark.parametrize("steps", [30, 100])
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.sampled_from(KINDS), st.sampled_from(NORMS), st.integers(0, 10**6), st.integers(2, 10))
 def test_within_two_percent_of_the_exact_margin(steps, kind, norm, seed, classes):
     problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)

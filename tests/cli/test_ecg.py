@@ -46,6 +46,7 @@ def audit(capsys, *words):
     return result, [(w["model"], w["text"]) for w in result["warnings"] if w["code"].endswith("-left-out")]
 
 
+@pytest.mark.slow
 def test_records_to_the_page(recipe, root, tmp_path, capsys):
     """Beats that point down are V; one record has no annotations. No data but what the library of the format writes."""
     for name in ("a", "b", "c"):
@@ -127,6 +128,7 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     assert "name the data without rhythm=" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_beats_of_patients_kept_apart(recipe, root, shared, tmp_path, capsys):
     """The recipe on a tenth of the real beats already tells the classes of new patients better than the most frequent one."""
     options = "kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
