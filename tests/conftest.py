@@ -1,6 +1,8 @@
 """What every test stands on: a cache of its own, one thread, and the real data where it is there."""
 
+import itertools
 import os
+import random
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("brinell")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle", metavar="SEED", help="files, and the tests of each, in an order drawn with a number, or 'reversed'"
+    )
 
 
 def pytest_configure() -> None:
@@ -58,7 +66,19 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield cache
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("shared")
+    if seed := config.getoption("--shuffle"):
+        items[:] = shuffled(items, seed)
+
+
+def shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
+    """The tests in another order, in which those of a file stay together: what a file makes once is still made once."""
+    if seed == "reversed":
+        return items[::-1]
+    files = [list(tests) for _, tests in itertools.groupby(items, key=lambda item: item.path)]
+    rng = random.Random(int(seed))
+    rng.shuffle(files)
+    return [item for tests in files for item in rng.sample(tests, len(tests))]

@@ -121,6 +121,7 @@ def test_a_file_that_nothing_generates_any_more_is_removed(
     assert not old.exists()
 
 
+@pytest.mark.slow
 def test_the_attack_of_the_contributing_page_keeps_the_contract(root: Path, tmp_path: Path) -> None:
     text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
     module, trial = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
@@ -214,6 +215,7 @@ def test_the_readme_is_short(root: Path) -> None:
     assert (root / "README.md").stat().st_size <= README_BYTES
 
 
+@pytest.mark.slow
 def test_the_readme_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (root / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
@@ -223,6 +225,7 @@ def test_the_readme_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "runs" / "mine" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_the_readme_commands_run(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (root / "README.md").read_text(encoding="utf-8")
     commands = [shlex.split(line) for line in re.findall(r"^    (\S.*)$", text, flags=re.MULTILINE)]

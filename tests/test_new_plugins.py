@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import brinell
 
 FILES = {
@@ -197,9 +195,21 @@ class Filters:
 }
 NAMES = {Path(file).parent.name.removesuffix("s"): Path(file).stem.replace("_", "-") for file in FILES}
 
-CHECKS = """
+PROGRAM = """
+import contextlib, io, json
+
 from brinell import plugins
+from brinell.cli import run
 from brinell.testing import check_attack, check_dataset, check_detector, check_distortion, check_model
+
+
+def told(words):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run(words.split()) == 0, words
+    return json.loads(out.getvalue())
+
+
+listed = told("plugins --json")
 
 check_distortion(plugins.load("distortion", "mirror"))
 check_detector(plugins.load("detector", "class-means"))
@@ -207,42 +217,27 @@ data = plugins.build("dataset", "stripes", {"seed": "3"})()
 check_dataset(data)
 check_model(plugins.build("model", "stripe-filter", {})(data.domain))
 check_attack(plugins.load("attack", "straight-up"))
+
+audit = "audit --data stripes --model stripe-filter --attack straight-up --attack rlab?distortions=mirror&steps=2"
+audited = told(audit + " --eps 0.1,0.5 --samples 20 --out run --json")
+detect = "detect run --train stripes?seed=1 --detector class-means --steps 2 --fit 20 --samples 10 --out found --json"
+print(json.dumps([listed, audited, told(detect)]))
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A copy of the package into which the files have been dropped."""
-    folder = tmp_path_factory.mktemp("copy")
-    package = Path(brinell.__file__).parent
-    shutil.copytree(package, folder / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
+def test_they_are_listed_checked_and_used(tmp_path):
+    """In a copy of the package into which the files have been dropped: one process lists, checks, audits and detects."""
+    shutil.copytree(Path(brinell.__file__).parent, tmp_path / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in FILES.items():
-        (folder / "brinell" / name).write_text(text.lstrip())
-    return folder
-
-
-def python(folder, *words):
-    """What Python prints with the copy in place of the package."""
-    environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        (tmp_path / "brinell" / name).write_text(text.lstrip())
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_they_are_listed(folder):
-    listed = {(one["kind"], one["name"]) for one in json.loads(python(folder, "-m", "brinell", "plugins", "--json"))["plugins"]}
-    assert set(NAMES.items()) <= listed
-
-
-def test_they_pass_the_checkers(folder):
-    python(folder, "-c", CHECKS)
-
-
-def test_one_audit_uses_them_all(folder):
-    words = "audit --data stripes --model stripe-filter --attack straight-up --attack rlab?distortions=mirror&steps=2"
-    words += " --eps 0.1,0.5 --samples 20 --out run --json"
-    answer = json.loads(python(folder, "-m", "brinell", *words.split()))
-    assert answer["clean_accuracy"]["value"] == 1 and [stage["attack"] for stage in answer["stages"]][:1] == ["straight-up"]
-    assert answer["robust_accuracy"][-1]["value"] < 1
-    words = "detect run --train stripes?seed=1 --detector class-means --steps 2 --fit 20 --samples 10 --out found --json"
-    assert json.loads(python(folder, "-m", "brinell", *words.split()))["detectors"][0]["detector"] == "class-means"
+    listed, audited, detected = json.loads(done.stdout)
+    assert set(NAMES.items()) <= {(one["kind"], one["name"]) for one in listed["plugins"]}
+    assert audited["clean_accuracy"]["value"] == 1
+    assert [stage["attack"] for stage in audited["stages"]][:1] == ["straight-up"]
+    assert audited["robust_accuracy"][-1]["value"] < 1
+    assert detected["detectors"][0]["detector"] == "class-means"

@@ -36,6 +36,7 @@ def run_cell(text: str, scope: dict) -> object:
     return eval(compile(ast.Expression(last.value), "<cell>", "eval"), scope) if last else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name, root, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -66,6 +67,7 @@ def test_the_first_audit_takes_three_lines(root):
     )
 
 
+@pytest.mark.slow
 def test_robustness_as_a_pytest_test(root, tmp_path):
     """The example passes, and fails where more is demanded than the network holds."""
     source = (root / "examples" / "test_robustness.py").read_text(encoding="utf-8")

@@ -26,6 +26,7 @@ def spec(folder: Path, *options: str) -> tuple[str, ...]:
     return "--data", data, "--model", f"torch:{folder / 'model.py'}:bars"
 
 
+@pytest.mark.slow
 def test_a_folder_of_videos_is_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _videos.folder(tmp_path / "data")
     out = str(tmp_path / "run")

@@ -66,6 +66,7 @@ def audited(folder: Path, weights: Path, out: Path, capsys: pytest.CaptureFixtur
     return json.loads(capsys.readouterr().out), Run.open(out)
 
 
+@pytest.mark.slow
 def test_photographs(shared: Path, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "photographs"
     (folder / "images").mkdir(parents=True)
@@ -77,6 +78,7 @@ def test_photographs(shared: Path, weights: Path, tmp_path: Path, capsys: pytest
     assert result["robust_accuracy"][1]["k"] < 5
 
 
+@pytest.mark.slow
 def test_pictures_of_another_size(weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "pictures"
     (folder / "images").mkdir(parents=True)

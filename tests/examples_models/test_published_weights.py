@@ -19,8 +19,8 @@ SMALL = [
     ("mnist", "lenet5", "mnist_weights/lenet5_advtrained", 0.9864),
     ("mnist", "cnn4", "mnist_weights/cnn4_pgd", 0.9899),
     ("cifar10", "resnet20", "cifar10_weights/resnet20", 0.9173),
-    ("cifar10", "resnet32", "cifar10_weights/resnet32", 0.9263),
-    ("cifar10", "resnet44", "cifar10_weights/resnet44", 0.9310),
+    pytest.param("cifar10", "resnet32", "cifar10_weights/resnet32", 0.9263, marks=pytest.mark.slow),
+    pytest.param("cifar10", "resnet44", "cifar10_weights/resnet44", 0.9310, marks=pytest.mark.slow),
     ("cifar10", "captum_cnn", "cifar10_weights/captum_cnn_plain", 0.5907),
     ("cifar10", "resnet4b", "cifar10_robust_weights/resnet4b", 0.7720),
     ("cifar10", "resnet2b", "cifar10_robust_weights/resnet2b", 0.6925),
@@ -45,6 +45,7 @@ def test_small_networks(root: Path, shared: Path, data: str, factory: str, weigh
     assert abs(found - published) < 3 * (published * (1 - published) / 200) ** 0.5 + 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factory", "published"), LARGE)
 def test_large_networks(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, factory: str, published: float) -> None:
     monkeypatch.setenv("BRINELL_SHARED", str(shared))
