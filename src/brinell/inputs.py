@@ -171,19 +171,17 @@ def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
         return preprocessing
     if preprocessing is not None:
         raise RequestError("mean and std are given twice: by themselves, and by preprocessing; leave one of the two out")
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in (("mean", mean), ("std", std)):
         if value is None:
             continue
         numbers = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
         if numbers.dtype.kind not in "iuf":
             raise RequestError(f"{key} is {_short(value)}: it is a number, or one number for each channel")
+        settings[key] = float(numbers.item()) if numbers.size == 1 else numbers.ravel().astype(float).tolist()
         if numbers.size > 1:
-            found["axis"] = -len(domain.shape)
-        found[key] = float(numbers) if numbers.ndim == 0 else [float(one) for one in numbers.ravel()]
-        if numbers.size == 1:
-            found[key] = float(numbers.ravel()[0])
-    return found
+            settings["axis"] = -len(domain.shape)
+    return settings
 
 
 def models_of(

@@ -16,8 +16,16 @@ from torch import Tensor, nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.models import robustbench
-from brinell.models._mixture import BiT, Mixing, Mixture, StandardisedConv, adaptive_smoothing
-from brinell.models._wide_resnet import Block, WideResNet, wide_resnet
+from brinell.models._cifar10_networks import (
+    BiT,
+    Block,
+    Mixing,
+    Mixture,
+    StandardisedConv,
+    WideResNet,
+    adaptive_smoothing,
+    wide_resnet,
+)
 from brinell.models.robustbench import BUILT, RobustBench
 from brinell.testing.others import check_model
 

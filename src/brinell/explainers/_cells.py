@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from brinell.core.contracts import Domain
-from brinell.explainers._asking import places_of
+from brinell.explainers._asking import places_of, resized
 
 JITTER = 1e-4
 """Variance that each cell has for itself."""
@@ -57,11 +57,7 @@ class Cells:
 
     def maps(self, values: Tensor) -> Tensor:
         """(n, k, *places): values (n, k, cells) between whose cells there is a linear passage."""
-        lattice = values.reshape(*values.shape[:2], *self.counts)
-        if self.counts == self.places:
-            return lattice
-        mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[len(self.places)]
-        return F.interpolate(lattice, self.places, mode=mode, align_corners=False)
+        return resized(values.reshape(*values.shape[:2], *self.counts), self.places)
 
 
 SHARING = 0.2

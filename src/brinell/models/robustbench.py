@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.models._mixture import Mixture, adaptive_smoothing
+from brinell.models._cifar10_networks import Mixture, adaptive_smoothing, ra_wide_resnet, wide_resnet
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit, read_torch, read_weights, state_dict
-from brinell.models._wide_resnet import ra_wide_resnet, wide_resnet
 
 __all__ = ["RobustBench"]
 
