@@ -10,16 +10,17 @@ from brinell.analysis.verdict import BROKEN, UNSTEADY, verdict
 from brinell.core.checks import EXTRA, Code
 
 BLIND = "there is no gradient at 1024 of 3072 values (channel 2)"
-SQUARE = WayResult(way="answers alone", attacks=["Square"], attacked=50, broken=0)
+SQUARE = WayResult(kind="answers", way="answers alone", attacks=["Square"], attacked=50, broken=0)
 
 
-def checks(*failed, unmade=(), text="not made: the model gives scores only", **causes):
+def checks(*failed, unmade=(), reason="the model gives scores only", **causes):
     """Every check, made and passed but for those that are named; `causes` by the name of the code."""
     return [
         CheckResult(
             code=code,
             passed=False if code in failed else None if code in unmade else True,
-            text=text if code in unmade else "words",
+            text="words",
+            reason=reason if code in unmade else None,
             cause=causes.get(code.name),
         )
         for code in Code
@@ -28,7 +29,7 @@ def checks(*failed, unmade=(), text="not made: the model gives scores only", **c
 
 def mended(broken, disagreement):
     way = "the identity for all that lies before module net"
-    return WayResult(way=way, attacks=["APGD"], attacked=27, broken=broken, disagreement=disagreement)
+    return WayResult(kind="mended", way=way, attacks=["APGD"], attacked=27, broken=broken, disagreement=disagreement)
 
 
 def said(found, ways=(SQUARE,), *, k=45, n=100, eps=0.1, right=90, going=False, missing=0, **more):
@@ -54,12 +55,12 @@ def test_what_could_not_be_made_is_named_with_the_reason():
 
 
 def test_too_few_samples_are_no_pass():
-    found = said(checks(unmade=[Code.MISMATCH], text="cannot tell with 8 samples"), k=2, n=8, right=8)
+    found = said(checks(unmade=[Code.MISMATCH], reason=None), k=2, n=8, right=8)
     assert found == ("Believe 25.0 % as far as 8 samples tell: no check failed, but gradient-mismatch cannot tell with so few.")
 
 
 def test_a_run_without_checks_says_that_none_were_made():
-    found = said(checks(unmade=NEEDED, text="not made: the run is older than the checks"))
+    found = said(checks(unmade=NEEDED, reason="the run is older than the checks"))
     assert f"and {len(NEEDED) - 3} more could not be made because the run is older than the checks" in found
 
 
@@ -105,7 +106,7 @@ def test_answers_that_depend_on_what_they_should_not(code):
 def test_random_answers():
     found = said(checks(Code.RANDOM, Code.MISMATCH))
     assert found.startswith("Read 45.0 % as an estimate: ") and "--attack rand" in found
-    mean = WayResult(way="the mean of 20 answers", attacks=["APGD"], attacked=45, broken=3)
+    mean = WayResult(kind="averaged", way="the mean of 20 answers", attacks=["APGD"], attacked=45, broken=3)
     assert said(checks(Code.RANDOM), [mean]).endswith("attacks along the mean of 20 answers broke 3 samples more.")
     assert said(checks(Code.RANDOM), eot=20).endswith("attacks followed and were judged by the mean of 20 answers.")
 

@@ -157,6 +157,11 @@ def test_stages_have_names_for_people():
     assert shorts == ["APGD-T, 9 targets, 30 steps", "Square, 5000 steps", "APGD-CE, 100 steps, EOT over 20 answers"]
     same = [stage.title for stage in build_stages(("apgd-ce", "apgd-ce?steps=100"))]
     assert same == ["APGD-CE, 100 steps (apgd-ce)", "APGD-CE, 100 steps (apgd-ce?steps=100)"], "never two alike"
+    (fab,) = build_stages(("fab-t?targets=1&steps=50&stop_at_eps=true&share=0.125",))
+    assert (fab.label, fab.kept_to) == ("FAB-T, 1 target, 50 steps", "stop at eps, on 12.5 % of the samples")
+    assert fab.title == "FAB-T, 1 target, 50 steps, stop at eps, on 12.5 % of the samples"
+    (repaired,) = build_stages(("apgd-ce?gradient=repaired",))
+    assert (repaired.label, repaired.kept_to) == ("APGD-CE, 100 steps", "around what breaks the gradient (BPDA)")
     for name in CASCADES:
         assert len({stage.title for stage in build_stages((name,))}) == len(CASCADES[name])
 

@@ -5,13 +5,14 @@ from brinell.analysis.results import Check, GateResult
 from brinell.pages.junit import junit
 from brinell.pages.sarif import sarif
 
+ROBUST = {"code": "robust-accuracy", "passed": False, "required": 0.6}
 RESULT = GateResult(
     run="runs/a b",
     passed=False,
     checks=[
-        Check(name="clean accuracy", passed=True, observed=0.9, low=0.8, required=0.7, why="fine"),
-        Check(name="robust accuracy at eps 8/255", passed=False, observed=0.5, low=0.4, required=0.6, why='40 < 60 & "\x07"'),
-        Check(name="robust accuracy at eps 1/255", passed=False, observed=None, low=None, required=0.6, why="missing"),
+        Check(code="clean-accuracy", name="clean accuracy", passed=True, observed=0.9, low=0.8, required=0.7, why="fine"),
+        Check(**ROBUST, name="robust accuracy at eps 8/255", observed=0.5, low=0.4, why='40 < 60 & "\x07"'),
+        Check(**ROBUST, name="robust accuracy at eps 1/255", observed=None, low=None, why="missing"),
     ],
 )
 

@@ -8,7 +8,6 @@ import pytest
 
 from brinell.analysis.indicators import checks_of, unmade
 from brinell.core.errors import RequestError
-from brinell.pages import format as words
 from brinell.pages import html
 from brinell.pages.tables import csv_text
 from brinell.store.run import Run
@@ -138,25 +137,12 @@ def test_the_headline_tells_the_eps_at_which_classes_differ_most_beside_the_larg
 def test_attacks_that_had_nothing_to_do_are_folded_into_a_line(make):
     path = make({"net": np.full((2, 20), 0.05)}, np.arange(20) % 2, [0.1], ["a", "b"])
     run = Run.open(path)
-    run.manifest["stages"][1]["title"] = "APGD-DLR, 30 steps, if \u2264 6 % of the margin is left"
+    run.manifest["stages"][1] |= {"label": "APGD-DLR, 30 steps", "kept_to": "if \u2264 6 % of the margin is left"}
     run.save_manifest()
     page = check(html.render(path))
     stages = page.text.partition("The attacks, stage by stage")[2].partition("Do the attacks fail")[0]
     assert "1 apgd-ce" in stages and "2 APGD-DLR" not in stages
     assert "1 more had nothing to do" in stages and "APGD-DLR, 30 steps (if \u2264 6 % of the margin is left)" in stages
-
-
-@pytest.mark.parametrize(
-    ("title", "short"),
-    [
-        ("APGD-T, 9 targets, 30 steps, if \u2264 25 % of the margin is left", "APGD-T, 9 targets, 30 steps"),
-        ("FAB-T, 1 target, 50 steps, stop at eps, on 12.5 % of the samples", "FAB-T, 1 target, 50 steps"),
-        ("APGD-CE, 100 steps, around what breaks the gradient (BPDA)", "APGD-CE, 100 steps"),
-        ("Square, 3000 steps", "Square, 3000 steps"),
-    ],
-)
-def test_stages_have_short_names(title, short):
-    assert words.short_title(title) == short
 
 
 def test_a_table_carries_the_headings_of_its_columns_for_narrow_screens():
@@ -286,7 +272,7 @@ def test_what_went_around_the_gradient_is_listed_with_what_it_gained(make):
     distances[0, :10] = distances[1, :15] = 0.05
     repairs = {"net": {"forwards": 1, "backwards": 1, "way": "the identity for module 0", "disagreement": 0.01}}
     run = Run.open(make({"net": distances}, np.arange(40) % 2, [0.1], ["a", "b"], repairs=repairs))
-    run.manifest["stages"][1] |= {"gradient": "repaired", "title": "APGD around it"}
+    run.manifest["stages"][1] |= {"gradient": "repaired", "label": "APGD around it"}
     run.save_manifest()
     page = check(html.render(run.path))
     assert re.search(

@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 from brinell.analysis.indicators import unmade
-from brinell.analysis.results import Check, CompareResult, GateResult, ModelResult, PairedRate, Rate
+from brinell.analysis.results import Check, CheckResult, CompareResult, GateResult, ModelResult, PairedRate, Rate
 from brinell.analysis.stats import difference
 from brinell.core.errors import RequestError
 from brinell.core.intervals import CONFIDENCE
@@ -36,6 +37,10 @@ class Threshold:
             raise ValueError(f"metric is {self.metric!r}, not one of {', '.join(METRICS)}")
         if not 0 <= self.minimum <= 1:
             raise ValueError(f"a threshold of {self.minimum} is no rate: it lies between 0 and 1")
+
+
+CODES = {"clean": "clean-accuracy", "robust": "robust-accuracy", "worst_class": "robust-accuracy-of-the-worst-class"}
+"""The code of a check by the metric of its threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,15 +109,23 @@ def against_baseline(
         One check per rate; an eps that the baseline lacks fails.
     """
     rules = rules or Baseline()
-    pairs = [("clean accuracy", result.clean_accuracy, baseline.clean_accuracy, paired.clean if paired else None)]
+    pairs = [
+        (
+            "clean-accuracy-not-worse-than-the-baseline",
+            "clean accuracy",
+            result.clean_accuracy,
+            baseline.clean_accuracy,
+            paired.clean if paired else None,
+        )
+    ]
     for text, now in zip(result.eps_text, result.robust_accuracy, strict=True):
         if now.eps == 0:
             continue
         nothing = Rate(eps=now.eps, value=None, low=None, high=None, n=0, k=0)
         then = next((rate for rate in baseline.robust_accuracy if _same(rate.eps, now.eps)), nothing)
         both = next((p for p in paired.robust if _same(p.eps, now.eps)), None) if paired else None
-        pairs.append((f"robust accuracy at eps {text}", now, then, both))
-    return [_against(name, now, then, both, rules) for name, now, then, both in pairs]
+        pairs.append(("robust-accuracy-baseline", f"robust accuracy at eps {text}", now, then, both))
+    return [_against(*pair, rules) for pair in pairs]
 
 
 def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) -> Check:
@@ -125,40 +138,41 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
         "worst_class": f"robust accuracy of the worst class at eps {text}",
     }
     name, rate = names[threshold.metric], None
+    check = partial(_check, CODES[threshold.metric], required=threshold.minimum)
     if threshold.metric == "clean":
         rate = result.clean_accuracy
     elif at is None:
-        return _check(name, False, f"the run has no eps {text}, only {', '.join(result.eps_text)}", threshold.minimum)
+        return check(name, False, f"the run has no eps {text}, only {', '.join(result.eps_text)}")
     elif threshold.metric == "robust":
         rate = result.robust_accuracy[at]
     else:
         unknown = [c.name for c in result.per_class if c.robust[at].low is None]
         if unknown or not result.per_class:
-            return _check(name, False, f"no rate for {', '.join(unknown[:3]) or 'any class'}", threshold.minimum)
+            return check(name, False, f"no rate for {', '.join(unknown[:3]) or 'any class'}")
         if result.classes_without_samples and not some_classes:
             why = (
                 f"{result.classes_without_samples} of {result.classes_without_samples + len(result.per_class)} classes have no "
                 f"sample, so that nothing is known about them: take more samples, or --allow {WITHOUT_SAMPLES}"
             )
-            return _check(name, False, why, threshold.minimum)
+            return check(name, False, why)
         worst = min(result.per_class, key=lambda c: c.robust[at].low or 0.0)
         name, rate = f"{name} ({worst.name})", worst.robust[at]
     if rate.value is None or rate.low is None:
-        return _check(name, False, "no sample was judged", threshold.minimum)
+        return check(name, False, "no sample was judged")
     passed = rate.low >= threshold.minimum
     reaches = "reaches" if passed else "is below"
     why = (
         f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, "
         f"{reaches} {_percent(threshold.minimum)}"
     )
-    return _check(name, passed, why, threshold.minimum, rate.value, rate.low)
+    return check(name, passed, why, observed=rate.value, low=rate.low)
 
 
-def _against(name: str, now: Rate, then: Rate, both: PairedRate | None, rules: Baseline) -> Check:
-    title = f"{name} not worse than the baseline"
+def _against(code: str, name: str, now: Rate, then: Rate, both: PairedRate | None, rules: Baseline) -> Check:
     required = -rules.max_drop if rules.max_drop is not None else None
+    check = partial(_check, code, f"{name} not worse than the baseline", required=required)
     if now.value is None or then.value is None:
-        return _check(title, False, f"{'the run' if now.value is None else 'the baseline'} has no such rate", required)
+        return check(False, f"{'the run' if now.value is None else 'the baseline'} has no such rate")
     if both is not None and both.difference is not None and both.p is not None:
         change, low = both.difference, both.low
         beyond_chance = both.p < 1 - CONFIDENCE and change < 0
@@ -171,44 +185,52 @@ def _against(name: str, now: Rate, then: Rate, both: PairedRate | None, rules: B
     too_much = rules.max_drop is not None and change < -rules.max_drop - 1e-12
     reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
-    return _check(title, not reasons, f"{100 * change:+.1f} points, {verdict} ({how})", required, change, low)
+    return check(not reasons, f"{100 * change:+.1f} points, {verdict} ({how})", observed=change, low=low)
 
 
 def _completeness(result: ModelResult) -> Check:
     why = "every sample was judged by every stage"
     if not result.complete:
         why = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
-    return _check("run complete", result.complete, why)
+    return _check("run-complete", "run complete", result.complete, why)
 
 
 def _warnings(result: ModelResult, allow: Collection[str], without_checks: bool) -> list[Check]:
     """The checks of the run, passed ones included, and its other warnings."""
     counts = {check.code for check in unmade(result.checks)}
     listed = [c for c in result.checks if c.passed is not None or c.code in counts]
-    found = [(c.code, c.passed if without_checks else bool(c.passed), c.figure, c.limit, c.text) for c in listed]
     known = {check.code for check in result.checks}
-    found += [(w.code, False, None, None, w.text) for w in result.warnings if w.code not in known]
-    return [
-        _check(
-            f"no warning {code}",
-            True if passed is False and code in allow else passed,
-            text + (" (allowed)" if passed is False and code in allow else ""),
-            limit,
-            figure,
-        )
-        for code, passed, figure, limit, text in found
-    ]
+    others = [CheckResult(code=w.code, passed=False, text=w.text) for w in result.warnings if w.code not in known]
+    return [_warning(check, allow, without_checks) for check in [*listed, *others]]
+
+
+def _warning(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:
+    """A check or a warning of the run as a condition; one that was not made fails but `without_checks`."""
+    passed = check.passed if without_checks else bool(check.passed)
+    allowed = passed is False and check.code in allow
+    return Check(
+        code=f"no-warning-{check.code}",
+        name=f"no warning {check.code}",
+        passed=allowed or passed,
+        observed=check.figure,
+        low=None,
+        required=check.limit,
+        why=check.text + " (allowed)" * allowed,
+        reason=check.reason,
+    )
 
 
 def _check(
+    code: str,
     name: str,
     passed: bool | None,
     why: str,
+    *,
     required: float | None = None,
     observed: float | None = None,
     low: float | None = None,
 ) -> Check:
-    return Check(name=name, passed=passed, observed=observed, low=low, required=required, why=why)
+    return Check(code=code, name=name, passed=passed, observed=observed, low=low, required=required, why=why)
 
 
 def _same(a: float, b: float) -> bool:

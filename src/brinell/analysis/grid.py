@@ -135,3 +135,13 @@ def worst_case(cells: Grid, stages: Sequence[int]) -> Array:
     right = (states == RIGHT).any(axis=0) & (clean == RIGHT)
     doubt = ((states == UNJUDGED) | (states == ABSENT)).any(axis=0)
     return np.where(wrong, WRONG, np.where(right & ~doubt, RIGHT, UNJUDGED)).astype(np.int8)
+
+
+def stage_label(stage: Mapping[str, Any]) -> str:
+    """The name for people of a stage in a manifest, without the samples that it is kept to."""
+    return str(stage.get("label", stage["name"]))
+
+
+def stage_title(stage: Mapping[str, Any]) -> str:
+    """The same with the samples that it is kept to and what it waits for."""
+    return ", ".join(filter(None, (stage_label(stage), str(stage.get("kept_to", "")))))

@@ -83,8 +83,8 @@ def unmade(checks: Sequence[CheckResult]) -> list[CheckResult]:
     return [check for check in checks if check.passed is None and check.code in NEEDED]
 
 
-def caveat(checks: Sequence[CheckResult]) -> str | None:
-    """Which checks failed or were not made, in a phrase; None where every check that counts was made and passed."""
+def caveat(checks: Sequence[CheckResult], *, named: bool = True) -> str | None:
+    """How many checks failed or were not made, and which; None where every check that counts was made and passed."""
     failed, missing = [check for check in checks if check.passed is False], unmade(checks)
     if not failed and not missing:
         return None
@@ -92,9 +92,9 @@ def caveat(checks: Sequence[CheckResult]) -> str | None:
         return "no checks were made"
     parts = []
     if failed:
-        parts.append(f"{_number(failed)} failed ({_listed(failed)})")
+        parts.append(f"{_number(failed)} failed" + f" ({_listed(failed)})" * named)
     if missing:
-        parts.append(f"{len(missing) if failed else _number(missing)} could not be made ({_listed(missing)})")
+        parts.append(f"{len(missing) if failed else _number(missing)} could not be made" + f" ({_listed(missing)})" * named)
     return ", ".join(parts)
 
 
@@ -108,7 +108,7 @@ def _listed(checks: Sequence[CheckResult]) -> str:
 
 
 def _unmade(code: Code, why: str) -> CheckResult:
-    return CheckResult(code=code, passed=None, text=f"not made: {why}")
+    return CheckResult(code=code, passed=None, text=f"not made: {why}", reason=why)
 
 
 def _why_none(manifest: Mapping[str, Any], model: str) -> str:

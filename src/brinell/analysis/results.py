@@ -5,7 +5,7 @@ ever NaN or infinite.
 """
 
 import textwrap
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
@@ -97,6 +97,10 @@ class StageResult(Result):
     """Name of the stage: the attack with its exact settings."""
     title: str
     """Its name for people."""
+    label: str
+    """The same without the samples that it is kept to."""
+    kept_to: str
+    """The samples that it is kept to and what it waits for; empty for none."""
     eps: float
     """The largest eps: that of `accuracy` and `drop`."""
     accuracy: float | None
@@ -188,13 +192,21 @@ class CheckResult(Result):
     """What was seen, or why nothing was."""
     cause: str | None = None
     """What is the matter, in a clause, where a failed check can tell more than its name does."""
+    reason: str | None = None
+    """Why the check was not made, in a clause; null where it was made, or where its samples are too few to tell."""
+
+
+WayKind = Literal["mended", "surrogate", "estimated", "averaged", "answers", "longer"]
 
 
 class WayResult(Result):
     """One way around the gradient that a model shows, and what it gained."""
 
+    kind: WayKind
+    """The gradient that the attacks followed: of the model mended, of a surrogate, estimated from scores, of the mean of several
+    answers, none, or the model's own for longer."""
     way: str
-    """What the attacks followed in its place."""
+    """What the attacks followed in its place, in words."""
     attacks: list[str]
     """Titles of the stages that went this way."""
     attacked: int
@@ -372,6 +384,8 @@ class Check(Result):
 
     name: str
     """What is tested."""
+    code: str
+    """The kind of condition, the same for all budgets and classes: the rule of a SARIF result."""
     passed: bool | None
     """Whether it is met; null for a check of the run that was not made, where `--without-checks` passes all the same."""
     observed: float | None
@@ -382,6 +396,8 @@ class Check(Result):
     """The value demanded; null for a condition without a number."""
     why: str
     """The outcome in one sentence."""
+    reason: str | None = None
+    """Why a check of the run was not made, in a clause; null for all else, and where its samples are too few to tell."""
 
 
 class GateResult(Result):

@@ -7,7 +7,20 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.distributions import distance_at_success, queries_to_success, success_by_queries
-from brinell.analysis.grid import ABSENT, RIGHT, UNJUDGED, WRONG, Array, Grid, finished, grid, ran, worst_case
+from brinell.analysis.grid import (
+    ABSENT,
+    RIGHT,
+    UNJUDGED,
+    WRONG,
+    Array,
+    Grid,
+    finished,
+    grid,
+    ran,
+    stage_label,
+    stage_title,
+    worst_case,
+)
 from brinell.analysis.indicators import caveat, checks_of, warnings_in
 from brinell.analysis.results import (
     AuditResult,
@@ -262,7 +275,7 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
     done, counted = finished(cells), judging(cells)
     why = {s["stage"]: str(s["why"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
     before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
-    titles = stage_titles(manifest)
+    manifested = {str(stage["name"]): stage for stage in manifest["stages"]}
     results = []
     costs = _costs(records, cells)
     for i, stage in enumerate(cells.stages):
@@ -274,7 +287,9 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
         results.append(
             StageResult(
                 attack=stage,
-                title=titles[stage],
+                title=stage_title(manifested[stage]),
+                label=stage_label(manifested[stage]),
+                kept_to=str(manifested[stage].get("kept_to", "")),
                 eps=float(cells.eps[-1]),
                 accuracy=accuracy,
                 drop=minus(accuracy, last),
@@ -302,11 +317,6 @@ def _costs(records: Records, cells: Grid) -> dict[str, list[float]]:
         total = np.sum if name != "seconds" else math.fsum  # to the last bit, whatever the order of the rows
         costs[name] = [total(column[at]) for at in rows]
     return costs
-
-
-def stage_titles(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The names for people of the run's stages, by their exact names."""
-    return {str(one["name"]): str(one.get("title", one["name"])) for one in manifest["stages"]}
 
 
 def class_names(manifest: Mapping[str, Any]) -> list[str]:

@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from brinell.analysis.grid import stage_title
 from brinell.analysis.indicators import unmade
-from brinell.analysis.results import CheckResult, Rate, StageResult, WayResult
+from brinell.analysis.results import CheckResult, Rate, StageResult, WayKind, WayResult
 from brinell.core.checks import GOOD, Code
 from brinell.core.record import Outcome, Records
 
 ATTACKED = [str(one) for one in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.FAILED)]
 """What became, at the largest eps, of a sample that a stage attacked there."""
-UNTOLD = "cannot tell"
-"""With this begins the text of a check that had too few samples."""
-LONGER = "the model's own gradient, for longer"
 UNSTEADY = {
     Code.CLEAN: "on clean inputs the model is no better than chance, or far better when it is asked otherwise",
     Code.WEIGHTS: "weights or buffers changed while the model was asked, so the attacks met several models",
@@ -63,22 +61,23 @@ def ways_around(
     """
     repair = manifest.get("repairs", {}).get(model, {})
     here = (records.model == model) & np.isclose(records.eps, eps) & np.isin(records.outcome, ATTACKED)
-    found: dict[str, list[StageResult]] = {}
+    groups: dict[tuple[WayKind, str], list[StageResult]] = {}
     climbed = False
     for kept, stage in zip(manifest["stages"], stages, strict=True):
         way = _way(kept, repair, climbed)
         climbed |= kept["access"] == "gradients"
         if way and stage.finished and (here & (records.attack == stage.attack)).any():
-            found.setdefault(way, []).append(stage)
+            groups.setdefault(way, []).append(stage)
     return [
         WayResult(
+            kind=kind,
             way=way,
             attacks=[stage.title for stage in group],
             attacked=len(np.unique(records.sample_id[here & np.isin(records.attack, [stage.attack for stage in group])])),
             broken=sum(stage.broken[-1] for stage in group),
-            disagreement=repair.get("disagreement") if way == repair.get("way") else None,
+            disagreement=repair.get("disagreement") if kind == "mended" else None,
         )
-        for way, group in found.items()
+        for (kind, way), group in groups.items()
     ]
 
 
@@ -98,24 +97,24 @@ def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
     blind = any(one["name"] == model and one.get("access") != "gradients" for one in manifest["models"])
     if asked & STRONG or (blind and "black-box" in asked) or any(one.get("eot", 1) > 1 for one in stages):
         return None
-    named = [str(one.get("title", one["name"])) for one in stages]
+    named = [stage_title(stage) for stage in stages]
     return "; ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "") or None
 
 
-def _way(stage: Mapping[str, Any], repair: Mapping[str, Any], climbed: bool) -> str | None:
+def _way(stage: Mapping[str, Any], repair: Mapping[str, Any], climbed: bool) -> tuple[WayKind, str] | None:
     """What a stage of the manifest follows in the place of the model's gradient; None where it follows that like others."""
     when, gradient = stage.get("turn", {}).get("when"), stage.get("gradient", "own")
     if gradient == "repaired":
-        return str(repair.get("way", "a gradient that is mended"))
+        return "mended", str(repair.get("way", "a gradient that is mended"))
     if gradient == "surrogate":
-        return "the gradient of the surrogate"
+        return "surrogate", "the gradient of the surrogate"
     if when == "blind":
-        return "a gradient estimated from scores"
+        return "estimated", "a gradient estimated from scores"
     if when == "random":
-        return f"the mean of {stage.get('eot', 1)} answers"
+        return "averaged", f"the mean of {stage.get('eot', 1)} answers"
     if climbed and stage["access"] != "gradients":
-        return "answers alone"
-    return LONGER if when else None
+        return "answers", "answers alone"
+    return ("longer", "the model's own gradient, for longer") if when else None
 
 
 def verdict(
@@ -189,7 +188,7 @@ def _random(figure: str, ways: Sequence[WayResult], eot: int) -> str:
     if eot > 1:
         return f"{text}attacks followed and were judged by the mean of {eot} answers"
     text += "one lucky answer counts against it, while one gradient of many may lead nowhere"
-    mean = next((way for way in ways if way.way.startswith("the mean of")), None)
+    mean = next((way for way in ways if way.kind == "averaged"), None)
     if mean is None:
         return f"{text} (--attack rand judges by the mean of 20)"
     return f"{text}; attacks along {mean.way} broke {_more(mean.broken)}"
@@ -219,13 +218,12 @@ def _bound(figure: str, failed: set[Code], checks: Mapping[Code, CheckResult], w
 
 def _as_far(figure: str, robust: Rate, missing: Sequence[CheckResult]) -> str:
     """The sentence where no check failed and some could not be made."""
-    few = [check.code for check in missing if check.text.startswith(UNTOLD)]
-    others = [check for check in missing if check.code not in few]
+    few = [check.code for check in missing if check.reason is None]
     parts = []
     if few:
         parts.append(f"{_listed(few)} cannot tell with so few")
-    for why in dict.fromkeys(check.text.partition(":")[2].strip() for check in others):
-        codes = [check.code for check in others if check.text.partition(":")[2].strip() == why]
+    for why in dict.fromkeys(check.reason for check in missing if check.reason is not None):
+        codes = [check.code for check in missing if check.reason == why]
         parts.append(f"{_listed(codes)} could not be made because {why}")
     told = f"{robust.n} samples tell" if few else "it was checked"
     return f"Believe {figure} as far as {told}: no check failed, but {'; '.join(parts)}"

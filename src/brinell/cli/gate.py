@@ -58,7 +58,7 @@ def gate(
 def _show(verdict: Any) -> None:
     for check in verdict.checks:
         if check.passed is None:
-            show(f"not made  {check.name}: {check.why.removeprefix('not made: ')}")
+            show(f"not made  {check.name}: {check.reason or check.why}")
         else:
             show(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.why}")
     missing = [check for check in verdict.checks if check.passed is None]

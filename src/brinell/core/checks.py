@@ -87,3 +87,10 @@ class Finding:
     """What the figure was held against."""
     cause: str | None = None
     """What is the matter, in a clause, where a failed check can tell more than its name does."""
+    reason: str | None = None
+    """Why the check was not made, in a clause; None where it was made, or where its samples are too few to tell."""
+
+    @classmethod
+    def unmade(cls, code: str, reason: str, limit: float | None = None) -> "Finding":
+        """A check that was not made, and why."""
+        return cls(code=code, passed=None, text=f"not made: {reason}", limit=limit, reason=reason)

@@ -38,6 +38,13 @@ class PipeError(Exception):
     """The other side ended, was silent for too long, or said what is no frame; the text is a clause about it."""
 
 
+class EndedError(PipeError):
+    """The other side ended without an answer."""
+
+    def __init__(self) -> None:
+        super().__init__("it ended without an answer")
+
+
 class Frame(NamedTuple):
     """What the other side said."""
 
@@ -105,7 +112,7 @@ class Pipe:
             self._wait(self._reader, select.POLLIN)
             part = os.read(self._reader, min(AT_ONCE, count - len(found)))
             if not part:
-                raise PipeError("it ended without an answer")
+                raise EndedError
             found += part
         return found
 
@@ -118,7 +125,7 @@ class Pipe:
             except BlockingIOError:
                 continue
             except BrokenPipeError:
-                raise PipeError("it ended without an answer") from None
+                raise EndedError from None
 
     def _wait(self, descriptor: int, event: int) -> None:
         """Until the other side has spoken, or listens."""

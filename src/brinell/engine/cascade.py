@@ -147,11 +147,19 @@ class Stage:
     gradient: str = "own"
     """Whose gradient the attack follows, one of `engine.adaptive.Source`."""
 
-    title: str = ""
-    """Its name for people, the samples that it is kept to included; no two stages of a run share one."""
+    label: str = ""
+    """Its name for people without the samples that it is kept to."""
+
+    kept_to: str = ""
+    """The samples that it is kept to, what it waits for and whose gradient it follows, in words; empty for none."""
 
     short: str = ""
     """What it does and no more, such as "APGD-T, 9 targets, 30 steps"; stages with other turns may share it."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people, the samples that it is kept to included; no two stages of a run share one."""
+        return ", ".join(filter(None, (self.label, self.kept_to)))
 
     @property
     def waits(self) -> bool:
@@ -182,7 +190,7 @@ def build_stages(specs: tuple[str, ...], *, isolate: bool = False) -> tuple[Stag
             raise RequestError(f"attack {name} is named twice: a stage runs once; change its settings or leave one out")
     titles = [stage.title for stage in stages]
     return tuple(
-        stage if titles.count(stage.title) == 1 else replace(stage, title=f"{stage.title} ({stage.name})") for stage in stages
+        stage if titles.count(stage.title) == 1 else replace(stage, label=f"{stage.label} ({stage.name})") for stage in stages
     )
 
 
@@ -217,11 +225,14 @@ def _build(spec: str, isolate: bool) -> Stage:
         raise RequestError(f"there is no attack {name!r}{near}; `brinell plugins` lists them")
     apart = isolate and not plugins.is_built_in("attack", plugin)
     attack = cast(Attack, Isolated(plugin, preset | options)) if apart else plugins.build("attack", plugin, preset | options)
-    short = _short(name, attack, options, eot, gradient)
-    return Stage(spec, plugin, attack, turn, eot, gradient, ", ".join([short, *_kept_to(turn)]), short)
+    ends = options.get("stop_at_eps") == "true"
+    label = _label(name, attack, {key: value for key, value in options.items() if not (ends and key == "stop_at_eps")}, eot)
+    follows = [*["stop at eps"] * ends, *([FOLLOWED[gradient]] if gradient in FOLLOWED else [])]
+    kept_to = ", ".join([*follows, *_kept_to(turn)])
+    return Stage(spec, plugin, attack, turn, eot, gradient, label, kept_to, ", ".join([label, *follows]))
 
 
-def _short(name: str, attack: Attack, options: dict[str, str], eot: int, gradient: str) -> str:
+def _label(name: str, attack: Attack, options: dict[str, str], eot: int) -> str:
     """What people call the attack, how often it does what, and settings that were chosen."""
     short = name in PRESETS or (len(name) <= 4 and name.isalpha())
     parts = [SPELLED.get(name) or (name.upper() if short else name.rpartition(":")[2])]
@@ -234,8 +245,7 @@ def _short(name: str, attack: Attack, options: dict[str, str], eot: int, gradien
         elif key not in COUNTED:
             words = key.replace("_", " ")
             parts.append({"true": words, "false": f"no {words}"}.get(value, f"{words} {value}"))
-    parts += [f"EOT over {eot} answers"] * (eot > 1)
-    return ", ".join([*parts, *filter(None, [FOLLOWED.get(gradient)])])
+    return ", ".join([*parts, *[f"EOT over {eot} answers"] * (eot > 1)])
 
 
 def _kept_to(turn: Turn) -> list[str]:

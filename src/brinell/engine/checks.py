@@ -140,8 +140,8 @@ def make_checks(
         found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
     found += consistency.probe(oracle, batch, model, answers, batch_size=batch_size, gradients=gradients)
     made = {finding.code for finding in found}
-    why = f"not made: the model gives {model.access.name.lower()} only"
-    found += [Finding(code=code, passed=None, text=why) for code in looked_for() if code not in made]
+    why = f"the model gives {model.access.name.lower()} only"
+    found += [Finding.unmade(code, why) for code in looked_for() if code not in made]
     spent = [int(sum(getattr(ledger.costs, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
     return Checked(sorted(found, key=lambda one: looked_for().index(Code(one.code))), *spent)
 
@@ -156,7 +156,7 @@ def _attempt(code: str, check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except ModelError as error:
-        return Finding(code=code, passed=None, text=f"not made: {error}")
+        return Finding.unmade(code, str(error))
 
 
 def _random(answers: list[Tensor]) -> Finding:
@@ -177,7 +177,7 @@ def _random(answers: list[Tensor]) -> Finding:
 
 def _one_hot(logits: Tensor, batch: Batch) -> Finding:
     if bool((batch.x == batch.x[0]).all()):
-        return Finding(code=Code.ONE_HOT, passed=None, text="not made: it takes two different inputs")
+        return Finding.unmade(Code.ONE_HOT, "it takes two different inputs")
     lead = losses.margin(logits, batch.y)
     alike = bool(lead.amax() - lead.amin() <= 1e-6 * lead.abs().amax())
     text = f"the margins of {len(lead)} answers differ"
@@ -218,10 +218,10 @@ def _misleading(
     oracle: Oracle, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, domain: Domain
 ) -> Finding:
     if not bool(probes.steep(margin.grad).any()):
-        return Finding(code=Code.MISLEADING, passed=None, text="not made: there is no gradient to follow")
+        return Finding.unmade(Code.MISLEADING, "there is no gradient to follow")
     failed, visible = probes.misled(oracle, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
     if not bool(visible.any()):
-        return Finding(code=Code.MISLEADING, passed=None, text="not made: within the budget the answers do not change visibly")
+        return Finding.unmade(Code.MISLEADING, "within the budget the answers do not change visibly")
     return _share(
         Code.MISLEADING,
         failed[visible],
@@ -234,7 +234,7 @@ def _misleading(
 def _mismatch(oracle: Oracle, batch: Batch, check: GradientCheck, model: Model, ledger: Ledger, margin: Gradient) -> Finding:
     code, limit, x = Code.MISMATCH, gradient_check.WRONG, ledger.whole(batch.ids, batch.x)
     if not bool(probes.steep(margin.grad).any()):
-        return Finding(code=code, passed=None, text=f"not made: there is no gradient to check{_blame(model, x)}")
+        return Finding.unmade(code, f"there is no gradient to check{''.join(f'; {one}' for one in _blame(model, x))}")
     if not bool(oracle.active(batch.ids).any()) and len(x) >= FEWEST:
         text = f"all of {len(x)} samples fall within a few steps along the gradient, so it leads"
         return Finding(code=code, passed=True, limit=limit, text=text)
@@ -247,20 +247,20 @@ def _mismatch(oracle: Oracle, batch: Batch, check: GradientCheck, model: Model, 
     if math.isnan(seen.disagreement):
         text = "cannot tell: within the budget hardly an answer changes by more than it is rounded"
         return Finding(code=code, passed=None, text=text, limit=limit)
-    blame = _blame(model, x) if seen.wrong else ""
+    blame = _blame(model, x) if seen.wrong else []
     text = f"finite differences disagree with the gradient by {seen.disagreement:.2f}, where 0 is perfect and 1 is chance"
     if seen.wrong:
-        text = f"{'; '.join((text, *seen.causes))}{blame}: {REMEDY}"
+        text = f"{'; '.join((text, *seen.causes, *blame))}: {REMEDY}"
     elif seen.coarse_only:
         text += "; it foretells long steps and not short ones, as one that is passed straight through a rounding does"
-    cause = next(iter(seen.causes), blame.removeprefix("; ") or None) if seen.wrong else None
+    cause = next(iter(seen.causes), "; ".join(blame) or None) if seen.wrong else None
     return Finding(code=code, passed=not seen.wrong, text=text, figure=seen.disagreement, limit=limit, cause=cause)
 
 
-def _blame(model: Model, x: Tensor) -> str:
-    """Which modules break the gradient, as a clause."""
-    found = culprits(model, x)
-    return "".join(f"; {one}" for one in found[:3]) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+def _blame(model: Model, x: Tensor) -> list[str]:
+    """Which modules break the gradient, each a clause."""
+    modules = [str(culprit) for culprit in culprits(model, x)]
+    return [*modules[:3], *([f"and {len(modules) - 3} more"] if len(modules) > 3 else [])]
 
 
 def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domain) -> Finding:

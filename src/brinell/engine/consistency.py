@@ -90,10 +90,10 @@ def probe(
     if random:
         late.append(ask(every))
     drift = _drift(early, late, limit, random)
-    unsure = "not made: the same input is answered otherwise each time" if random or drift.passed is False else ""
+    unsure = "the same input is answered otherwise each time" if random or drift.passed is False else ""
     placed = _place(ask, first, batch_size, limit, unsure)
     if placed.passed is False:
-        unsure = "not made: the answer depends on the place in the batch already"
+        unsure = "the answer depends on the place in the batch already"
     found = [placed, _company(ask, first, batch_size, limit, watch.by_batch, unsure)]
     return [*found, _mode(model, by_gradients), drift]
 
@@ -134,8 +134,7 @@ def _drift(early: list[Tensor], late: list[Tensor], limit: float, random: bool) 
     within = max(_apart(group[0], other) for group in (early, late) for other in group[1:] or group)
     drifts = moved > limit and (not random or moved > TREND * within)
     if random and not drifts:
-        text = "not made: the same input is answered otherwise each time (random-answers)"
-        return Finding(code=Code.DRIFT, passed=None, text=text)
+        return Finding.unmade(Code.DRIFT, "the same input is answered otherwise each time (random-answers)")
     text = "the same batches are answered as at the beginning"
     if drifts:
         text = (
@@ -149,7 +148,7 @@ def _drift(early: list[Tensor], late: list[Tensor], limit: float, random: bool) 
 def _place(ask: Ask, first: Tensor, batch_size: int, limit: float, unsure: str) -> Finding:
     """The same company in reverse order."""
     if unsure:
-        return Finding(code=Code.PLACE, passed=None, text=unsure)
+        return Finding.unmade(Code.PLACE, unsure)
     if min(batch_size, len(first)) == 1:
         return Finding(code=Code.PLACE, passed=True, text="every input is asked alone")
     rows = torch.cat([part.flip(0) for part in torch.split(torch.arange(len(first), device=first.device), batch_size)])
@@ -169,12 +168,12 @@ def _place(ask: Ask, first: Tensor, batch_size: int, limit: float, unsure: str) 
 def _company(ask: Ask, first: Tensor, batch_size: int, limit: float, by_batch: bool, unsure: str) -> Finding:
     """The same samples in other batches, and some of them alone."""
     if unsure:
-        return Finding(code=Code.COMPANY, passed=None, text=unsure)
+        return Finding.unmade(Code.COMPANY, unsure)
     n = len(first)
     if batch_size == 1:
         return Finding(code=Code.COMPANY, passed=True, text="every input is asked alone (--batch-size 1)")
     if n == 1:
-        return Finding(code=Code.COMPANY, passed=None, text="not made: it takes two inputs")
+        return Finding.unmade(Code.COMPANY, "it takes two inputs")
     every = torch.arange(n, device=first.device)
     other = torch.empty_like(first)
     for rows in (every[::2], every[1::2]):
@@ -208,7 +207,7 @@ def _mode(model: Model, by_gradients: bool) -> Finding:
     """Whether the modules are in evaluation mode after all these calls, and gradients leave answers as they are."""
     training = model.info.training
     if training is None:
-        return Finding(code=Code.MODE, passed=None, text="not made: the model is no torch module")
+        return Finding.unmade(Code.MODE, "the model is no torch module")
     parts = training()
     text = "every module is in evaluation mode after a call, and answers are the same where gradients are asked for"
     if parts:
@@ -235,14 +234,14 @@ def elsewhere(model: Model, x: Tensor, device: torch.device, processor: torch.de
         processor: where the answers are compared.
     """
     if device.type == processor.type:
-        return Finding(code=Code.DEVICE, passed=None, text="not made: the audit runs on the processor")
+        return Finding.unmade(Code.DEVICE, "the audit runs on the processor")
     with torch.no_grad(), Watch() as watch:
         here = ask_model(model, x.to(device)).cpu()
         try:
             with model.info.session(processor):
                 there = ask_model(model, x.to(processor)).cpu()
         except (MemoryShortError, ModelError) as error:
-            return Finding(code=Code.DEVICE, passed=None, text=f"not made: {error}")
+            return Finding.unmade(Code.DEVICE, str(error))
     figure, limit = _apart(here, there), ROUNDED[watch.half or torch.float16]
     text = f"{len(x)} clean inputs are answered alike on {device.type} and on {processor.type}"
     if figure > limit:

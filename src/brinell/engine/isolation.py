@@ -23,7 +23,7 @@ from brinell.core.criterion import NotRejected, Targeted
 from brinell.core.domain import KINDS
 from brinell.core.errors import ContractError, RequestError, option
 from brinell.core.form import Count, Number, Row, Word, wrong
-from brinell.core.frames import Frame, Pipe, PipeError
+from brinell.core.frames import EndedError, Frame, Pipe, PipeError
 from brinell.core.settings import MOST_COUNT
 
 OWN_TIME = 3600.0
@@ -133,7 +133,7 @@ class Isolated:
                 found = talk.answer(asked, lambda **arrays: self._loss(pipe, arrays))
                 pipe.send("answer", None, found)
         except PipeError as error:
-            raise self._failed(str(error)) from None
+            raise self._failed(error) from None
         except BaseException:
             self._end()  # it waits for an answer that does not come
             raise
@@ -176,7 +176,7 @@ class Isolated:
             self._pipe.send("build", told)
             described = self._pipe.receive()
         except PipeError as error:
-            raise RequestError(str(self._failed(str(error)))) from None
+            raise RequestError(str(self._failed(error))) from None
         if described.op == "failed":
             self._end()
             raise RequestError(str(described.told.get("why", "it fails without a word"))[:400])
@@ -197,7 +197,7 @@ class Isolated:
             pipe.send(op, told, arrays)
             answer = self._receive(pipe)
         except PipeError as error:
-            raise self._failed(str(error)) from None
+            raise self._failed(error) from None
         if fault := wrong(answer.told, form):
             raise self._failed(f"it answers {op} by something in which {fault}")
         return answer.told
@@ -209,10 +209,10 @@ class Isolated:
             raise PipeError(f"it ended with {kind}: {why}")
         return frame
 
-    def _failed(self, why: str) -> ContractError:
+    def _failed(self, why: str | PipeError) -> ContractError:
         """The line about a child that failed, which is ended."""
         code = self._end()
-        ended = f" (exit code {code})" if why.startswith("it ended without") else ""
+        ended = f" (exit code {code})" if isinstance(why, EndedError) else ""
         return ContractError(f"attack {self._name}, in a process of its own, failed: {why}{ended}; nothing of it is recorded")
 
     def _end(self) -> int | None:

@@ -230,5 +230,5 @@ def checked(
         looked, ledger = look(model, batch, distance, eps, reject, batch_size=batch_size)
         found = finding(looked, ledger, reject)
     except ModelError as error:
-        return Finding(code=Code.REJECTION, passed=None, text=f"not made: {error}", limit=LIMIT), 0, 0
+        return Finding.unmade(Code.REJECTION, str(error), limit=LIMIT), 0, 0
     return found, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())

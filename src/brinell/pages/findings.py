@@ -115,12 +115,11 @@ def attacks(models: Sequence[ModelResult]) -> list[Attack]:
     before = [models[0].clean_accuracy] * len(models[0].eps)
     for i, first in enumerate(models[0].stages):
         each = [m.stages[i] for m in models]
-        name = words.short_title(first.title)
         found.append(
             Attack(
-                name=name,
+                name=first.label,
                 stage=first.attack,
-                waits=first.title.removeprefix(name).removeprefix(", "),
+                waits=first.kept_to,
                 each=each,
                 before=before,
                 idle=not any(one.forwards or one.backwards or one.skipped or not one.finished or any(one.broken) for one in each),

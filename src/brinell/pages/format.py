@@ -1,11 +1,11 @@
 """Numbers and findings as a person reads them."""
 
 import math
-import re
 from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
+from brinell.analysis.indicators import caveat
 from brinell.analysis.results import CheckResult, ClassResult, ModelResult, OfClass, PairedRate, Rate
 from brinell.core.checks import Code
 from brinell.core.outward import JOINER
@@ -122,11 +122,6 @@ def breakable(text: str) -> Markup:
     return Markup(escape(text).replace("/", Markup("/<wbr>")))
 
 
-def short_title(title: str) -> str:
-    """The name of a stage without what it waits for, such as `APGD-T, 9 targets, 30 steps`."""
-    return re.split(r", (?:if |on (?=[\d.]+ % )|around |stop at eps)", title)[0]
-
-
 def ranked(classes: Sequence[ClassResult], at: int) -> list[ClassResult]:
     """Classes with samples enough, from the worst to the best at one eps; of equal rates the better attested one is first."""
     known = [c for c in classes if c.robust[at].value is not None and c.n >= ENOUGH]
@@ -229,9 +224,9 @@ def outcome(check: CheckResult) -> str:
     return {True: "passed", False: "failed", None: "not made"}[check.passed]
 
 
-def brief(caveat: str) -> str:
-    """A caveat without the names in brackets."""
-    return re.sub(r" \([^)]*\)", "", caveat)
+def brief(checks: Sequence[CheckResult]) -> str:
+    """How many checks failed or were not made, without their names."""
+    return caveat(checks, named=False) or ""
 
 
 def measured(check: CheckResult) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 from markupsafe import Markup
 
 from brinell.analysis.distributions import NORMS, distance_at_success, histogram, histogram_of_counts, queries_to_success
-from brinell.analysis.grid import grid, ran
+from brinell.analysis.grid import grid, ran, stage_label, stage_title
 from brinell.analysis.results import AuditResult, ClassResult, CompareResult, ModelResult, Rate
-from brinell.analysis.robust_accuracy import mean, stage_titles
+from brinell.analysis.robust_accuracy import mean
 from brinell.core.record import Records
 from brinell.pages import figures, findings
 from brinell.pages import format as words
@@ -55,7 +55,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "models": result.models,
         "many": shows > 1,
         "title": _title(run, result),
-        "stage": {name: words.short_title(title) for name, title in stage_titles(run.manifest).items()},
+        "stage": {stage["name"]: stage_label(stage) for stage in run.manifest["stages"]},
         "asked": _asked(run.manifest),
         "headlines": [findings.headline(m, at, shows > 1) for m in result.models],
         "at": at,
@@ -152,7 +152,7 @@ def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tu
 
 def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple[str, Markup]]:
     """Histogram of the queries to success, per model and stage."""
-    found, names = [], stage_titles(run.manifest)
+    found, names = [], {stage["name"]: stage_title(stage) for stage in run.manifest["stages"]}
     for i, m in enumerate(result.models):
         cells = grid(records, run.manifest, m.model)
         for stage, active in zip(cells.stages, ran(cells), strict=True):
@@ -172,7 +172,7 @@ def success_figures(result: AuditResult) -> list[tuple[str, Markup]]:
     for m in result.models:
         lines = [
             figures.Series(
-                name=words.short_title(one.attack),
+                name=one.attack,
                 rates=[rate.model_copy(update={"eps": math.log10(q)}) for q, rate in zip(one.queries, one.success, strict=True)],
                 style=i,
                 at=[f"{words.count(q)} queries" for q in one.queries],

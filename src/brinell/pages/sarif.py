@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from urllib.parse import quote
 
 from brinell.analysis.results import Check, GateResult
@@ -16,7 +15,7 @@ def sarif(result: GateResult) -> str:
     failed = [check for check in result.checks if check.passed is False]
     rules: dict[str, str] = {}
     for check in failed:
-        rules.setdefault(_rule(check), check.name)
+        rules.setdefault(f"brinell/{check.code}", check.name)
     driver = {
         "name": "Brinell",
         "version": VERSION,
@@ -26,7 +25,7 @@ def sarif(result: GateResult) -> str:
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": True}],
-        "results": [_result(check, list(rules).index(_rule(check)), result.run) for check in failed],
+        "results": [_result(check, list(rules).index(f"brinell/{check.code}"), result.run) for check in failed],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
 
@@ -36,7 +35,7 @@ def _result(check: Check, index: int, run: str) -> dict[str, object]:
     # A fingerprint lets a code host see that the finding of the next run is the same one.
     fingerprint = hashlib.sha256(check.name.encode()).hexdigest()[:32]
     return {
-        "ruleId": _rule(check),
+        "ruleId": f"brinell/{check.code}",
         "ruleIndex": index,
         "level": "error",
         "message": {"text": f"{check.name}: {check.why}"},
@@ -44,10 +43,3 @@ def _result(check: Check, index: int, run: str) -> dict[str, object]:
         "partialFingerprints": {"brinellCheck/v1": fingerprint},
         "properties": {"observed": check.observed, "low": check.low, "required": check.required},
     }
-
-
-def _rule(check: Check) -> str:
-    """A stable identifier of the kind of check: its name up to the first number or name in it."""
-    head = re.split(r" at eps | \(", check.name)[0]
-    suffix = "-baseline" if check.name.endswith("baseline") and not head.endswith("baseline") else ""
-    return "brinell/" + re.sub(r"[^a-z0-9]+", "-", head.lower()).strip("-") + suffix

@@ -104,7 +104,8 @@ def about(plan: Plan) -> dict[str, Any]:
     stages = [
         {
             "name": stage.name,
-            "title": stage.title or stage.name,
+            "label": stage.label or stage.name,
+            "kept_to": stage.kept_to,
             "attack": stage.plugin,
             "settings": stage.settings(),
             "turn": asdict(stage.turn),

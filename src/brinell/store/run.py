@@ -23,7 +23,7 @@ PART_SAMPLES = 1 << 13
 
 _FOUND = {"code": str, "passed": (bool, None), "text": str, "figure?": (float, None), "limit?": (float, None)}
 _BY_MODEL = {
-    "checks?": {str: [_FOUND | {"cause?": (str, None)}]},
+    "checks?": {str: [_FOUND | {"cause?": (str, None), "reason?": (str, None)}]},
     "remarks?": {str: {str: {str: str}}},
     "extras?": {str: {str: dict}},
     "failed?": {str: {str: {str: str}}},
@@ -34,7 +34,8 @@ _BY_MODEL = {
 _TURN = {"within?": (Number(), None), "last?": (Number(), None), "share?": Number(0, 1), "alone?": bool, "when?": (str, None)}
 _STAGE = {
     "name": str,
-    "title?": str,
+    "label?": str,
+    "kept_to?": str,
     "attack?": str,
     "settings": dict,
     "turn?": _TURN,

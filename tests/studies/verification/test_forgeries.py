@@ -244,7 +244,7 @@ FORGERIES = {
     "a file more": extra_part,
     "samples removed": fewer_rows,
     "samples twice": doubled_rows,
-    "another title": lambda f: other_stage(f, 0, "title", "APGD, 100 steps"),
+    "another label": lambda f: other_stage(f, 0, "label", "APGD, 100 steps"),
     "other settings": lambda f: other_stage(f, 1, "settings", {"steps": 100}),
     "another distance": lambda f: f.manifest.update(distance="l2"),
     "another text of eps": text_of_eps,

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.pages.figures import LARGE, key, mark, percent_axis, style_of, svg
-from brinell.pages.format import percent, short_title
+from brinell.pages.format import percent
 from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.studies.detection.analysis import DetectionResult, DetectorResult, auc, curve, of, summarise
@@ -67,7 +67,7 @@ def in_words(result: DetectionResult) -> str:
 
 def named(attack: str, titles: Mapping[str, str]) -> str:
     """An attack as people call it: a stage by its short name, and those that know the detector as adaptive."""
-    return ADAPTIVE[attack] if attack in ADAPTIVE else short_title(titles.get(attack, attack))
+    return ADAPTIVE[attack] if attack in ADAPTIVE else titles.get(attack, attack)
 
 
 def roc(detection: Detection, one: DetectorResult) -> Markup:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.analysis.grid import stage_label
 from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.criterion import Undetected
@@ -133,7 +134,7 @@ def detect(
         "eps": eps,
         "models": models,
         "attacks": [stage["name"] for stage in run.manifest["stages"]],
-        "titles": {stage["name"]: stage.get("title", stage["name"]) for stage in run.manifest["stages"]},
+        "titles": {stage["name"]: stage_label(stage) for stage in run.manifest["stages"]},
     }
     return Detection.make(folder, about, rows.concatenate(scores), arrays)
 

@@ -258,20 +258,19 @@ def _recommendation(label: int | None, found: Mapping[str, Array], allow: float,
 def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
     name, share = UNITS[norm], f"{100 * facts['allow']:g} % of the samples"
     texts = {
-        LABEL: f"above it, more than {share} could be changed by {100 * facts['fraction']:g} % of the way to one "
+        LABEL: f"more than {share} could be changed by {100 * facts['fraction']:g} % of the way to one "
         "of another class, so that the label may no longer be right",
-        INTERPOLATION: f"above it, more than {share} could be turned into another of their class, so that "
+        INTERPOLATION: f"more than {share} could be turned into another of their class, so that "
         "an error may be one of generalisation",
-        PERCEPTION: f"above it, the change shows on more than {share} (SSIM below {facts['ssim']:g} or PSNR below "
-        f"{facts['psnr']:g} dB)",
+        PERCEPTION: f"the change shows on more than {share} (SSIM below {facts['ssim']:g} or PSNR below {facts['psnr']:g} dB)",
     }
     if eps is None:
         return f"Nothing that was looked at limits eps in {name}."
     if eps == 0 and reason == PERCEPTION:
-        return f"In {name} even the smallest change may be noticed: {texts[reason].removeprefix('above it, ')}."
+        return f"In {name} even the smallest change may be noticed: {texts[reason]}."
     if eps == 0:
-        return f"No eps above 0 is sound in {name}: {texts[reason]}."
-    return f"{name} eps {eps:g}: {texts[reason]}."
+        return f"No eps above 0 is sound in {name}: above it, {texts[reason]}."
+    return f"{name} eps {eps:g}: above it, {texts[reason]}."
 
 
 JUDGED = {

@@ -237,6 +237,7 @@ def _model(one: _Aligned, number: int, drawn: _Drawn, at: int) -> StudyModel:
         StageColumn(
             attack=stage.attack,
             title=stage.title,
+            label=stage.label,
             accuracy=(after := stage.curve[at].value if stage.curve else None),
             drop=None if after is None or (then := before.get(stage.attack)) is None else after - then,
             seconds=stage.seconds,

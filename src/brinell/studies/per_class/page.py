@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from brinell.analysis.results import Rate
 from brinell.pages.figures import Frame, fitting, mark, percent_axis, svg
-from brinell.pages.format import count, norm, percent, rate_text, short, short_title
+from brinell.pages.format import count, norm, percent, rate_text, short
 from brinell.pages.html import fill
 from brinell.pages.page import heat
 from brinell.pages.tables import csv_text
@@ -78,7 +78,7 @@ def stages(result: StudyResult) -> list[Stage]:
     for model in result.models:
         for stage in model.stages:
             if stage.forwards or stage.backwards:
-                found.setdefault(stage.attack, Stage(name=stage.attack, title=short_title(stage.title)))
+                found.setdefault(stage.attack, Stage(name=stage.attack, title=stage.label))
     return list(found.values())
 
 

@@ -21,6 +21,8 @@ class StageColumn(Result):
     """The stage with its exact settings."""
     title: str
     """Its name for people."""
+    label: str
+    """The same without the samples that it is kept to."""
     accuracy: float | None
     """Robust accuracy after it and all stages before it; null where it did not run or is not finished."""
     drop: float | None
