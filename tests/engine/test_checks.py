@@ -237,6 +237,7 @@ def test_published_networks_raise_what_they_deserve(root, shared, folder, factor
         assert failed(looked(*subject, eps, norm)) == MASKED.get((weights, norm), set())
 
 
+@pytest.mark.slow
 def test_a_photograph_network_raises_none(root, shared):
     assert not failed(looked(*network(root, shared, "imagenet", "mcunet_144", "imagenet_weights/mcunet_144", 16), 4 / 255))
 
