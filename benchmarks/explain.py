@@ -195,7 +195,7 @@ def main() -> None:
 
 def report(options: argparse.Namespace, result: Any, off: np.ndarray) -> None:
     """The tables."""
-    from brinell.analysis.means import mean
+    from brinell.analysis.stats import mean
     from brinell.studies.explain.analysis import values
     from brinell.studies.explain.records import Explanation
 

@@ -29,7 +29,7 @@ import torch
 
 import brinell
 from brinell.analysis.grid import RIGHT, grid, worst_case
-from brinell.analysis.means import mean
+from brinell.analysis.stats import mean
 from brinell.core.intervals import wilson
 from brinell.engine.plan import open_data
 from brinell.engine.progress import Silent

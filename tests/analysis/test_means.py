@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brinell.analysis.means import mean, sign_flips
+from brinell.analysis.stats import mean, sign_flips
 
 
 def test_a_mean_of_one_value_has_no_width():

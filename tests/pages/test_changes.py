@@ -1,6 +1,6 @@
 import numpy as np
 
-from brinell.pages.changes import changes
+from brinell.pages.gallery import changes
 
 DOMAIN = {"columns": [["age", 0.0, 100.0, False, []], ["<b>", -1.0, 1.0, False, []], ["job", 0.0, 1.0, True, ["cook"]]]}
 

@@ -2,8 +2,7 @@ import json
 from xml.etree import ElementTree
 
 from brinell.analysis.results import Check, GateResult
-from brinell.pages.junit import junit
-from brinell.pages.sarif import sarif
+from brinell.pages.gate import junit, sarif
 
 ROBUST = {"code": "robust-accuracy", "passed": False, "required": 0.6}
 RESULT = GateResult(

@@ -11,7 +11,7 @@ from brinell.core.errors import StoppedError
 from brinell.store import files
 from brinell.training.average import Average
 from brinell.training.data import augmented, order
-from brinell.training.schedule import START, ramped, rate_factor
+from brinell.training.loop import START, ramped, rate_factor
 
 
 def test_it_learns_to_hold():

@@ -32,8 +32,8 @@ def gate(
     A missing figure fails, and so does a check that was not made.
     """
     from brinell import runs
-    from brinell.pages.junit import junit as as_junit
-    from brinell.pages.sarif import sarif as as_sarif
+    from brinell.pages.gate import junit as as_junit
+    from brinell.pages.gate import sarif as as_sarif
     from brinell.store.files import write_text
 
     verdict = runs.gate(

@@ -12,13 +12,15 @@ from PIL import Image
 from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Outcome, Records
 from brinell.pages import traces
-from brinell.pages.changes import changes
 from brinell.pages.figures import Frame, polyline, svg
 from brinell.pages.filmstrip import film, most_changed, thumbnail, weight
 from brinell.pages.format import short
 from brinell.pages.masks import masks
 from brinell.store.rows import take
 from brinell.store.run import Run
+
+COLUMNS = 5
+"""Columns that are listed."""
 
 PER_MODEL = 12
 IN_ALL = 36
@@ -210,3 +212,25 @@ def _image(array: Array, low: float, high: float, title: str) -> Markup:
         # Other numbers of channels have no colours of their own: their mean is shown.
         image = Image.fromarray(np.rint(levels.mean(0)).astype(np.uint8))
     return thumbnail(image, THUMBNAIL, title)
+
+
+def changes(domain: Mapping[str, Any], clean: Array, adversarial: Array) -> dict[str, Markup]:
+    """The columns that moved most between two rows (D,): each view as a list in HTML."""
+    columns = domain["columns"]
+    zero, one = (np.array([column[at] for column in columns], dtype=np.float64) for at in (1, 2))
+    delta = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
+    rows = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0][:COLUMNS]
+    more = int((delta != 0).sum()) - len(rows)
+    before, after = (zero + (one - zero) * np.asarray(x, np.float64) for x in (clean, adversarial))
+    texts = {
+        "clean": [f"{before[row]:.4g}" for row in rows],
+        "perturbation": [f"{after[row] - before[row]:+.3g}" for row in rows],
+        "adversarial": [f"{after[row]:.4g}" for row in rows],
+    }
+    return {view: _list([str(columns[row][0]) for row in rows], values, more) for view, values in texts.items()}
+
+
+def _list(names: list[str], values: list[str], more: int) -> Markup:
+    items = [Markup("<dt>{}</dt><dd>{}</dd>").format(name, value) for name, value in zip(names, values, strict=True)]
+    rest = Markup("<dt>and {} more</dt>").format(more) if more > 0 else Markup("")
+    return Markup('<dl class="changes">{}{}</dl>').format(Markup("").join(items), rest)

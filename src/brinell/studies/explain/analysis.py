@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from brinell.analysis.means import mean, sign_flips
 from brinell.analysis.results import Result
 from brinell.analysis.saliency import rank_correlation
-from brinell.analysis.stats import holm
+from brinell.analysis.stats import holm, mean, sign_flips
 from brinell.core.record import Array
 from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, Explanation, Rows
 

@@ -1,5 +1,7 @@
 """What a hardening is made of: a request resolved, and refused before anything is trained where it cannot be carried out."""
 
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.contracts import Dataset, Distance, complete
+from brinell.core.contracts import Dataset, Distance, Domain, complete
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
@@ -23,8 +25,10 @@ from brinell.engine.request import IN_MEMORY
 from brinell.engine.spelling import spelled
 from brinell.studies.harden.records import LAYOUT
 from brinell.studies.harden.request import HardenRequest
-from brinell.training.identity import shared
 from brinell.training.recipe import Recipe
+
+AT_ONCE = 512
+"""Inputs that are read together."""
 
 NAMED = 3
 """How many of the samples in common a line names."""
@@ -249,3 +253,28 @@ def _split(labels: Array, request: HardenRequest) -> tuple[Array, Array]:
     if not len(held) or not len(learned):
         raise RequestError(f"{len(labels)} training samples are too few to set some aside: give ten of each class or more")
     return learned, np.random.default_rng(request.seed).permutation(held)
+
+
+def digests(dataset: Dataset, stored: Domain, positions: Sequence[int] | None = None) -> Iterator[bytes]:
+    """A hash of each input as it comes back from storage, in order; of all of them, or of those at some positions."""
+    at = range(len(dataset)) if positions is None else positions
+    for start in range(0, len(at), AT_ONCE):
+        for row in stored.round(dataset.load(at[start : start + AT_ONCE])).numpy():
+            yield hashlib.blake2b(np.ascontiguousarray(row).data, digest_size=16).digest()
+
+
+def shared(train: Dataset, test: Dataset, positions: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    """The positions of equal inputs, in the first and the second; of equal ones within the second, the last.
+
+    Inputs are equal if they are stored alike: an image of 8 bits is itself, whether it was divided by 255, multiplied by 1/255 or
+    kept in half precision.
+
+    Args:
+        train: the first.
+        test: the second, of the same shape.
+        positions: which inputs of the second count; all by default.
+    """
+    stored = test.domain if test.domain.levels is not None else train.domain
+    at = range(len(test)) if positions is None else positions
+    known = dict(zip(digests(test, stored, at), at, strict=True))
+    return [(mine, known[digest]) for mine, digest in enumerate(digests(train, stored)) if digest in known]

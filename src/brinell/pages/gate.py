@@ -1,13 +1,48 @@
-"""A gate's verdict as SARIF 2.1.0, which code hosts show as findings."""
+"""A gate's verdict as JUnit XML, which CI systems show as tests, and as SARIF 2.1.0, which code hosts show as findings."""
 
 import hashlib
 import json
+import re
 from urllib.parse import quote
+from xml.etree import ElementTree
 
 from brinell.analysis.results import Check, GateResult
 from brinell.core.version import VERSION
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(result: GateResult) -> str:
+    """JUnit XML with one test case per check; one that could not be made is a skipped test."""
+    failed = [check for check in result.checks if check.passed is False]
+    unmade = [check for check in result.checks if check.passed is None]
+    counts: dict[str, str] = {
+        "tests": str(len(result.checks)),
+        "failures": str(len(failed)),
+        "errors": "0",
+        "skipped": str(len(unmade)),
+        "time": "0",
+    }
+    root = ElementTree.Element("testsuites", name="brinell gate", tests=counts["tests"], failures=counts["failures"])
+    suite = ElementTree.SubElement(root, "testsuite", {"name": _legal(result.run), **counts})
+    for check in result.checks:
+        case = ElementTree.SubElement(suite, "testcase", classname="brinell.gate", name=_legal(check.name), time="0")
+        text = _legal(check.why)
+        if check.passed:
+            ElementTree.SubElement(case, "system-out").text = text
+        elif check.passed is None:
+            ElementTree.SubElement(case, "skipped", message=text)
+        else:
+            ElementTree.SubElement(case, "failure", message=text, type="gate").text = text
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _legal(text: str) -> str:
+    """`text` without the characters that XML 1.0 has no way to write."""
+    return _FORBIDDEN.sub("\ufffd", text)
 
 
 def sarif(result: GateResult) -> str:
