@@ -27,7 +27,7 @@ import measure
 import numpy as np
 import torch
 from black_box import Bench, spread
-from rlab_common import Outcome, fight, outcome
+from rlab.common import Outcome, fight, outcome
 from torch import Tensor, nn
 
 from brinell import plugins

@@ -23,8 +23,8 @@ import measure
 import torch
 from black_box import Bench
 from memory import MIB
-from rlab_common import fight
-from rlab_truth import Photographs
+from rlab.common import fight
+from rlab.truth import Photographs
 
 NETWORKS = ("mcunet_144", "squeezenet1_0", "mobilenet_v1", "mobilenet_v2")
 BATCH = 256

@@ -61,7 +61,7 @@ GROUPS: dict[str, tuple[tuple[str, str], ...]] = {
         ("rlab --study equal", "--samples 2 --seeds 0"),
         ("rlab --study spend", "--samples 2 --seeds 0 --minutes 0.05 --inputs 64"),
         ("rlab --study reach", "--samples 1 --seeds 0"),
-        ("agents", "--seeds 2 --only PPO --tasks CartPole-v1"),
+        ("rlab --study peers", "--seeds 2 --only PPO --tasks CartPole-v1"),
     ),
     "kinds": (
         ("onnx_model", "--n 8 --repetitions 1"),

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import measure
 import torch
 from black_box import Bench, spread
-from rlab_common import Outcome, fight, over_seeds
-from rlab_controls import restricted
+from rlab.common import Outcome, fight, over_seeds
+from rlab.controls import restricted
 
 from brinell import plugins
 from brinell.core.domain import Domain

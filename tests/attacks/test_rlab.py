@@ -14,7 +14,7 @@ from brinell.core.model import Access
 from brinell.distortions.dead_pixel import DeadPixel
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import Agent
-from brinell.rlab.network import PatchNetwork
+from brinell.rlab.policies import PatchNetwork
 from brinell.rlab.prior import Prior
 
 FILTERS = '''
@@ -111,7 +111,6 @@ REFUSED = [
         "policy=nowhere.safetensors",
         "there is no policy 'nowhere.safetensors': name default, prior, greedy, random-placement, random-search or a file",
     ),
-    ("policy=random", "policy random has two names now: random-placement, and random-search where variants are random too"),
     ("policy={file}", "is no policy: name a file that `brinell train-agent` wrote"),
     (
         "policy={folder}/mixed.safetensors",

@@ -17,7 +17,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rlab.variants import variants
 
-_searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab_search.py")
+_searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab" / "search.py")
 TreeSearch, published, search = _searches.TreeSearch, _searches.published, _searches.search
 
 FOUR = Domain(kind="vector", shape=(4,))

@@ -13,7 +13,7 @@ from brinell.rlab.policies import Random
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is an extra: pip install 'brinell[gym]'")
 AutoresetMode = gymnasium.vector.AutoresetMode
-GymEnvironment = import_file(Path(__file__).parents[2] / "benchmarks" / "vector_env.py").GymEnvironment
+GymEnvironment = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab" / "vector_env.py").GymEnvironment
 
 
 def cart_poles(slots, **options):

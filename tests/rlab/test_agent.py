@@ -12,8 +12,7 @@ from brinell.core.streams import Streams
 from brinell.rlab.agent import BY_CHANCE, FORMAT, P_INIT, Agent, chosen, fingerprint, load, named
 from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
 from brinell.rlab.interface import Observation
-from brinell.rlab.network import PatchNetwork
-from brinell.rlab.policies import Greedy, Learned, Random
+from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
 
@@ -70,11 +69,6 @@ def test_random_placement_leaves_the_variants_to_the_linear_model_and_random_sea
     assert named("greedy").rules(rules) == rules
     assert named("random-placement").rules(rules) == replace(rules, candidates=1, p_init=P_INIT)
     assert named("random-search").rules(rules).temperature == BY_CHANCE and named("random-search").rules(rules).removals == 0
-
-
-def test_the_name_that_was_two_things_is_refused():
-    with pytest.raises(RequestError, match="policy random has two names now: random-placement, and random-search"):
-        named("random")
 
 
 @pytest.mark.parametrize(("kind", "name"), [("image", "prior"), ("signal", "greedy"), ("video", "greedy"), ("vector", "greedy")])

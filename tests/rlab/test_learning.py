@@ -8,25 +8,19 @@ import torch
 from _environments import OVER, Linear, Shared, Swaps, Table, rollouts_of
 from brinell.core.errors import ContractError
 from brinell.core.streams import Streams
-from brinell.rlab.dqn import DQN, DQNSettings, target_of
+from brinell.rlab.dqn import DQN, DQNSettings, learn, target_of
 from brinell.rlab.interface import Heads, Observation
 from brinell.rlab.policies import Learned, Random
-from brinell.rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c, surrogate
 from brinell.rlab.replay import Sample
-from brinell.rlab.training import learn
 
 QUICK = DQNSettings(
     n_step=1, gamma=0.5, learning_rate=0.05, batch_size=32, collect=2, warm_up=100, target_every=20, epsilon_end=1.0
 )
 SWAPS = [
     (DQN, DQNSettings(learning_rate=0.02, batch_size=64, warm_up=200, target_every=10, epsilon_steps=1000), 1600),
-    (PolicyGradient, PolicyGradientSettings(length=8, learning_rate=0.1, epochs=4), 1280),
-    (PolicyGradient, a2c(length=4, learning_rate=0.2), 1600),
 ]
 TABLES = [
     (DQN, DQNSettings(gamma=0.5, learning_rate=0.05, batch_size=32, warm_up=50, target_every=20, epsilon_steps=600)),
-    (PolicyGradient, PolicyGradientSettings(gamma=0.5, length=16, learning_rate=0.05, epochs=4)),
-    (PolicyGradient, a2c(gamma=0.5, learning_rate=0.05)),
 ]
 
 
@@ -145,17 +139,6 @@ def test_double_takes_the_network_s_choice_and_the_copy_s_value():
     )
 
 
-def test_the_surrogate_by_hand():
-    ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1])
-    gain = torch.tensor([2.0, -2.0, 2.0, -2.0, 2.0])
-    change = ratio.log().requires_grad_()
-    found = surrogate(change, gain, 0.2)
-    assert found.tolist() == pytest.approx([2.4, -3.0, 1.0, -1.6, 2.2])
-    torch.autograd.backward(found.sum())
-    # Moved too far already the way the gain asks for: no more pull. Too far the other way: all of it.
-    assert change.grad.tolist() == pytest.approx([0, -3.0, 1.0, 0, 2.2])
-
-
 def test_epsilon_falls_from_the_warm_up_to_its_end():
     settings = DQNSettings(epsilon_start=0.9, epsilon_end=0.1, epsilon_steps=1000, warm_up=250)
     assert [settings.epsilon(steps) for steps in (0, 249, 250, 500, 1000, 5000)] == pytest.approx([0.9, 0.9, 0.7, 0.5, 0.1, 0.1])
@@ -199,9 +182,6 @@ def test_a_reward_that_is_not_finite_stops_training(make, settings, steps):
         (DQNSettings, {"gamma": 1.5}, "gamma is 1.5; it must be from 0 to 1"),
         (DQNSettings, {"n_step": 0}, "n_step is 0; it must be at least 1"),
         (DQNSettings, {"learning_rate": float("inf")}, "learning_rate is inf; it must be above 0, and finite"),
-        (PolicyGradientSettings, {"ratio_clip": 0.0}, "ratio_clip is 0.0; it must be above 0"),
-        (PolicyGradientSettings, {"entropy": float("nan")}, "entropy is nan"),
-        (a2c, {"length": 0}, "length is 0"),
     ],
 )
 def test_settings_out_of_range(make, bad, what):

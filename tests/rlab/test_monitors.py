@@ -10,8 +10,7 @@ from brinell.core.streams import Streams
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.monitors import breadth, monitors
-from brinell.rlab.outcomes import no_outcomes
+from brinell.rlab.outcomes import breadth, monitors, no_outcomes
 from brinell.rlab.policies import Greedy
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brinell.core.losses import margin
-from brinell.rlab.rewards import FLOOR, QUERY, QUOTIENT, REWARDS, Before, dilution
+from brinell.rlab.rules import FLOOR, QUERY, QUOTIENT, REWARDS, Before, dilution
 
 
 def logits_of(p, classes=2):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from brinell.core.streams import Streams
 from brinell.rlab.interface import Heads, Observation
-from brinell.rlab.policies import Learned, Random
-from brinell.rlab.sampling import best, gumbel, likelihood, top, worth
+from brinell.rlab.policies import Learned, Random, best, gumbel, top, worth
 
 F, T = False, True
 
@@ -79,74 +78,6 @@ def test_greedy_is_worth_most_of_all_actions(data):
     everything = Heads(heads.value.expand(many), tuple(branch.expand(many, 3) for branch in heads.branches))
     highest = worth(everything, tuple(mask.expand(many, 3) for mask in allowed), tuple(actions)).max()
     assert torch.isclose(worth(heads, allowed, best(heads.branches, Observation({}, allowed), choices))[0], highest, atol=1e-5)
-
-
-def test_plackett_luce_by_hand():
-    logits = torch.tensor([[1.0, 2.0, 3.0, 100.0]]).log()
-    allowed = torch.tensor([[T, T, T, F]])
-    heads = Heads(torch.zeros(1), (logits,))
-    log_prob, entropy = likelihood(heads, (allowed,), (torch.tensor([[2, 0]]),))
-    assert log_prob.exp().item() == pytest.approx(3 / 6 * 1 / 3)
-    first = -sum(p * math.log(p) for p in (1 / 6, 2 / 6, 3 / 6))
-    second = -sum(p * math.log(p) for p in (1 / 3, 2 / 3))
-    assert entropy.item() == pytest.approx(first + second, rel=1e-5)
-
-
-@pytest.mark.parametrize("allowed", [[T, T, T, T], [T, F, T, T], [F, T, F, T], [F, F, T, F]])
-@pytest.mark.parametrize("choices", [1, 2, 3])
-def test_probabilities_of_all_ordered_picks_sum_to_one_and_entropies_average_to_the_whole(allowed, choices):
-    logits = torch.tensor([0.5, -1.0, 2.0, 0.1], dtype=torch.float64)
-    actions = ordered(allowed, choices)
-    heads = Heads(torch.zeros(len(actions), dtype=torch.float64), (logits.expand(len(actions), 4),))
-    log_prob, entropy = likelihood(heads, (torch.tensor([allowed]).expand(len(actions), 4),), (actions,))
-    probability = log_prob.exp()
-    assert probability.sum().item() == pytest.approx(1)
-    assert (probability * entropy).sum().item() == pytest.approx(-(probability * log_prob).sum().item(), abs=1e-9)
-
-
-def test_picks_that_were_struck_out_do_not_count():
-    logits = torch.tensor([[1.0, 2.0, 3.0, 4.0]]).log()
-    heads, allowed = Heads(torch.zeros(1), (logits,)), (torch.ones(1, 4, dtype=torch.bool),)
-    log_prob, _ = likelihood(heads, allowed, (torch.tensor([[3, -1, 0]]),))
-    assert log_prob.exp().item() == pytest.approx(4 / 10 * 1 / 6)
-
-
-def test_many_picks_are_those_one_after_another():
-    generator = torch.Generator().manual_seed(0)
-    logits = (20 * torch.randn(5, 40, generator=generator)).requires_grad_()
-    allowed = torch.rand(5, 40, generator=generator) < 0.7
-    choices = top(torch.rand(5, 40, generator=generator), allowed, 30)
-    found = likelihood(Heads(torch.zeros(5), (logits,)), (allowed,), (choices,))
-    left, log_prob, entropy = allowed.clone(), torch.zeros(5), torch.zeros(5)
-    for choice in choices.unbind(1):
-        one = likelihood(Heads(torch.zeros(5), (logits,)), (left,), (choice[:, None],))
-        log_prob, entropy = log_prob + one[0], entropy + one[1]
-        left = left & ~torch.nn.functional.one_hot(choice.clamp(min=0), 40).bool()
-    assert torch.allclose(found[0], log_prob, rtol=1e-4) and torch.allclose(found[1], entropy, rtol=1e-3, atol=1e-4)
-    weight = torch.randn(5, generator=generator)
-    ours, reference = (
-        torch.autograd.grad((weight * (a + b)).sum(), logits, retain_graph=True)[0] for a, b in (found, (log_prob, entropy))
-    )
-    assert torch.allclose(ours, reference, atol=1e-4)
-
-
-def test_branches_are_independent():
-    heads = Heads(torch.zeros(1), (torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, -1.0]])))
-    allowed = (torch.ones(1, 2, dtype=torch.bool),) * 2
-    action = (torch.tensor([[1]]), torch.tensor([[0]]))
-    both = likelihood(heads, allowed, action)[0]
-    alone = [likelihood(Heads(heads.value, (heads.branches[b],)), (allowed[b],), (action[b],))[0] for b in range(2)]
-    assert torch.allclose(both, alone[0] + alone[1])
-
-
-def test_where_nothing_is_allowed_nothing_is_certain_uncertain_or_learned():
-    logits = torch.tensor([[3.0, -2.0], [1.0, 2.0]], requires_grad=True)
-    log_prob, entropy = likelihood(
-        Heads(torch.zeros(2), (logits,)), (torch.tensor([[F, F], [T, F]]),), (torch.tensor([[-1, -1], [0, -1]]),)
-    )
-    assert log_prob.tolist() == [0, 0] and entropy.tolist() == [0, 0]
-    torch.autograd.backward((log_prob + entropy).sum())
-    assert logits.grad.tolist() == [[0, 0], [0, 0]]
 
 
 def test_samples_follow_plackett_luce():

@@ -21,8 +21,7 @@ from brinell.rlab.agent import Agent, chosen, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.episodes import run_episodes
-from brinell.rlab.monitors import monitors
-from brinell.rlab.outcomes import Outcomes
+from brinell.rlab.outcomes import Outcomes, monitors
 from brinell.rlab.rules import Rules
 from brinell.rlab.validation import warning
 from brinell.rlab.variants import SEVERITIES, Variant, extremes, pair_options, variants, vet
@@ -178,7 +177,7 @@ class RLAB(EveryKind):
           draw). -1 everywhere where none was found.
         - `length` float32: distance of these distortions before they were fitted to a budget and
           scaled down.
-        - `map` (patches, distortions) float32: the sensitivity map (`rlab.sensitivity`); NaN where
+        - `map` (patches, distortions) float32: the sensitivity map (`rlab.predictions`); NaN where
           the sample had no episode.
         """
         remarks = self._told(threat.domain.kind)

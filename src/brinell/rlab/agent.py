@@ -18,8 +18,7 @@ from brinell.core.errors import RequestError, one_line
 from brinell.core.form import Count, Number, wrong
 from brinell.rlab.env import PATCH_FEATURES
 from brinell.rlab.interface import Policy
-from brinell.rlab.network import PatchNetwork
-from brinell.rlab.policies import Greedy, Learned, Random
+from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
 
@@ -89,10 +88,6 @@ def load(path: Path) -> Agent:
         RequestError: no such file, not one of ours, damaged, or of another version.
     """
     if not path.is_file():
-        if str(path) == "random":
-            raise RequestError(
-                "policy random has two names now: random-placement, and random-search where variants are random too"
-            )
         raise RequestError(
             f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file that `brinell train-agent` wrote"
         )

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
+from brinell.core.oracle import Oracle
 from brinell.core.streams import Streams
 from brinell.rlab.variants import Variant, distorted, vet
 
@@ -234,3 +236,23 @@ def _behind(places: Tensor, channels: int, apart: int) -> Tensor:
     """(m, channels, ...): the positions of all channels at the places (m, ...)."""
     offsets = torch.arange(channels, device=places.device) * apart
     return places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
+
+
+class Gradients:
+    """Gradients of the criterion's margin at the samples of a batch. Each costs its sample one forward and one backward."""
+
+    def __init__(self, oracle: Oracle, batch: Batch) -> None:
+        self._oracle, self._batch = oracle, batch
+        self._known = torch.zeros(len(batch), dtype=torch.bool, device=batch.x.device)
+        self._held = torch.zeros(0)
+
+    def __call__(self, sample: Tensor) -> Tensor:
+        """(m, *shape): of the samples at these positions (m,) in the batch."""
+        if not len(self._held):
+            self._held = torch.zeros_like(self._batch.x)
+        new = torch.unique(sample[~self._known[sample]])
+        if len(new):
+            batch = self._batch.select(new)
+            self._held[new] = self._oracle.gradient(batch.ids, batch.x, None).grad
+            self._known[new] = True
+        return self._held[sample]

@@ -22,8 +22,8 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache, Gradient
-from brinell.rlab.margins import margin_of
 from brinell.rlab.outcomes import Outcomes
+from brinell.rlab.rules import margin_of
 from brinell.rlab.variants import Variant
 
 GROUPS = 4

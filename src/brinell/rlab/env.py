@@ -37,19 +37,15 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
-from brinell.rlab.cache import CLEAN, DistortionCache
+from brinell.rlab.cache import CLEAN, DistortionCache, Gradients
 from brinell.rlab.content import FEATURES, describe, squash
-from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Observation, Step, mapped
-from brinell.rlab.margins import aimed, any_class_counts, margin_of
 from brinell.rlab.outcomes import no_outcomes
 from brinell.rlab.posterior import Posterior
-from brinell.rlab.predictions import Predictions
+from brinell.rlab.predictions import Predictions, looked_at, sensitivity
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Restarts, lay
-from brinell.rlab.rewards import REWARDS, Before
-from brinell.rlab.rules import CLOSER, SHRINK, USUAL, Rules
-from brinell.rlab.sensitivity import looked_at, sensitivity
+from brinell.rlab.rules import CLOSER, REWARDS, SHRINK, USUAL, Before, Rules, aimed, any_class_counts, margin_of
 from brinell.rlab.variants import Variant, pair_numbers, wholes
 
 ADD, REMOVE, DISTORTION = 0, 1, 2

@@ -10,10 +10,9 @@ from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.cache import CLEAN
+from brinell.rlab.cache import CLEAN, Gradients
 from brinell.rlab.cleanup import CleanUp, clean_up
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.gradients import Gradients
 from brinell.rlab.interface import Action, Observation, Policy, mapped
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.prior import Prior

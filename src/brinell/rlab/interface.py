@@ -47,7 +47,7 @@ class Heads(NamedTuple):
     value: Tensor
     """(n,): the value of the state."""
     branches: tuple[Tensor, ...]
-    """One (n, options) for each branch: advantages for DQN, logits for PPO and A2C; anything finite
+    """One (n, options) for each branch: advantages for DQN, logits for algorithms that learn a policy; anything finite
     where nothing is allowed."""
 
 

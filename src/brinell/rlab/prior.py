@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from brinell.core.patches import PatchGrid
 from brinell.rlab.content import FEATURES
-from brinell.rlab.layers import linear, seeded
 
 WIDTH = 32
 LEAST = 0.02
@@ -24,7 +23,7 @@ class Prior(nn.Module):
 
     def __init__(self, channels: int = 0, seed: int = 0) -> None:
         super().__init__()
-        first = seeded(seed)
+        first = torch.Generator().manual_seed(seed)
         self.network = nn.Sequential(
             linear(FEATURES, WIDTH, first), nn.ReLU(), linear(WIDTH, WIDTH, first), nn.ReLU(), linear(WIDTH, 1)
         )
@@ -59,3 +58,14 @@ def to_places(energy: Tensor, grid: PatchGrid) -> Tensor:
     real = covers < len(grid)
     padded = torch.cat([energy, torch.zeros_like(energy[:, :1])], 1)
     return padded[:, covers].sum(2) / real.sum(1)
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
+    """A linear layer: uniform weights within 1 / sqrt(inputs) from the generator, zeros without one."""
+    layer = nn.Linear(inputs, outputs, device="meta")  # `to_empty` would import sympy: more than a second
+    layer.weight, layer.bias = (nn.Parameter(torch.zeros(values.shape)) for values in (layer.weight, layer.bias))
+    if generator is not None:
+        with torch.no_grad():
+            for values in (layer.weight, layer.bias):
+                values.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+    return layer

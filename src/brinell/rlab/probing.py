@@ -17,8 +17,8 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.cache import DistortionCache
 from brinell.rlab.content import describe
-from brinell.rlab.margins import margin_of
 from brinell.rlab.prior import Prior
+from brinell.rlab.rules import margin_of
 from brinell.rlab.variants import Variant
 
 KINDS = 12

@@ -1,12 +1,90 @@
-"""How an episode of RLAB goes: its length, its pace, what a step may clear, and its reward."""
+"""How an episode of RLAB goes: the margin that it raises, its length, its pace, what a step may clear, and its reward.
 
+All rewards of a step are bounded and of one scale, so that no image, step or reward outweighs the others. Only a step that is
+kept gains, since an undone one leaves the input as it was; and every query has a price, so that no agent learns to put off the
+success that ends an episode.
+
+- margin: by how much the margin rose, as a share of the clean input's margin; the kept steps of an episode that succeeds
+  add up to 1.
+- dilution: the published form (arXiv 2310.18626), the change of the true class's probability dilution 1 / log10 p over the
+  change in L2. Above p = 0.9 the dilution is continued as a straight line, which keeps it finite, and the quotient is
+  bounded. Such gains do not add up to anything, and many small ones would be worth more than a success: so the price of a
+  query is the largest gain.
+- projected: the loss of the input that was asked about, which is within the budget by projection, less that of the input
+  before (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum loss).
+"""
+
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from brinell.core import losses, norms
+from brinell.core.criterion import Criterion, Probability, Targeted, beyond_rounding
 from brinell.core.settings import at_least, one_of
-from brinell.rlab.rewards import REWARDS, RewardName
+
+RewardName = Literal["margin", "dilution", "projected"]
+QUERY = 0.005
+"""What a query costs, as a share of the clean input's margin."""
+QUOTIENT = 0.05
+"""The largest gain in dilution over L2, and so the price of its queries: about what a good step earns by the others."""
+LINE = 0.9
+"""Probability above which the dilution is a straight line."""
+FLOOR = 0.02
+"""Least change in L2 that a dilution is divided by, as a share of the budget."""
+
+
+class Before(NamedTuple):
+    """The state that a step began from; all (m, ...)."""
+
+    x: Tensor
+    logits: Tensor
+    margin: Tensor
+    start: Tensor
+    """Margin of the clean input."""
+    radius: Tensor
+    """The budget."""
+
+
+Reward = Callable[[Before, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""The state before; x, logits and margin of the input that was asked about; labels; clean inputs;
+to (m,)."""
+
+
+def _margin(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    rise = torch.minimum(margin, torch.zeros_like(margin)) - before.margin
+    return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
+
+
+def dilution(logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): 1 / log10 p of the true class over its value at certainty; from -1 (p = 1) to 0 (p = 0)."""
+    p = logits.softmax(1).gather(1, y[:, None])[:, 0].clamp(1e-12, 1)
+    slope = -math.log(10) / (LINE * math.log(LINE) ** 2)
+    at_line = 1 / math.log10(LINE)
+    end = at_line + slope * (1 - LINE)
+    curve = 1 / p.clamp_max(LINE).log10()
+    return -torch.where(p > LINE, at_line + slope * (p - LINE), curve) / end
+
+
+def _dilution(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    rise = dilution(logits, y) - dilution(before.logits, y)
+    longer = norms.l2(x - clean) - norms.l2(before.x - clean)
+    finite = torch.where(before.radius < torch.inf, before.radius, 1.0)
+    quotient = rise / (longer.abs() / finite.clamp_min(1e-12)).clamp_min(FLOOR)
+    return QUOTIENT * (torch.where(margin > before.margin, quotient, 0).clamp(0, 1) - 1)
+
+
+def _projected(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    rise = losses.cross_entropy(logits, y) - losses.cross_entropy(before.logits, y)
+    return torch.where(margin > before.margin, rise / math.log(logits.shape[1]), 0).clamp(0, 1) - QUERY
+
+
+REWARDS: dict[str, Reward] = {"margin": _margin, "dilution": _dilution, "projected": _projected}
+"""By the names that settings use."""
+assert tuple(REWARDS) == get_args(RewardName)
 
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Shares of an episode after which half as many patches are changed at once: Square's schedule
@@ -39,7 +117,7 @@ class Rules:
     refine: int = 0
     """Queries after the first success that look for one at a smaller distance."""
     reward: RewardName = "margin"
-    """What a step pays: margin, dilution or projected (`rlab.rewards`)."""
+    """What a step pays: margin, dilution or projected ."""
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, candidates=1, offers=1, refine=0, patience=0)
@@ -55,3 +133,20 @@ class Rules:
 
 USUAL = Rules()
 """The rules where none are given."""
+
+
+def margin_of(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """(n,): positive where the ledger sees a success, 0 where rounding alone makes the margin positive."""
+    return beyond_rounding(criterion.margin(logits, y, x), logits)
+
+
+def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
+    """(n,): the margins; while the true class leads, those of the class `aim` (n,) alone, where -1 aims at any class."""
+    lead = beyond_rounding(losses.margin(logits, y), logits)
+    of_class = losses.targeted_margin(logits, y, aim.clamp_min(0)).clamp_max(0)
+    return torch.where((aim >= 0) & (lead <= 0), torch.minimum(margin, of_class), margin)
+
+
+def any_class_counts(criterion: Criterion) -> bool:
+    """Whether more than one class in the lead meets the criterion, so that an episode may choose which it aims at."""
+    return not isinstance(criterion, Targeted) and not (isinstance(criterion, Probability) and criterion.wrong_class is not None)

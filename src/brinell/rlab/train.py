@@ -19,19 +19,16 @@ from brinell.core.settings import above_zero, at_least, one_of
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import Agent
-from brinell.rlab.dqn import DQN, DQNSettings
+from brinell.rlab.dqn import DQN, DQNSettings, Trainer, learn
 from brinell.rlab.env import PatchEnv
-from brinell.rlab.layers import seeded
-from brinell.rlab.network import PatchNetwork
-from brinell.rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c
+from brinell.rlab.policies import PatchNetwork
 from brinell.rlab.prior import Prior
 from brinell.rlab.probing import Probes, fit, likelihood, probe
 from brinell.rlab.rules import Rules
-from brinell.rlab.training import Trainer, learn
 from brinell.rlab.validation import held_out, validate
 from brinell.rlab.variants import Variant, pair_options
 
-Algorithm = Literal["dqn", "ppo", "a2c", "none"]
+Algorithm = Literal["dqn", "none"]
 ADVANTAGE = 0.02
 """A typical advantage in shares of the way: what DQN's outputs are measured in."""
 ADDED = ("seconds", "steps", "updates", "episodes", "queries")
@@ -44,8 +41,8 @@ FEWEST = 8
 class TrainConfig:
     """How an agent is trained."""
 
-    algorithm: Algorithm = "ppo"
-    """dqn, ppo, a2c; none fits the prior alone."""
+    algorithm: Algorithm = "dqn"
+    """dqn: the dueling double DQN of the papers; none fits the prior alone."""
     probes: int = 16
     """Random distortions of each input for the prior; 0 leaves it as it is."""
     fits: int = 800
@@ -77,6 +74,35 @@ class Report(NamedTuple):
 Tell = Callable[[Report], None]
 
 
+class Learner(NamedTuple):
+    """An algorithm that a network learns by."""
+
+    name: str
+    scale: float
+    """What an output of 1 is worth (`policies.PatchNetwork`)."""
+    begin: Callable[[PatchNetwork, PatchEnv, int, int], Trainer]
+    """The trainer of a network, an environment, so many slots and a seed."""
+
+
+def _dqn(network: PatchNetwork, environment: PatchEnv, slots: int, seed: int) -> Trainer:
+    settings = DQNSettings(
+        epsilon_start=0.2,
+        temperature=network.scale,
+        warm_up=10 * slots,
+        updates=2,
+        batch_size=64,
+        memory=2**29,
+        gamma=0.98,
+        learning_rate=3e-4,
+        target_every=200,
+    )
+    return DQN(settings, network, environment, seed)
+
+
+DUELING_DQN = Learner("dqn", ADVANTAGE, _dqn)
+"""The papers' algorithm."""
+
+
 def correct(model: Model, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> torch.Tensor:
     """(n,) bool: which inputs the model classifies correctly; one query each."""
     asked = EOT(model, 1, batch_size)
@@ -97,6 +123,7 @@ def train(
     tell: Tell = lambda report: None,
     keep: Callable[[Agent], object] = lambda agent: None,
     begun: Agent | None = None,
+    learner: Learner = DUELING_DQN,
 ) -> Agent:
     """An agent that has learned on these inputs.
 
@@ -113,6 +140,7 @@ def train(
         keep: called with the agent as it is then, at every point of the curve.
         begun: what an earlier training on the same inputs kept: its prior is taken as it is, its
             network learns on, in fresh episodes, and its queries, steps and seconds count.
+        learner: how the network learns.
 
     Raises:
         RequestError: too few inputs.
@@ -121,7 +149,7 @@ def train(
     def agent() -> Agent:
         asked = int(ledger.costs.forwards.sum())
         about = {
-            "config": asdict(config),
+            "config": asdict(config) | ({} if config.algorithm == "none" else {"algorithm": learner.name}),
             "rules": asdict(rules),
             "patch": list(grid.patch),
             "distortions": sorted({type(variant.distortion).__name__ for variant in variants}),
@@ -163,14 +191,13 @@ def train(
         environment = PatchEnv(
             ledger.oracle(), *some, grid, variants, rng.select(learning), rules=rules, prior=prior, slots=slots, cycle=True
         )
-        scale = ADVANTAGE if config.algorithm == "dqn" else 1.0
-        network = network or PatchNetwork(pair_options(variants), scale=scale, seed=config.seed)
-        trainer = _trainer(replace(config, slots=slots), network, environment, config.seed + len(curve))
+        network = network or PatchNetwork(pair_options(variants), scale=learner.scale, seed=config.seed)
+        trainer = learner.begin(network, environment, slots, config.seed + len(curve))
         for progress in learn(trainer, steps=left, seconds=config.seconds, every=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
             point |= {name: point[name] + done.get(name, 0) for name in ADDED}
             curve.append(point)
-            tell(Report(config.algorithm, point))
+            tell(Report(learner.name, point))
             keep(agent())
     elif told.get("validation"):
         return agent()
@@ -214,26 +241,6 @@ def _fit(
     learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(kept), slice(kept, None)))
     with torch.no_grad():
         before = float(likelihood(prior, test).mean())
-        curve = fit(prior, learn, seeded(config.seed), steps=config.fits)
+        curve = fit(prior, learn, torch.Generator().manual_seed(config.seed), steps=config.fits)
         after = float(likelihood(prior, test).mean())
     yield Report("prior", {"loss_before": before, "loss": after, "curve": curve, "queries": int(ledger.costs.forwards.sum())})
-
-
-def _trainer(config: TrainConfig, network: PatchNetwork, environment: PatchEnv, seed: int) -> Trainer:
-    if config.algorithm == "dqn":
-        settings = DQNSettings(
-            epsilon_start=0.2,
-            temperature=network.scale,
-            warm_up=10 * config.slots,
-            updates=2,
-            batch_size=64,
-            memory=2**29,
-            gamma=0.98,
-            learning_rate=3e-4,
-            target_every=200,
-        )
-        return DQN(settings, network, environment, seed)
-    if config.algorithm == "ppo":
-        ppo = PolicyGradientSettings(length=16, epochs=3, batch_size=256, gamma=0.98, learning_rate=1e-3)
-        return PolicyGradient(ppo, network, environment, seed)
-    return PolicyGradient(a2c(gamma=0.98, gae_lambda=0.95, length=8), network, environment, seed)

@@ -28,6 +28,7 @@ from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
 from brinell.engine.engine import setting_of
 from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.progress import Silent
 from brinell.engine.shard import Group, predict, run_shard, session
 from brinell.runners import local
 from brinell.store.run import Run
@@ -162,7 +163,7 @@ def _drawn(plan: Plan, count: int) -> Array:
     return np.sort(np.argsort(draw)[:count])
 
 
-class _Watch:
+class _Watch(Silent):
     """Progress of a pilot: it notes what is expected, and ends the pilot when its time is over."""
 
     def __init__(self, seconds: float) -> None:
@@ -172,9 +173,6 @@ class _Watch:
         """Seconds until the first attack began."""
         self.expected: dict[str, int] = {}
         """The stage that began last and those after it, with the passes that they are expected to cost on the pilot's samples."""
-
-    def stage(self, model: str, stage: str, samples: int, passes: int) -> None:
-        pass
 
     def ahead(self, stages: Mapping[str, int], models: int) -> None:
         if not self.expected:
@@ -186,15 +184,6 @@ class _Watch:
         if self.expected and time.perf_counter() - self._started > max(self._seconds, self.before + self._seconds / 2):
             raise _Enough
 
-    def open(self, samples: int, robust: int) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
-
-    def warn(self, text: str) -> None:
-        pass
-
 
 class _Pilot:
     """What a pilot of m samples tells of each stage, in rows of m numbers."""
@@ -202,9 +191,9 @@ class _Pilot:
     def __init__(self, plan: Plan, source: ModelSource, run: Run, watch: _Watch) -> None:
         self.plan, self.source, self.run, self.watch = plan, source, run, watch
         self.records = run.records()
-        self.clean_pace = float(self._by_sample(CLEAN, "seconds").mean())
+        self.clean_pace = float(self.by_sample(CLEAN, "seconds").mean())
 
-    def _by_sample(self, attack: str, column: str) -> Array:
+    def by_sample(self, attack: str, column: str) -> Array:
         """(m,): what a stage spent on each sample of the pilot."""
         mine = self.records.attack == attack
         values = np.ma.getdata(getattr(self.records, column))[mine]
@@ -217,12 +206,12 @@ class _Pilot:
 
     def waits(self, stage: Stage) -> bool:
         """Whether a stage waits for an alarm that the pilot did not raise."""
-        return stage.waits and not self.watch.expected.get(stage.name) and not self._by_sample(stage.name, "forwards").any()
+        return stage.waits and not self.watch.expected.get(stage.name) and not self.by_sample(stage.name, "forwards").any()
 
     def forwards_backwards(self, stage: Stage) -> tuple[Array, Array]:
         """(m,) forwards and (m,) backwards of a stage, as they were, or where the pilot did not come to it as expected."""
         if self.done(stage) and not self.waits(stage):
-            return self._by_sample(stage.name, "forwards"), self._by_sample(stage.name, "backwards")
+            return self.by_sample(stage.name, "forwards"), self.by_sample(stage.name, "backwards")
         once = np.array(self.plan.cost_once(self.source, stage), dtype=float)
         if self.waits(stage):
             each = stage.turn.share * self.open.astype(float)
@@ -230,10 +219,6 @@ class _Pilot:
             attacked = round(self.watch.expected.get(stage.name, 0) / max(1.0, once.sum()))
             each = (np.arange(len(self.plan.ids)) < attacked).astype(float)
         return each * once[0], each * once[1]
-
-    def seconds(self, stage: Stage) -> float:
-        """The seconds of a stage in the pilot; 0 where it did not come to its end."""
-        return float(self._by_sample(stage.name, "seconds").sum())
 
     @property
     def open(self) -> Array:
@@ -325,11 +310,12 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tupl
         shown = paces.of(stage, size) if stage in asked else None
         pace = shown or known.get(stage.plugin) or (max(known.values()) if known else pilot.clean_pace)
         known[stage.plugin] = pace
-        passes = forwards + backwards
         # What a small company costs beyond the pace of a full one is the same for each group.
-        extra = max(0.0, pilot.seconds(stage) - pace * total[stage.name]) * np.ceil(attacked / plan.group_size)
+        extra = max(0.0, float(pilot.by_sample(stage.name, "seconds").sum()) - pace * total[stage.name]) * np.ceil(
+            attacked / plan.group_size
+        )
         if stage in asked:
-            each += scale * pace * passes
+            each += scale * pace * (forwards + backwards)
         found.append(
             StageEstimate(
                 name=stage.name,

@@ -22,8 +22,8 @@ class TrainAgentRequest(BaseRequest):
     """The budget of the episodes, such as 1 or 8/255."""
     samples: int = Field(default=1000, ge=1)
     """The most inputs, counted from the first; those that the model gets wrong are left out."""
-    algorithm: Literal["dqn", "ppo", "a2c", "none"] = "ppo"
-    """The learning algorithm: dqn, ppo or a2c; none fits the prior alone."""
+    algorithm: Literal["dqn", "none"] = "dqn"
+    """The learning algorithm: dqn, a dueling double DQN; none fits the prior alone."""
     reward: Literal["margin", "dilution", "projected"] = "margin"
     """What a step is rewarded for: margin, dilution or projected."""
     minutes: float = Field(default=10.0, gt=0)

@@ -18,14 +18,21 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, gaps, open_data, opener_of
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.rules import Rules
-from brinell.rlab.train import Report, TrainConfig, correct, train
+from brinell.rlab.train import DUELING_DQN, Learner, Report, TrainConfig, correct, train
 from brinell.rlab.variants import variants
 from brinell.store.files import named_safetensors, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
 
 
-def train_agent(request: TrainAgentRequest, out: Path, tell: Callable[[Report], None], *, resume: bool = False) -> Agent:
-    """Train, and write the policy to `out`; with `resume` go on with the policy that is there, if there is one.
+def train_agent(
+    request: TrainAgentRequest,
+    out: Path,
+    tell: Callable[[Report], None],
+    *,
+    resume: bool = False,
+    learner: Learner = DUELING_DQN,
+) -> Agent:
+    """Train by `learner`, and write the policy to `out`; with `resume` go on with the policy that is there, if there is one.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -64,8 +71,8 @@ def train_agent(request: TrainAgentRequest, out: Path, tell: Callable[[Report], 
     threat = Threat(distance=distance, eps=torch.full((len(batch),), eps, device=device), domain=dataset.domain)
 
     keep = partial(_save, out=out, request=request, first_looks=first_looks)
-    size = request.batch_size
-    return keep(train(model, batch, threat, grid, placed, config, rules, batch_size=size, tell=tell, keep=keep, begun=begun))
+    how: dict[str, Any] = {"batch_size": request.batch_size, "tell": tell, "keep": keep, "begun": begun, "learner": learner}
+    return keep(train(model, batch, threat, grid, placed, config, rules, **how))
 
 
 def _budget(text: str) -> float:

@@ -23,7 +23,7 @@ from brinell.engine.checks import check_answers
 from brinell.engine.progress import Progress
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.grading import Graded, Path, path
-from brinell.rlab.margins import margin_of
+from brinell.rlab.rules import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.records import COLUMNS, Outcome
 

@@ -1,6 +1,6 @@
 """What RLAB's parts are worth: each study takes one of them away or puts something else in its place.
 
-    python benchmarks/rlab.py --study NAME [--samples 40] [--seeds 0 1 2]
+    python benchmarks/rlab --study NAME [--samples 40] [--seeds 0 1 2]
 
     patch    patch size and overlap
     dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
@@ -26,6 +26,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import measure
@@ -33,16 +34,16 @@ import memory
 import numpy as np
 import torch
 from black_box import Bench
-from rlab_common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
-from rlab_controls import Restricted, Sparse, restricted
-from rlab_reach import reach
-from rlab_search import TreeSearch
-from rlab_truth import fill, free, map_, probes
 from torch import Tensor
 
 from brinell.core import intervals
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import named
+from rlab.common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
+from rlab.controls import Restricted, Sparse, restricted
+from rlab.reach import reach
+from rlab.search import TreeSearch
+from rlab.truth import fill, free, map_, probes
 
 MOST = 1000
 """Queries of most studies."""
@@ -171,7 +172,16 @@ def _overhead(options: argparse.Namespace, bench: Bench) -> None:
             counts[removals] = int(ledger.costs.forwards.sum())
             seconds.append((spent - spent / over) / counts[removals] * 1000)
     for removals, seconds in works.items():
-        line = [sys.executable, __file__, "--study", "load", "--removals", str(removals), "--samples", str(options.samples)]
+        line = [
+            sys.executable,
+            str(Path(__file__).parent),
+            "--study",
+            "load",
+            "--removals",
+            str(removals),
+            "--samples",
+            str(options.samples),
+        ]
         peak = memory.run(line, options.threads).peak
         out.add(removals, counts[removals], measure.spread(seconds, 2), f"{peak:.0f}")
 
@@ -383,7 +393,3 @@ def main() -> None:
     options.samples = options.samples or study.samples
     options.seeds = options.seeds or list(study.seeds)
     study.run(options)
-
-
-if __name__ == "__main__":
-    main()

@@ -23,12 +23,11 @@ from scipy import stats
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from torch import Tensor, nn
-from vector_env import GymEnvironment
 
-from brinell.rlab.dqn import DQN, DQNSettings
+from brinell.rlab.dqn import DQN, DQNSettings, Trainer
 from brinell.rlab.interface import Heads
-from brinell.rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c
-from brinell.rlab.training import Trainer
+from rlab.policy_gradient import PolicyGradient, PolicyGradientSettings, a2c
+from rlab.vector_env import GymEnvironment
 
 EPISODES = 100
 """Played by each policy at the end."""
@@ -296,7 +295,3 @@ def main() -> int:
             times = (measure.spread(peer.seconds, 1), measure.spread(ratios, 2))
             table.add(case.task, kind, case.steps, *cells, *times)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

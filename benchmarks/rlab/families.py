@@ -1,6 +1,6 @@
 """Does the size of a patch matter differently to transformers? RLAB with patches of three sizes on networks of several families.
 
-    python benchmarks/rlab_families.py [--robust] [--weights FOLDER] [--samples 100] [--seeds 0 1 2]
+    python benchmarks/rlab --study families [--robust] [--weights FOLDER] [--samples 100] [--seeds 0 1 2]
 
 CIFAR-10 test images that the network gets right, greedy, noise, L2 at most --eps, 500 queries. Without --robust plain networks:
 two convolutional ones of the shared data, and a vision transformer, a mixer and a mobile network of examples/train_families.py,
@@ -19,11 +19,11 @@ import measure
 import numpy as np
 import torch
 from black_box import Bench
-from rlab_common import fight
 from safetensors.torch import load_file
 from torch import nn
 
 from brinell.core.imports import import_file
+from rlab.common import fight
 
 SIDES = (2, 4, 8)
 MOST = 500
@@ -70,7 +70,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    words = f"python benchmarks/rlab_families.py{' --robust' * options.robust} --eps {options.eps:g} --samples {options.samples}"
+    words = (
+        f"python benchmarks/rlab --study families{' --robust' * options.robust} --eps {options.eps:g} --samples {options.samples}"
+    )
     words += f" --seeds {' '.join(map(str, options.seeds))}"
     words += f" --networks {' '.join(options.networks)}" if options.networks else ""
     columns = ["network"]
@@ -97,7 +99,3 @@ def main() -> None:
             cells += [""] * (len(SIDES) - 1)
             first = ratio, ratios
         table.add(*cells)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
-"""The shipped prior of RLAB, or another that is fitted to the answers of several networks, for `rlab_worth.py --policies`.
+"""The shipped prior of RLAB, or another that is fitted to the answers of several networks, for `--study worth --policies`.
 
-    python benchmarks/rlab_priors.py --networks resnet20 resnet32 resnet2b cnn_wide_kw --images 400 --out several.safetensors
-    python benchmarks/rlab_worth.py --data unseen plain digits --samples 60 --seeds 0 --policies several.safetensors
+    python benchmarks/rlab --study priors --networks resnet20 resnet32 resnet2b cnn_wide_kw --images 400 --out several.safetensors
+    python benchmarks/rlab --study worth --data unseen plain digits --samples 60 --seeds 0 --policies several.safetensors
 
 The first makes `src/brinell/rlab/prior.safetensors`.
 
@@ -25,7 +25,6 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel
 from brinell.rlab.agent import Agent
-from brinell.rlab.layers import seeded
 from brinell.rlab.prior import Prior
 from brinell.rlab.probing import Probes, fit, likelihood, probe
 
@@ -73,7 +72,7 @@ def main() -> None:
     held = {name: Probes(*(column[kept:] for column in probes)) for name, (probes, *_) in found.items()}
     with torch.no_grad():
         before = {name: float(likelihood(prior, one).mean()) for name, one in held.items()}
-    fit(prior, learn, seeded(0), steps=options.fits)
+    fit(prior, learn, torch.Generator().manual_seed(0), steps=options.fits)
     with torch.no_grad():
         for name, one in held.items():
             after = float(likelihood(prior, one).mean())
@@ -89,7 +88,3 @@ def main() -> None:
         "norm": "l2",
     }
     Agent(prior=prior, about=about).save(options.out)
-
-
-if __name__ == "__main__":
-    main()

@@ -29,8 +29,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.margins import margin_of
-from brinell.rlab.rewards import dilution
+from brinell.rlab.rules import dilution, margin_of
 from brinell.rlab.variants import Variant
 
 Worth = Literal["margin", "dilution"]

@@ -1,4 +1,4 @@
-"""What the studies of benchmarks/rlab.py share: attacks and searches on the same images, agents, and their tables."""
+"""What the studies of benchmarks/rlab share: attacks and searches on the same images, agents, and their tables."""
 
 import argparse
 import math
@@ -11,15 +11,17 @@ from typing import NamedTuple
 import measure
 import torch
 from black_box import Bench, spread
-from rlab_search import TreeSearch, search
 from torch import Tensor
 
 from brinell import plugins
 from brinell.core import norms
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
+from brinell.rlab.train import DUELING_DQN
 from brinell.studies.agent.request import TrainAgentRequest
 from brinell.studies.agent.run import train_agent
+from rlab.policy_gradient import LEARNERS
+from rlab.search import TreeSearch, search
 
 
 class Outcome(NamedTuple):
@@ -99,7 +101,7 @@ def over_seeds(outcomes: Sequence[Outcome], figure: Callable[[Outcome], float], 
 
 def table(options: argparse.Namespace, title: str, columns: str, note: str = "") -> measure.Table:
     """A table that says how it is made again."""
-    words = ["python benchmarks/rlab.py --study", options.study, "--samples", str(options.samples), "--seeds"]
+    words = ["python benchmarks/rlab --study", options.study, "--samples", str(options.samples), "--seeds"]
     words += [str(seed) for seed in options.seeds]
     if options.study in ("agents", "distortions", "map", "spend"):
         words += ["--minutes", f"{options.minutes:g}", "--inputs", str(options.inputs)]
@@ -126,10 +128,10 @@ def trained(
             attack=attack,
             eps=f"{eps:g}",
             samples=options.inputs,
-            algorithm=algorithm,  # type: ignore[arg-type]
+            algorithm="none" if algorithm == "none" else "dqn",
             minutes=options.minutes,
             reward=reward,  # type: ignore[arg-type]
             device="cpu",
         )
-        train_agent(request, path, lambda report: None)
+        train_agent(request, path, lambda report: None, learner=LEARNERS.get(algorithm, DUELING_DQN))
     return str(path)

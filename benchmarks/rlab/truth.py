@@ -1,4 +1,4 @@
-"""Studies of benchmarks/rlab.py that know more than an attack does: every patch probed, no limit on the distance."""
+"""Studies of benchmarks/rlab that know more than an attack does: every patch probed, no limit on the distance."""
 
 import argparse
 import math
@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 import measure
 import torch
 from black_box import Bench
-from rlab_common import Outcome, bench_of, fight, hunt, table, trained
-from rlab_search import published
 from torch import Tensor, nn
 
 from brinell import plugins
@@ -31,10 +29,12 @@ from brinell.rlab.cache import CLEAN
 from brinell.rlab.content import describe
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.outcomes import Outcomes
+from brinell.rlab.predictions import sensitivity
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
-from brinell.rlab.sensitivity import sensitivity
 from brinell.rlab.variants import SEVERITIES, distorted, variants
+from rlab.common import Outcome, bench_of, fight, hunt, table, trained
+from rlab.search import published
 
 # --- the sensitivity map ---------------------------------------------------------------------------------------------
 

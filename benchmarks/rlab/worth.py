@@ -1,6 +1,6 @@
 """What learning is worth: random search, greedy, the shipped prior and trained agents, on networks seen and unseen.
 
-    python benchmarks/rlab_worth.py [--data seen unseen plain ...] [--samples 100] [--seeds 0 1 2] [--policies FILE ...]
+    python benchmarks/rlab --study worth [--data seen unseen plain ...] [--samples 100] [--seeds 0 1 2] [--policies FILE ...]
 
     seen     CIFAR-10 ResNet-20, on training images of which the shipped prior was fitted; L2 1, patches of 2 x 2, noise
     unseen   CIFAR-10 ResNet-44, the same otherwise
@@ -25,10 +25,10 @@ import measure
 import torch
 import video
 from black_box import Bench, spread
-from rlab_common import Outcome, fight
 
 from brinell.core.intervals import ratio
 from brinell.rlab.agent import named
+from rlab.common import Outcome, fight
 
 POLICIES = ("random-search", "greedy", "prior")
 
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    words = ["python benchmarks/rlab_worth.py --data", *options.data, "--samples", str(options.samples), "--seeds"]
+    words = ["python benchmarks/rlab --study worth --data", *options.data, "--samples", str(options.samples), "--seeds"]
     words += [
         *map(str, options.seeds),
         "--controls",
@@ -111,7 +111,3 @@ def main() -> None:
             rates = [spread([one.rate(at) for one in ends], 2) for at in (100, 250)]
             mean = f"{float(means[name].mean()):.0f}"
             out.add(data, len(bench.y), Path(name).stem, trained(name), *rates, mean, *cells)
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from black_box import Bench
-from rlab_common import Outcome, outcome
 from torch import Tensor
 
 from brinell import plugins
@@ -24,6 +23,7 @@ from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.rules import PACE, SHRINK
+from rlab.common import Outcome, outcome
 
 START = 0.25
 """Share of the patches that the first windows hold."""

@@ -4,7 +4,6 @@ import argparse
 
 import torch
 from black_box import Bench, spread
-from rlab_common import Outcome, bench_of, fight, over_seeds, table
 from torch import Tensor
 
 from brinell import plugins
@@ -15,8 +14,9 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions._published import Published
 from brinell.rlab.cache import DistortionCache
-from brinell.rlab.margins import aimed, margin_of
+from brinell.rlab.rules import aimed, margin_of
 from brinell.rlab.variants import variants
+from rlab.common import Outcome, bench_of, fight, over_seeds, table
 
 STARTS, ROUNDS, DRAWS, BUDGET = 12, 60, 16, 5000
 SPEC = f"rlab?distortions={{}}&policy=greedy&draws={DRAWS}&slots=32&steps={BUDGET}&clean_up=false&refine=0"

@@ -1,9 +1,10 @@
 """How close attacks come with so many queries: the median L2 of the closest adversarial example over the queries that were spent.
 
-    python benchmarks/rlab_closer.py [--samples 60] [--skip 0] [--seeds 0] [--ways prior greedy square sparse-rs hop-skip-jump]
+    python benchmarks/rlab --study closer [--samples 60] [--skip 0] [--seeds 0]
+                                                 [--ways prior greedy square sparse-rs hop-skip-jump]
 
 prior and greedy are RLAB with that policy, which spends all queries on coming closer (`refine`). square and sparse-rs place the
-same patches and values by those searches (benchmarks/rlab_controls.py) and go on within 0.92 of each success. hop-skip-jump sees
+same patches and values by those searches (benchmarks/rlab/controls.py) and go on within 0.92 of each success. hop-skip-jump sees
 labels alone and may change every value. CIFAR-10 ResNet-20, test images that it gets right, L2 at most 1 (hop-skip-jump: any). A
 query is one image shown to the network, the check of the clean image included; a sample without a success counts as infinity.
 """
@@ -16,12 +17,12 @@ from contextlib import contextmanager
 import measure
 import torch
 from black_box import Bench, spread
-from rlab_controls import Restricted, Sparse
 from torch import Tensor
 
 from brinell import plugins
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
+from rlab.controls import Restricted, Sparse
 
 SPEC = "rlab?patch=2&clean_up=false"
 EPS = 1.0
@@ -83,7 +84,7 @@ def main() -> None:
     x, y = (part[options.skip :] for part in subject.samples(options.skip + options.samples, module))
     bench = Bench(subject, module, x, y)
     words = [
-        "python benchmarks/rlab_closer.py --samples",
+        "python benchmarks/rlab --study closer --samples",
         str(options.samples),
         *(["--skip", str(options.skip)] * bool(options.skip)),
     ]
@@ -93,7 +94,3 @@ def main() -> None:
     for way in options.ways:
         found = [curve(bench, way, seed) for seed in options.seeds]
         out.add(way, *(spread([statistics.median(one[budget].tolist()) for one in found], 2) for budget in BUDGETS))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,38 @@
+"""The studies of RLAB. `python benchmarks/rlab --study NAME --help` shows the options of one.
+
+    python benchmarks/rlab --study NAME ...
+
+    worth     what learning is worth, on networks seen and unseen
+    closer    how close attacks come with so many queries
+    families  patch sizes on networks of several families
+    priors    the shipped prior, or another that is fitted to several networks
+    peers     our DQN, PPO and A2C beside those of Stable-Baselines3
+
+and those of `run.py`: patch, dual, agents, distortions, map, probes, fill, free, equal, spend, reach.
+"""
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+
+ALONE = ("worth", "closer", "families", "priors", "peers")
+"""Studies that are a module each, with options of their own."""
+
+
+def main() -> int:
+    """Run one study."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the other benchmarks
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help="--study" not in sys.argv
+    )
+    parser.add_argument("--study", required=True)
+    study, rest = parser.parse_known_args()
+    name = study.study
+    if name in ALONE:
+        sys.argv[:] = [f"rlab --study {name}", *rest]
+    return int(importlib.import_module(f"rlab.{name if name in ALONE else 'run'}").main() or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
