@@ -442,9 +442,9 @@ def verify(
     values, named = folder.manifest["request"], inputs.named_again(model, data)
     replaced = {key for key, one in (("model", model), ("data", data)) if one is not None}
     given = (attack,) if isinstance(attack, str) else attack
-    found = untrusted(values, folder.path, folder.manifest.get(MARK), trust=trust, given=given, replaced=replaced)
+    found = untrusted(values, Request, folder.path, folder.manifest.get(MARK), trust=trust, given=given, replaced=replaced)
     if found:
-        return verify_unrun(folder, refusal(folder.path, found), signed)
+        return verify_unrun(folder, str(refusal(folder.path, found)), signed)
     request = make_request({**values, **named})
     inputs.check_in_memory(run, request, model, data)
     dataset = None if data is None or "data" in named else open_dataset(data)

@@ -11,6 +11,7 @@ from _helpers import workspace
 from brinell import api
 from brinell.cli import run as cli
 from brinell.engine import trust
+from brinell.engine.request import Request
 from brinell.store.run import Run
 
 EVIL = """
@@ -184,7 +185,7 @@ def test_other_folders_that_go_on(tmp_path, watched, untouched, refused, name):
 
 @pytest.mark.parametrize(("setting", "text"), HARMLESS)
 def test_what_comes_with_brinell_needs_no_trust(setting, text):
-    assert trust.named({setting: text}) == {} == trust.named({setting: [text]})
+    assert trust.named({setting: text}, Request) == {} == trust.named({setting: [text]}, Request)
 
 
 # Whose folder it is
@@ -198,30 +199,30 @@ def test_a_run_made_here_goes_on_as_before(made, ask):
 def test_a_mark_holds_for_what_it_was_made_of(made, tmp_path, monkeypatch):
     manifest = Run.open(made).manifest
     other = manifest["request"] | {"model": ["torch:/elsewhere/model.py:net"]}
-    assert trust.untrusted(manifest["request"], made, manifest[trust.MARK]) == {}
-    assert trust.untrusted(other, made, manifest[trust.MARK]) != {}
-    assert trust.untrusted(manifest["request"], made, None) != {}
+    assert trust.untrusted(manifest["request"], Request, made, manifest[trust.MARK]) == {}
+    assert trust.untrusted(other, Request, made, manifest[trust.MARK]) != {}
+    assert trust.untrusted(manifest["request"], Request, made, None) != {}
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "another person"))
-    assert trust.untrusted(manifest["request"], made, manifest[trust.MARK]) != {}
+    assert trust.untrusted(manifest["request"], Request, made, manifest[trust.MARK]) != {}
 
 
 def test_a_relative_path_is_ours_in_its_own_directory(tmp_path, monkeypatch):
     values = {"model": "torch:model.py:net"}
-    said = trust.mark(values)
-    assert trust.untrusted(values, tmp_path, said) == {}
+    said = trust.mark(values, Request)
+    assert trust.untrusted(values, Request, tmp_path, said) == {}
     (tmp_path / "theirs").mkdir()
     monkeypatch.chdir(tmp_path / "theirs")
-    assert trust.untrusted(values, tmp_path, said) == {"model": ("torch:model.py:net",)}
+    assert trust.untrusted(values, Request, tmp_path, said) == {"model": ("torch:model.py:net",)}
 
 
 def test_the_key_is_for_nobody_else(tmp_path, monkeypatch):
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "own"))
-    first = trust.mark({"model": "onnx:/x.onnx"})
-    assert trust.mark({"model": "onnx:/x.onnx"}) == first != trust.mark({"model": "onnx:/y.onnx"})
+    first = trust.mark({"model": "onnx:/x.onnx"}, Request)
+    assert trust.mark({"model": "onnx:/x.onnx"}, Request) == first != trust.mark({"model": "onnx:/y.onnx"}, Request)
     assert (tmp_path / "own" / "key").stat().st_mode & 0o777 == 0o600
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "file"))
-    assert trust.mark({"model": "onnx:/x.onnx"}) is None
+    assert trust.mark({"model": "onnx:/x.onnx"}, Request) is None
 
 
 # What a person says

@@ -7,7 +7,7 @@ deviations from the papers, is `rlab.env`; `rlab.cleanup` follows an episode tha
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from brinell.attacks._shared import EveryKind
 from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
+from brinell.core.settings import Names, Plain
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import Agent, chosen, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
@@ -35,13 +36,13 @@ class RLAB(EveryKind):
 
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
     """What may be placed on a patch: names joined by +, `file.py:Class` for one of your own."""
-    policy: str = "default"
+    policy: Annotated[str, Names("file", ("default", "prior", "greedy", "random-placement", "random-search"))] = "default"
     """Which policy places them: default (prior for images, greedy for other data), prior (shipped),
     greedy, random-placement, random-search, or a file that `brinell train-agent` wrote."""
-    patch: int | str = 0
+    patch: int | Plain = 0
     """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
     16 or 8**3 patches in all."""
-    stride: int | str = 0
+    stride: int | Plain = 0
     """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a
     patch."""
     severities: tuple[int, ...] = SEVERITIES

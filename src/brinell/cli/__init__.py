@@ -1,4 +1,7 @@
-"""The command line: one module per verb. A figure goes to standard output, everything said about it to standard error."""
+"""The command line: every command is made from a record of the register.
+
+A figure goes to standard output, everything said about it to standard error.
+"""
 
 import os
 import sys
@@ -6,77 +9,59 @@ from typing import Annotated, Any
 
 import typer
 
-from brinell.cli import (
-    audit,
-    benchmark,
-    compare,
-    corrupt,
-    detect,
-    epsilon,
-    examples,
-    explain,
-    export,
-    gate,
-    harden,
-    malloc,
-    plugins,
-    progress,
-    report,
-    sign,
-    study,
-    train_agent,
-    train_generator,
-    train_metric,
-    transfer,
-    unrestricted,
-    verify,
-)
+from brinell.cli import malloc
 from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
 from brinell.cli.supervise import supervised, unanswered
-from brinell.cli.verb import Verb
 from brinell.core.errors import BrinellError
 from brinell.core.version import VERSION
+from brinell.studies import register
 
-VERBS: dict[str, Any] = {
-    "audit": audit.audit,
-    "epsilon": epsilon.epsilon,
-    "train-agent": train_agent.train_agent,
-    "train-metric": train_metric.train_metric,
-    "benchmark": benchmark.benchmark,
-    "detect": detect.detect,
-    "explain": explain.explain,
-    "train-generator": train_generator.train_generator,
-    "unrestricted": unrestricted.unrestricted,
-    "harden": harden.harden,
-    "progress": progress.progress,
-    "report": report.report,
-    "sign": sign.sign,
-    "compare": compare.compare,
-    "study": study.study,
-    "transfer": transfer.transfer,
-    "corrupt": corrupt.corrupt,
-    "gate": gate.gate,
-    "export": export.export,
-    "verify": verify.verify,
-    "plugins": plugins.plugins,
-}
+GREETING = """\
+Brinell, the hardness test for classifiers: how large must a change be until a model errs?
+
+  brinell audit                                           the built-in model on real digits, in half a minute
+  brinell audit --data FILE.npz --model model.py:factory  your data, and the function that returns your network
+  brinell epsilon FILE.npz                                which eps is sound for your data, and why
+  brinell plugins                                         the attacks, cascades, norms, data sets and models by name
+
+`brinell --help` lists every command, and `brinell audit --help` the options with examples."""
+EXAMPLES = ("brinell audit", "brinell audit --data cifar10:DIR --model model.py:factory --eps 8/255 --attack standard")
 
 
-def command_line() -> typer.Typer:
-    """The whole command line."""
+def command_line(verb: str | None = None) -> typer.Typer:
+    """The command line.
+
+    Args:
+        verb: the command that is wanted: its study alone is imported, and the others are known by their help. None imports all.
+    """
+    from brinell.cli.command import epilog, function_of
+
     app = typer.Typer(
         name="brinell",
         help="The hardness test for classifiers: robust accuracy per class over a whole range of budgets.",
-        epilog=examples.epilog(""),
+        epilog=epilog(EXAMPLES),
         no_args_is_help=False,
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
     app.callback()(_root)
-    for name, function in VERBS.items():
-        app.command(name, epilog=examples.epilog(name))(function.command() if isinstance(function, Verb) else function)
+    for name, entry in register.entries().items():
+        if verb in (None, name):
+            study = register.load(name)
+            app.command(name, epilog=epilog(study.examples))(function_of(study, entry.help))
+        else:
+            app.command(name, help=entry.help)(_other_command)
     return app
+
+
+def _other_command() -> None:
+    """Stands for a command that is not wanted: it has its help and nothing else."""
+
+
+def _wanted(arguments: list[str]) -> str:
+    """The command that arguments name; empty where they name none."""
+    return next((word for word in arguments if word in register.entries()), "")
 
 
 def _version(asked: bool) -> None:
@@ -97,7 +82,8 @@ def main() -> None:
     """Run the command line and end the process with its exit code."""
     arguments = sys.argv[1:]
     if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
-        command_line()(arguments, prog_name="brinell")  # a shell asks for words; it ends the process itself
+        words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
+        command_line(_wanted(words[1:]))(arguments, prog_name="brinell")  # a shell asks for words; it ends the process itself
 
     def work() -> int:
         malloc.keep_freed_memory()
@@ -110,10 +96,10 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command: 0 done, 1 gate or verification failed, 2 cannot be carried out, 3 stopped, 130 interrupted."""
     LOUDNESS.quiet = LOUDNESS.verbose = False
     if not arguments:
-        show(examples.GREETING)
+        show(GREETING)
         return 0
     try:
-        code = command_line()(arguments, prog_name="brinell", standalone_mode=False)
+        code = command_line(_wanted(arguments))(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         say("interrupted; what was computed is kept")

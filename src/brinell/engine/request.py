@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from brinell.core.settings import MOST_COUNT
+from brinell.core.settings import MOST_COUNT, Names, Plain, mark_of
 
 JOINED = "joined"
 """Marks a text that is a list in itself: an option that is given several times is the one list of all of them."""
@@ -19,9 +19,18 @@ MOST_NAMED = 1000
 IN_MEMORY = "in-memory"
 """What a request says in place of a spec for what was given in Python."""
 
+DataSpec = Annotated[str, Names("dataset")]
+ModelSpec = Annotated[str, Names("model")]
+AttackSpec = Annotated[str, Names("attack")]
+DistanceSpec = Annotated[str, Names("distance")]
+Budgets = Annotated[str, Names("budgets")]
+Folder = Annotated[str, Names("folder")]
+File = Annotated[str, Names("file")]
+"""What settings name; trust, spelling and the reference read it from the field (`names_of`)."""
+
 Seed = Annotated[int, Field(ge=0, description="The seed of every random number.")]
 BatchSize = Annotated[int, Field(ge=1, description="The most inputs shown to the model at once.")]
-Device = Annotated[str, Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.")]
+Device = Annotated[Plain, Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.")]
 """Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
@@ -45,6 +54,12 @@ class BaseRequest(BaseModel):
             raise PydanticCustomError("most", f"at most {MOST_NAMED:,} are given, and these are {len(value):,}")
         return value
 
+    @classmethod
+    def names_of(cls, setting: str) -> Names | None:
+        """What a setting names; None for a text field without a mark, and for what is no field."""
+        field = cls.model_fields.get(setting)
+        return None if field is None else mark_of(field.annotation, field.metadata)
+
     def settings(self, kind: type[Any]) -> dict[str, Any]:
         """The values of the fields that this request has in common with a dataclass of settings."""
         return {field.name: getattr(self, field.name) for field in fields(kind) if field.name in type(self).model_fields}
@@ -53,27 +68,27 @@ class BaseRequest(BaseModel):
 class Request(BaseRequest):
     """What `brinell audit` is asked for."""
 
-    data: str = "digits"
+    data: DataSpec = "digits"
     """The data: FILE.npz, FILE.csv, a folder that holds a folder for each class, or by name as digits, cifar10:DIR, mnist:DIR and
     what `brinell plugins dataset` lists; options follow as ?option=value."""
-    model: tuple[str, ...] = ("digits-cnn",)
+    model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model: model.py:FACTORY?weights=FILE, where FACTORY is a function that returns the module, FILE.onnx, FILE.skops, or by
     name as digits-cnn, timm:NAME?weights=FILE and what `brinell plugins model` lists."""
-    surrogate: str | None = None
+    surrogate: ModelSpec | None = None
     """A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say.
     It has the same classes."""
-    norm: str = "linf"
+    norm: DistanceSpec = "linf"
     """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
-    eps: Annotated[str | None, JOINED] = None
+    eps: Annotated[Budgets | None, JOINED] = None
     """The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of
     brinell epsilon, gives each sample its own. Default: the field's usual budgets for images."""
-    attack: tuple[str, ...] = ("fast",)
+    attack: tuple[AttackSpec, ...] = ("fast",)
     """A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or
     pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust."""
-    targeted: str | None = None
+    targeted: Plain | None = None
     """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
     Default: untargeted, any wrong class counts."""
-    reject_class: str | None = None
+    reject_class: Plain | None = None
     """The class by which the model rejects inputs, by name or number, or last. An input that is rejected is no adversarial
     example; a clean one that is rejected is not correct. Default: none, every class beside the true one counts."""
     samples: int | None = Field(default=None, ge=1)

@@ -4,7 +4,7 @@ Nothing is run and nothing is read but names of files, and of a Python file its 
 """
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -12,18 +12,9 @@ from typing import Any, Literal
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError
+from brinell.engine.request import BaseRequest
 
 Kind = Literal["dataset", "model"]
-
-FIELDS: dict[str, Kind] = {
-    "data": "dataset",
-    "train": "dataset",
-    "test": "dataset",
-    "model": "model",
-    "surrogate": "model",
-    "judge": "model",
-}
-"""Settings of requests that are specs, and of what."""
 
 FILES: dict[Kind, dict[str, str]] = {
     "dataset": {".npz": "npz", ".csv": "table", ".tsv": "table", ".parquet": "table"},
@@ -94,19 +85,22 @@ def spelled(kind: Kind, spec: str) -> str:
     return spec
 
 
-def respelled(values: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+def respelled(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:
     """The values of a request with every bare path as its spec; what is no text stays as it is.
 
     Raises:
         RequestError: as of `spelled`.
     """
     found = dict(values)
-    for key in FIELDS.keys() & found.keys() & set(fields):
-        value = found[key]
+    for key, value in values.items():
+        mark = request.names_of(key)
+        if mark is None or mark.kind not in FILES:
+            continue
+        kind: Kind = "model" if mark.kind == "model" else "dataset"
         if isinstance(value, str):
-            found[key] = spelled(FIELDS[key], value)
+            found[key] = spelled(kind, value)
         elif isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-            found[key] = tuple(spelled(FIELDS[key], one) for one in value)
+            found[key] = tuple(spelled(kind, one) for one in value)
     return found
 
 

@@ -11,10 +11,10 @@ from pydantic import BaseModel, ValidationError
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
-from brinell.engine.request import Request
+from brinell.engine.request import BaseRequest, Request
 from brinell.engine.spelling import respelled
 
-Kind = TypeVar("Kind", bound=BaseModel)
+Kind = TypeVar("Kind", bound=BaseRequest)
 
 
 def dump(request: BaseModel, command: str = "brinell audit run.toml") -> str:
@@ -62,7 +62,7 @@ def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
     """
     check_known(values, kind.model_fields)
     try:
-        return kind(**respelled(values, kind.model_fields))
+        return kind(**respelled(values, kind))
     except ValidationError as error:
         first = error.errors()[0]
         where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]

@@ -16,15 +16,16 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.places import own_folder
+from brinell.core.settings import PLAIN, Names, mark_of
 from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
-from brinell.engine.request import IN_MEMORY
+from brinell.engine.request import IN_MEMORY, BaseRequest
 
 REQUESTS = {
     "run.toml": "manifest.json",
@@ -35,41 +36,8 @@ REQUESTS = {
     "explain.toml": "explain.json",
 }
 """The file of settings of each kind of folder, and its manifest."""
-SPECS = {
-    "data": "dataset",
-    "train": "dataset",
-    "model": "model",
-    "surrogate": "model",
-    "judge": "model",
-    "attack": "attack",
-    "norm": "distance",
-    "detector": "detector",
-    "method": "explainer",
-}
-"""Settings that name plugins, and of which kind."""
-PLAIN = frozenset(
-    (
-        "device",
-        "precision",
-        "targeted",
-        "reject_class",
-        "levels",
-        "wrong_class",
-        "licence",
-        "towards",
-        "patch",
-        "stride",
-        "name",
-        "optimizer",
-        "augment",
-        "select",
-        "explain",
-        "only",
-    )
-)
-"""Settings whose text names no file, whatever it says."""
-WORDS = frozenset(("", "default", "prior", "greedy", "random-placement", "random-search"))
-"""What may stand where a file could stand and is none."""
+JOINED_KINDS = frozenset(("distortion", "defence"))
+"""Kinds of plug-ins that a setting joins by +, each with settings of its own in brackets."""
 NUMBER = re.compile(r"\d[\d.x]*")
 SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 KEPT_TO = frozenset(field.name for field in fields(Turn)) | {"eot", "gradient"}
@@ -82,26 +50,35 @@ Named = dict[str, tuple[str, ...]]
 """By setting: what it names that would be imported, opened or asked."""
 
 
-def named(values: Mapping[str, Any]) -> Named:
-    """What a request, given by its settings, names that is code, a file or an address; nothing is opened for this."""
+def named(values: Mapping[str, Any], request: type[BaseRequest]) -> Named:
+    """What a request names that is code, a file or an address; nothing is opened for this.
+
+    Args:
+        values: its settings, as a folder or a file has them.
+        request: the kind of request, whose fields say what their text names; a setting that it does not have names something.
+    """
     found: Named = {}
     for setting, value in values.items():
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
-        if some := tuple(str(text) for text in texts if not _harmless(setting, str(text))):
+        mark = request.names_of(setting)
+        if some := tuple(str(text) for text in texts if not _harmless(mark, str(text))):
             found[setting] = some
     return found
 
 
-def _harmless(setting: str, text: str) -> bool:
-    if setting in PLAIN or text.partition(":")[0] == IN_MEMORY:
+def _harmless(mark: Names | None, text: str) -> bool:
+    """Whether a text names nothing that would be run, opened or asked."""
+    if not text or mark == PLAIN or text.partition(":")[0] == IN_MEMORY:
         return True
-    if setting in ("eps", "budgets"):
+    if mark is None:
+        return False
+    if mark.kind == "budgets":
         return "recommended" not in text or text.partition("?")[0] == "recommended"
-    if setting in ("distortions", "recipe"):
-        return _parts("distortion" if setting == "distortions" else "defence", text)
-    if setting in SPECS:
-        return _built_in(SPECS[setting], text)
-    return text in WORDS
+    if mark.kind in JOINED_KINDS:
+        return _parts(mark.kind, text)
+    if mark.kind in plugins.FOLDERS:
+        return _built_in(mark.kind, text)
+    return text in mark.words
 
 
 def _built_in(kind: str, text: str) -> bool:
@@ -122,14 +99,14 @@ def _built_in(kind: str, text: str) -> bool:
 
 def _plain_options(kind: str, name: str, options: Mapping[str, str]) -> bool:
     plugin = plugins.load(kind, name)
-    hints, known = get_type_hints(plugin), {field.name: field for field in fields(plugin)}
+    hints, known = get_type_hints(plugin, include_extras=True), {field.name: field for field in fields(plugin)}
     for key, value in options.items():
         if key not in known:
             return False
         if part := known[key].metadata.get("plugin"):
             if not _parts(part, value):
                 return False
-        elif key not in PLAIN and not _is_closed(hints[key]) and value not in WORDS and not NUMBER.fullmatch(value):
+        elif not NUMBER.fullmatch(value) and not _harmless(mark_of(hints[key]), value):
             return False
     return True
 
@@ -145,17 +122,10 @@ def _parts(kind: str, text: str) -> bool:
     return True
 
 
-def _is_closed(hint: Any) -> bool:
-    """Whether a type leaves no room for the name of a file: numbers, switches and listed words."""
-    if get_origin(hint) is Literal or hint in (int, float, bool, type(None), Ellipsis):
-        return True
-    return bool(get_args(hint)) and all(_is_closed(part) for part in get_args(hint))
-
-
 # Whose folder it is
 
 
-def mark(values: Mapping[str, Any]) -> str | None:
+def mark(values: Mapping[str, Any], request: type[BaseRequest]) -> str | None:
     """The keyed hash of what a request names; None where there is no place for a key.
 
     A relative path means another file in another directory, so where there is one the hash is of the directory, too.
@@ -163,7 +133,7 @@ def mark(values: Mapping[str, Any]) -> str | None:
     key = _key()
     if key is None:
         return None
-    found = named(values)
+    found = named(values, request)
     where = "" if all(_absolute(text) for texts in found.values() for text in texts) else os.getcwd()
     text = json.dumps([where, sorted(found.items())], ensure_ascii=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
@@ -206,6 +176,7 @@ def _key() -> bytes | None:
 
 def untrusted(
     values: Mapping[str, Any],
+    request: type[BaseRequest],
     folder: Path,
     said: object,
     *,
@@ -217,6 +188,7 @@ def untrusted(
 
     Args:
         values: the settings of the request as the folder has them.
+        request: the kind of request.
         folder: the folder.
         said: the mark in its manifest.
         trust: the folder that the person trusts; one above it will do.
@@ -226,10 +198,14 @@ def untrusted(
     Raises:
         RequestError: the folder is trusted, and a token would go to a host that the person did not name.
     """
-    own = mark(values)
+    own = mark(values, request)
     if own is not None and isinstance(said, str) and hmac.compare_digest(said.encode(), own.encode()):
         return {}
-    found = {key: tuple(one for one in texts if one not in given) for key, texts in named(values).items() if key not in replaced}
+    found = {
+        key: tuple(one for one in texts if one not in given)
+        for key, texts in named(values, request).items()
+        if key not in replaced
+    }
     found = {key: texts for key, texts in found.items() if texts}
     if trust is None or not folder.resolve().is_relative_to(Path(trust).resolve()):
         return found
@@ -250,19 +226,21 @@ def _keep_token(folder: Path, text: str) -> None:
         )
 
 
-def check(values: Mapping[str, Any], folder: Path, said: object, *, trust: Path | str | None = None) -> None:
+def check(
+    values: Mapping[str, Any], request: type[BaseRequest], folder: Path, said: object, *, trust: Path | str | None = None
+) -> None:
     """Refuse to go on with what a folder names and nobody has trusted; arguments as of `untrusted`.
 
     Raises:
         RequestError: there is such a thing.
     """
-    if found := untrusted(values, folder, said, trust=trust):
-        raise RequestError(refusal(folder, found))
+    if found := untrusted(values, request, folder, said, trust=trust):
+        raise refusal(folder, found)
 
 
-def refusal(folder: Path, found: Named) -> str:
-    """One line that says what is not used, and what to do."""
-    return (
+def refusal(folder: Path, found: Named) -> RequestError:
+    """The error that says what is not used, and what to do."""
+    return RequestError(
         f"{folder} was not made by you here, and it names {listed(found)}, which would be run or opened: look at "
         f"it, then give it again as an option, or add {option('trust', str(folder))}"
     )
@@ -274,7 +252,9 @@ def listed(found: Named) -> str:
     return ", ".join(told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
 
 
-def check_file(file: Path, values: Mapping[str, Any], options: Iterable[str], trust: Path | str | None) -> None:
+def check_file(
+    file: Path, values: Mapping[str, Any], request: type[BaseRequest], options: Iterable[str], trust: Path | str | None
+) -> None:
     """The same for a file of settings that lies in a folder, or is called as the one of a folder is.
 
     Any other file of settings is the person's own: its name was given on the command line.
@@ -282,6 +262,7 @@ def check_file(file: Path, values: Mapping[str, Any], options: Iterable[str], tr
     Args:
         file: the file of settings.
         values: what it says.
+        request: the kind of request.
         options: settings that were given on the command line, in place of the file's.
         trust: the folder that the person trusts.
 
@@ -295,7 +276,7 @@ def check_file(file: Path, values: Mapping[str, Any], options: Iterable[str], tr
     at = file.parent / REQUESTS[file.name] if file.name in REQUESTS else manifests[0]
     own = set(options)
     said = _mark_in(at) if at.exists() else _mark_beside(file)
-    check({key: value for key, value in values.items() if key not in own}, file.parent, said, trust=trust)
+    check({key: value for key, value in values.items() if key not in own}, request, file.parent, said, trust=trust)
 
 
 def marked(text: str, said: str | None) -> str:

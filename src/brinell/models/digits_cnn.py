@@ -29,6 +29,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.networks import initial
 from brinell.core.places import own_folder
+from brinell.core.settings import Plain
 from brinell.core.splits import digits_split
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file
@@ -63,7 +64,7 @@ class DigitsCnn:
     """The seed of weights and order of samples: another one is the same network, retrained."""
     weights: str = ""
     """State dict in place of the recipe's, as `brinell harden` writes one: .safetensors or .pt."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default digits-cnn and what is not usual about it, or the stem of the weights' file."""
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
+from brinell.core.settings import Plain
 from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import bare, with_processor
 
@@ -33,7 +34,7 @@ class HuggingFace:
     """Branch, tag or commit of the repository; by default its main branch."""
     processor: bool = True
     """Whether inputs are prepared as the processor beside the network says; false gives them as they are."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the last part of the path."""
 
     def __call__(self, domain: Domain) -> TorchModel:

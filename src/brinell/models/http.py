@@ -24,7 +24,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Domain, Remark
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import ModelInfo
-from brinell.core.settings import above_zero, at_least, at_most
+from brinell.core.settings import Plain, above_zero, at_least, at_most
 from brinell.models._answers import are_probabilities, of_labels, of_probabilities, random_inputs
 from brinell.models._channel import Channel, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, slots
@@ -46,7 +46,7 @@ class Http:
 
     path: str = ""
     """The model's URL, `http://HOST:PORT/v2/models/NAME` or `.../NAME/versions/VERSION`."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the name in the URL."""
     token_env: str = "BRINELL_TOKEN"
     """Environment variable that holds a bearer token, if the server wants one; its name begins with BRINELL_."""

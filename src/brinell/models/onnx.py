@@ -24,7 +24,7 @@ from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
-from brinell.core.settings import at_least, at_most
+from brinell.core.settings import Plain, at_least, at_most
 from brinell.models._answers import are_probabilities, of_probabilities, random_inputs
 
 __all__ = ["Onnx"]
@@ -58,7 +58,7 @@ class Onnx:
     """What is left is divided by, like mean; 0.00392156862745098 makes 0 to 255 of 0 to 1."""
     threads: int = 1
     """Threads of ONNX Runtime."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the stem of the file."""
 
     def __post_init__(self) -> None:

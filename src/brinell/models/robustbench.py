@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
+from brinell.core.settings import Plain
 from brinell.models._cifar10_networks import Mixture, adaptive_smoothing, ra_wide_resnet, wide_resnet
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit, read_torch, read_weights, state_dict
@@ -47,7 +48,7 @@ class RobustBench:
     """For the package: Linf, L2 or corruptions."""
     folder: str = "models"
     """For the package: where it keeps what it downloads."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the name in the model zoo."""
 
     def __call__(self, domain: Domain) -> TorchModel:

@@ -23,6 +23,7 @@ from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo
+from brinell.core.settings import Plain
 from brinell.models import _answers as answers
 
 __all__ = ["Sklearn"]
@@ -43,7 +44,7 @@ class Sklearn:
     """Types in the file that you trust, joined by +, beside those that skops trusts by default."""
     answers: Answers | None = None
     """What the model is asked for: probabilities, decision or labels; by default the first of them that it has."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the stem of the file."""
 
     def __call__(self, domain: Domain) -> "SklearnModel":

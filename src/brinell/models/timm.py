@@ -13,6 +13,7 @@ from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
+from brinell.core.settings import Plain
 from brinell.models._prepared import Resize, Scaling, View, closest, library, prepared
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file
@@ -35,7 +36,7 @@ class Timm:
     """Number of logits where `weights` has another than timm's own; 0 for that."""
     resize: Resize = "auto"
     """library: resize and crop as timm does; auto: the same, but for pictures that have the network's size already."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the name of the model."""
 
     def __call__(self, domain: Domain) -> TorchModel:

@@ -17,6 +17,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.imports import import_file
 from brinell.core.model import Model
+from brinell.core.settings import Plain
 from brinell.models._answers import Answered, Kind
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file
@@ -34,7 +35,7 @@ class TorchModule:
     """State dict, .safetensors or .pt; without it the module keeps what the function gave it."""
     args: str = ""
     """Arguments of the function, `key=value` joined by commas, handed over as text."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the stem of the weights' file, or the function."""
 
     answers: Kind | None = None

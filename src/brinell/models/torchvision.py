@@ -12,6 +12,7 @@ from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
+from brinell.core.settings import Plain
 from brinell.models._prepared import Resize, View, closest, library, prepared
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit, fit_file
@@ -39,7 +40,7 @@ class Torchvision:
     """Number of logits where `weights` has another than torchvision's own; 0 for that."""
     resize: Resize = "auto"
     """library: resize and crop as torchvision does; auto: the same, but for pictures that have the network's size already."""
-    name: str = ""
+    name: Plain = ""
     """How reports call it; by default the name of the model."""
 
     def __call__(self, domain: Domain) -> TorchModel:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from brinell.core.errors import RequestError, option
 from brinell.engine import toml, trust
 from brinell.engine.progress import Progress
-from brinell.engine.request import IN_MEMORY
+from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.runners import provenance
 from brinell.store.files import write_text
 from brinell.store.folder import Layout
@@ -26,7 +26,7 @@ class Job:
 
     layout: Layout
     path: Path
-    request: BaseModel
+    request: BaseRequest
     _: KW_ONLY
     about: dict[str, Any]
     """What the manifest says besides the request and where it ran."""
@@ -63,7 +63,7 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
             refuse(layout, path, before["request"], job.request, job.ignored, job.inputs)
         layout.check(path, before)
         manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
-        manifest[trust.MARK] = trust.mark(manifest["request"])
+        manifest[trust.MARK] = trust.mark(manifest["request"], type(job.request))
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
         write_text(path / layout.request, request_text(job, manifest[trust.MARK]))
         layout.save(path, manifest)

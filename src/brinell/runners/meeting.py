@@ -308,7 +308,7 @@ def _join(
         if address_of(job.path) is None:
             layout.check_free(job.path, SHARDS, layout.request)
         check_exclusive(store, SHARDS, name)
-        own = trust.mark(request.model_dump(mode="json"))
+        own = trust.mark(request.model_dump(mode="json"), type(request))
         store.create(layout.request, request_text(job, own).encode())
         begun = {"brinell": VERSION, "cells": cells, "of": shard.of, **settled, "request": request.model_dump(mode="json")}
         store.create(PLAN, json.dumps(begun).encode())

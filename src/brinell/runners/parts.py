@@ -206,7 +206,7 @@ def alone(job: Job, work: Work, *, resume: bool) -> None:
                 )
         if not before:
             request = job.request.model_dump(mode="json")
-            write_text(path / layout.request, request_text(job, trust.mark(request)))
+            write_text(path / layout.request, request_text(job, trust.mark(request, type(job.request))))
             write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
             work(Alone(path))(path)
         shutil.rmtree(path / KEPT, ignore_errors=True)

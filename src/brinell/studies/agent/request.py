@@ -4,21 +4,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
+from brinell.engine.request import AttackSpec, BaseRequest, BatchSize, Budgets, DataSpec, Device, DistanceSpec, ModelSpec, Seed
 
 
 class TrainAgentRequest(BaseRequest):
     """What `brinell train-agent` is asked for."""
 
-    data: str = "digits?split=train"
+    data: DataSpec = "digits?split=train"
     """The inputs to train on; those that are audited later should not be among them."""
-    model: str = "digits-cnn"
+    model: ModelSpec = "digits-cnn"
     """The model whose scores the agent sees."""
-    attack: str = "rlab"
+    attack: AttackSpec = "rlab"
     """The attack that the agent is for, with its distortions and patches: rlab?distortions=gaussian-noise+fog&patch=4."""
-    norm: str = "l2"
+    norm: DistanceSpec = "l2"
     """The distance in which eps is measured: l2 or linf."""
-    eps: str = "1"
+    eps: Budgets = "1"
     """The budget of the episodes, such as 1 or 8/255."""
     samples: int = Field(default=1000, ge=1)
     """The most inputs, counted from the first; those that the model gets wrong are left out."""

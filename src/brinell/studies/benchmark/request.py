@@ -1,40 +1,41 @@
 """What `brinell benchmark` is asked for."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
+from brinell.core.settings import Names, Plain
+from brinell.engine.request import BaseRequest, BatchSize, Budgets, DataSpec, Device, ModelSpec, Seed
 
 
 class BenchmarkRequest(BaseRequest):
     """What `brinell benchmark` is asked for."""
 
-    data: str = "digits"
+    data: DataSpec = "digits"
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR."""
-    model: str = "digits-cnn"
+    model: ModelSpec = "digits-cnn"
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
-    distortions: str = "gaussian-noise"
+    distortions: Annotated[str, Names("distortion")] = "gaussian-noise"
     """What may be placed: names joined by +, or file.py:Class for one of your own."""
-    policy: str = "default"
+    policy: Annotated[str, Names("file", ("default", "prior", "greedy", "random-placement", "random-search"))] = "default"
     """Who places it: default (prior for images, greedy for other data), prior, greedy, random-placement, random-search, or a file
     of brinell train-agent."""
-    patch: int | str = 0
+    patch: int | Plain = 0
     """The side of a patch in values, or one for each axis (4x16x16). 0 lets the size of the input decide: 8 to 64 patches along
     an axis."""
-    stride: int | str = 0
+    stride: int | Plain = 0
     """The distance from one patch to the next, written like patch. 0 is the side of a patch."""
-    eps: str | None = None
+    eps: Budgets | None = None
     """The largest L2 distance of an adversarial example. Default: no limit."""
     steps: int = Field(default=1000, ge=1)
     """The queries after which a sample is given up."""
     refine: int = Field(default=200, ge=0)
     """The queries after the first adversarial example that look for one at a smaller distance."""
-    levels: str = "1,2,4,6,8,10"
+    levels: Plain = "1,2,4,6,8,10"
     """Multiples of the L2 distance of the adversarial example, which is always among them."""
     true_below: float | None = None
     """The criterion: the probability of the true class falls below this value."""
-    wrong_class: str | None = None
+    wrong_class: Plain | None = None
     """The criterion: this class, by name or number, is predicted where it is not the true one."""
     wrong_above: float | None = None
     """The criterion: the wrong class has more than this probability."""
@@ -46,5 +47,5 @@ class BenchmarkRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    licence: str = "unknown"
+    licence: Plain = "unknown"
     """The licence that the data card names, in the words of the Hugging Face hub. That of the source data counts."""

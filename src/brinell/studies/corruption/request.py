@@ -1,25 +1,26 @@
 """What `brinell corrupt` is asked for."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
+from brinell.core.settings import Names, Plain
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, Seed
 
 
 class CorruptRequest(BaseRequest):
     """What `brinell corrupt` is asked for."""
 
-    data: str = "digits"
+    data: DataSpec = "digits"
     """The data, as for brinell audit."""
-    model: tuple[str, ...] = ("digits-cnn",)
+    model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model, as for brinell audit."""
-    kind: tuple[str, ...] = ()
+    kind: tuple[Annotated[str, Names("distortion")], ...] = ()
     """A distortion of brinell plugins distortion: a published one, such as published-fog, or a calibrated one, such as fog.
     Default: all nineteen published ones for images of 1 or 3 channels, all calibrated ones that fit for other data."""
     severity: tuple[int, ...] = (1, 2, 3, 4, 5)
     """A severity, 1 to 5."""
-    reference: str | None = None
+    reference: Plain | None = None
     """The model by whose errors the mean corruption error is divided, one of --model by its name. Default: none, no such mean."""
     placed: int = Field(default=0, ge=0)
     """The samples on which RLAB places each corruption on patches, at most as far from the clean input as the corruption of the

@@ -30,6 +30,7 @@ from brinell.detectors._background import SHARE, most_frequent
 from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import ModelSource, Plan, make_plan, open_data
+from brinell.engine.request import Request
 from brinell.engine.shard import predict, session
 from brinell.engine.toml import make_request
 from brinell.engine.trust import MARK, check
@@ -93,7 +94,7 @@ def detect(
         raise RequestError(
             f"the budgets of {run.path} are each sample's own: detect needs a run whose {option('eps')} are numbers"
         )
-    check(run.manifest["request"], run.path, run.manifest.get(MARK), trust=trust)
+    check(run.manifest["request"], Request, run.path, run.manifest.get(MARK), trust=trust)
     plan = make_plan(make_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")

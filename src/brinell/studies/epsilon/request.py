@@ -4,15 +4,15 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, DataSpec, Folder, ModelSpec
 
 
 class EpsilonRequest(BaseRequest):
     """What `brinell epsilon` is asked for."""
 
-    data: str
+    data: DataSpec
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR."""
-    train: str | None = None
+    train: DataSpec | None = None
     """The training data of the model, among which neighbours are looked for, too."""
     norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ()
     """A norm that an eps is recommended for: linf, l2, l1, l0. Default: linf and l2, and the others where they take no longer
@@ -31,10 +31,10 @@ class EpsilonRequest(BaseRequest):
     """The least structural similarity (SSIM) that counts as unnoticed."""
     psnr: float = Field(default=30.0, gt=0)
     """The least peak signal-to-noise ratio in dB that counts as unnoticed."""
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[Folder, ...] = ()
     """A folder that shows which changes are noticed, in place of random ones: of a review by people, or of an audit of the same
     data with its stored adversarial examples."""
-    model: str | None = None
+    model: ModelSpec | None = None
     """A model that is asked about the crafted counter-examples: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
     seed: int = Field(default=0, ge=0)
     """The seed of the random changes and of the draw of samples."""

@@ -17,6 +17,7 @@ from brinell.core.contracts import Dataset, Model
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Outcome
 from brinell.engine.plan import make_plan
+from brinell.engine.request import Request
 from brinell.engine.toml import make_request
 from brinell.engine.trust import MARK, check
 from brinell.store.run import Run
@@ -107,7 +108,7 @@ def opened_run(path: str, trust: Path | str | None) -> tuple[Adversarial, Model]
     run = Run.open(path)
     if run.manifest["state"] != "finished":
         raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
-    check(run.manifest["request"], run.path, run.manifest.get(MARK), trust=trust)
+    check(run.manifest["request"], Request, run.path, run.manifest.get(MARK), trust=trust)
     plan = make_plan(make_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")

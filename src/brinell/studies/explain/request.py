@@ -1,24 +1,25 @@
 """What `brinell explain` is asked for."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, BatchSize, Device, Seed
+from brinell.core.settings import Names
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, Folder, ModelSpec, Seed
 
 
 class ExplainRequest(BaseRequest):
     """What `brinell explain` is asked for."""
 
-    data: str = "digits"
+    data: DataSpec = "digits"
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, ecg-csv:FILE, video-folder:DIR."""
-    model: str = "digits-cnn"
+    model: ModelSpec = "digits-cnn"
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE, onnx:FILE."""
-    run: str | None = None
+    run: Folder | None = None
     """A finished run folder, made by brinell audit, in place of data and model: its adversarial examples are explained."""
-    method: tuple[str, ...] = ()
+    method: tuple[Annotated[str, Names("explainer")], ...] = ()
     """A method, such as rlab or grad-cam?layer=NAME. Default: all that the model gives enough for."""
-    truth: str | None = None
+    truth: File | None = None
     """Where the objects are: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat."""
     explain: Literal["prediction", "label"] = "prediction"
     """The class that is explained: the one that the model predicts, or the true one."""

@@ -145,7 +145,7 @@ def explain(
             manifest = {
                 **provenance.beginning(request, command, {}),
                 **provenance.place(device),
-                trust.MARK: trust.mark(dumped),
+                trust.MARK: trust.mark(dumped, type(request)),
                 "state": "finished",
                 "finished": provenance.now(),
                 "cell": hashed,

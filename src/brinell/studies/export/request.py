@@ -5,7 +5,8 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from brinell.core.errors import RequestError
-from brinell.engine.request import BaseRequest
+from brinell.core.settings import Plain
+from brinell.engine.request import BaseRequest, Budgets, Folder
 
 WANDB = (
     "the client of Weights & Biases writes no folder by itself: it starts a service process, wandb-core, and has that write. "
@@ -16,15 +17,15 @@ WANDB = (
 class ExportRequest(BaseRequest):
     """What `brinell export` is asked for."""
 
-    run: str
+    run: Folder
     """A run folder, made by brinell audit."""
     to: Literal["csv", "tensorboard", "mlflow", "robustbench", "huggingface", "every-eval-ever"]
     """csv: metrics, rows and tables as CSV, and the report. tensorboard: event files. mlflow: a run for each model, at
     MLFLOW_TRACKING_URI or in --out. robustbench: a model_info file for each model. huggingface: a file for .eval_results of
     its repository on the hub. every-eval-ever: a record with a line for each sample and budget."""
-    eps: str | None = None
+    eps: Budgets | None = None
     """The budget of the RobustBench entry, one of the run's. Default: its largest."""
-    about: tuple[str, ...] = ()
+    about: tuple[Plain, ...] = ()
     """What an entry says and a run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper,
     architecture, additional_data, reported, footnote. huggingface: dataset (which must be given), revision, task, url, source,
     user. every-eval-ever: organization, relationship, developer, id, availability."""

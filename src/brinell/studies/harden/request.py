@@ -4,24 +4,25 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.engine.request import JOINED, BaseRequest, Device, Seed
+from brinell.core.settings import Names
+from brinell.engine.request import JOINED, AttackSpec, BaseRequest, Budgets, DataSpec, Device, DistanceSpec, ModelSpec, Seed
 
 
 class HardenRequest(BaseRequest):
     """What `brinell harden` is asked for."""
 
-    data: str = "digits"
+    data: DataSpec = "digits"
     """The data that the model is audited on before and after, and never trained on."""
-    train: str | None = None
+    train: DataSpec | None = None
     """The training data. Default: the same data with split=train, where they have such a split."""
-    model: str = "digits-cnn"
+    model: ModelSpec = "digits-cnn"
     """The model to harden, named as for brinell audit. What a factory leaves to chance follows from the seed."""
-    recipe: str = "pgd"
+    recipe: Annotated[str, Names("defence")] = "pgd"
     """How to train: pgd, n-fgsm and what `brinell plugins defence` lists; several share each batch as pgd+distortions, settings
     stand in brackets as pgd(steps=5)."""
-    norm: str = "linf"
+    norm: DistanceSpec = "linf"
     """The distance of eps: linf or l2."""
-    eps: str | None = None
+    eps: Budgets | None = None
     """The budget that is trained for, such as 8/255. Default: the largest of the field's usual ones for images."""
     epochs: float = Field(default=30.0, gt=0)
     """How often each training sample is seen."""
@@ -51,9 +52,9 @@ class HardenRequest(BaseRequest):
     """The checks without a better robust accuracy after which the training stops. Default: it goes on to its end."""
     precision: Literal["float32", "bf16"] = "float32"
     """The precision of the training: float32, or bf16 where the processor computes it faster. Audits are in float32."""
-    attack: tuple[str, ...] = ("fast",)
+    attack: tuple[AttackSpec, ...] = ("fast",)
     """The attacks of the audits, named as for brinell audit."""
-    budgets: Annotated[str | None, JOINED] = None
+    budgets: Annotated[Budgets | None, JOINED] = None
     """The budgets of the audits, such as 0:8/255:9. Default: five from 0 to eps."""
     samples: int = Field(default=200, ge=1)
     """The most samples of the audits; more make intervals narrower, and take their time twice."""

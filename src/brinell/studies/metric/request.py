@@ -2,15 +2,15 @@
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest
+from brinell.engine.request import BaseRequest, DataSpec
 
 
 class MetricRequest(BaseRequest):
     """What `brinell train-metric` is asked for."""
 
-    data: str = "digits?split=train"
+    data: DataSpec = "digits?split=train"
     """The data to train on."""
-    test: str | None = None
+    test: DataSpec | None = None
     """The data to judge by. Default: a fifth of each class of the training data, kept aside."""
     samples: int = Field(default=20000, ge=2)
     """The most samples of each data set, counted from the first."""

@@ -248,7 +248,7 @@ def _finish(
     request = plan.request.model_dump(mode="json")
     about = {
         "request": request,
-        trust.MARK: trust.mark(request),
+        trust.MARK: trust.mark(request, type(plan.request)),
         "command": command,
         "cell": plan.cell,
         "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},

@@ -2,25 +2,26 @@
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, Device, Seed
+from brinell.core.settings import Plain
+from brinell.engine.request import BaseRequest, DataSpec, Device, File, ModelSpec, Seed
 
 
 class UnrestrictedRequest(BaseRequest):
     """What `brinell unrestricted` is asked for."""
 
-    data: str = "digits?split=train"
+    data: DataSpec = "digits?split=train"
     """The training data, to whose samples distances are measured."""
-    model: tuple[str, ...] = ("digits-cnn",)
+    model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model under attack: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
-    judge: tuple[str, ...] = ()
+    judge: tuple[ModelSpec, ...] = ()
     """A further model that says which class it sees and is never attacked."""
-    generator: str = ""
+    generator: File = ""
     """A file of brinell train-generator."""
     per_class: int = Field(default=20, ge=1, le=100_000)
     """The attempts for each intended class."""
     noise: float = Field(default=0.1, ge=0)
     """The largest change of a value in the variant with small noise, in the units of the data. 0 leaves that variant out."""
-    towards: str | None = None
+    towards: Plain | None = None
     """The class, by name or number, that the models are to predict. Default: any wrong one."""
     steps: int = Field(default=200, ge=1)
     """The most gradient steps of a search."""
@@ -43,7 +44,7 @@ class UnrestrictedRequest(BaseRequest):
 class TrainGeneratorRequest(BaseRequest):
     """What `brinell train-generator` is asked for."""
 
-    data: str = "digits?split=train"
+    data: DataSpec = "digits?split=train"
     """The images to train on: the training data of the models."""
     samples: int | None = Field(default=None, ge=1)
     """The most inputs, counted from the first. Default: all."""

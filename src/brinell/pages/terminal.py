@@ -1,0 +1,16 @@
+"""Parts of results as a terminal shows them, in plain characters."""
+
+from collections.abc import Iterable, Iterator
+
+from brinell.core.outward import JOINER
+
+
+def percent(value: float | None) -> str:
+    """A rate as people read it; a dash where there is none."""
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def reading(sentences: Iterable[str], notes: Iterable[str] = ()) -> Iterator[str]:
+    """What figures mean in plain words, as on the page, and what else a reader should know."""
+    yield from (f"  {sentence.replace(JOINER, '')}" for sentence in sentences)
+    yield from (f"  note: {note}" for note in notes)

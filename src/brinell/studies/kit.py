@@ -1,0 +1,168 @@
+"""What a study is: one record, from which its command, its Python call, its folder and its documentation are made.
+
+A study is a package of its own in `brinell.studies`, or of an installed package that names it as an entry point of the group
+`brinell.study`. Its `__init__` holds the record as `STUDY` and imports nothing but the request, so that `--help` and completion
+cost nothing; everything else is named as `module:function` of the package and imported when it is called.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brinell.engine.request import BaseRequest
+
+if TYPE_CHECKING:
+    from brinell.core.contracts import Dataset
+    from brinell.core.model import Model
+    from brinell.engine.progress import Progress
+    from brinell.runners.meeting import Shard
+
+Reference = str | Callable[..., Any]
+"""A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
+FRESH = "The folder of the results. Default: a fresh one under runs/."
+
+
+class Output(Enum):
+    """What a study leaves behind."""
+
+    FOLDER = "a folder, by default a fresh one under runs/"
+    FILE = "one file, which must be named"
+    NOTHING = "nothing but its answer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One verb of Brinell."""
+
+    package: str
+    """The package of the study: `__name__` of the module that holds the record."""
+    verb: str
+    """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens."""
+    request: type[BaseRequest]
+    """What a person may ask for; its fields are the options of the command and the keywords of the call."""
+    run: Reference
+    """`(Call) -> result`: carries a call out, and writes what it leaves behind."""
+    result: Reference
+    """The type of the result, a pydantic model: what `--json` prints."""
+    lines: Reference
+    """`(result) -> iterable of lines`: the result as a terminal shows it."""
+    examples: tuple[str, ...]
+    """Commands as one types them, for the help."""
+    open: Reference | None = None
+    """`(folder) -> result`: the result again, from the records alone."""
+    page: Reference | None = None
+    """`(folder) -> path`: writes the page again, from the records alone."""
+    without_page: str = ""
+    """Where its folder has no page: why, and what to do."""
+    layout: Reference | None = None
+    """The `store.folder.Layout` of its folder; none for a study that leaves no folder."""
+    options: type[BaseRequest] | None = None
+    """How a call is carried out, beside what is asked for: further options, which no folder keeps."""
+    positional: tuple[str, ...] = ()
+    """The settings that come first, without their names."""
+    memory: tuple[str, ...] = ("model", "data")
+    """Settings in whose place Python may give an object in memory."""
+    data_of: Reference | None = None
+    """`(settings) -> spec`: the data of models in memory, where no setting names them."""
+    output: Output = Output.FOLDER
+    out: str = FRESH
+    """Help of --out."""
+    resume: str = ""
+    """Help of --resume; empty for a study that cannot be resumed."""
+    shards: bool = False
+    """Whether several processes can share the work."""
+    foreign: bool = False
+    """Whether it reads a folder that may come from elsewhere and names models and data."""
+    passes: bool = False
+    """Whether its result has a field `passed`, by which the command ends with 0 or 1."""
+    call: bool = True
+    """Whether Python calls it by the name of the verb."""
+
+    @property
+    def name(self) -> str:
+        """The name of the Python call."""
+        return self.verb.replace("-", "_")
+
+    def resolve(self, reference: Reference) -> Any:
+        """What a reference names."""
+        if not isinstance(reference, str):
+            return reference
+        module, _, name = reference.partition(":")
+        return getattr(import_module(module if module.startswith("brinell.") else f"{self.package}.{module}"), name)
+
+    def fields(self) -> dict[str, Any]:
+        """All settings and options of a call by name, as pydantic's fields."""
+        return dict(self.request.model_fields) | ({} if self.options is None else dict(self.options.model_fields))
+
+    def in_memory(self) -> tuple[str, ...]:
+        """The settings of its request in whose place Python may give an object."""
+        return tuple(name for name in self.memory if name in self.request.model_fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a study: what is asked for, what was given in memory, and where the answer goes."""
+
+    study: Study
+    request: Any
+    """An instance of the study's request."""
+    command: str
+    """The command line or the Python call that repeats it."""
+    progress: "Progress"
+    options: Any = None
+    """An instance of the study's options."""
+    out: Path | None = None
+    """The folder, the file or the address that was named."""
+    resume: bool = False
+    shard: "Shard | None" = None
+    trust: Path | None = None
+    """The folder from elsewhere whose models, data and code may be used."""
+    datasets: "Mapping[str, Dataset]" = field(default_factory=dict)
+    """Data in memory by setting."""
+    objects: "Mapping[str, tuple[Model, ...]]" = field(default_factory=dict)
+    """Models in memory by setting."""
+    begin: Callable[[Path], None] = lambda path: None
+    """Told the folder before the work begins, so that an interruption can say how to go on."""
+
+    def dataset(self, setting: str = "data") -> "Dataset | None":
+        """The data that were given in memory; None for a spec."""
+        return self.datasets.get(setting)
+
+    def models(self, setting: str = "model") -> "tuple[Model, ...]":
+        """The models that were given in memory; none for specs."""
+        return self.objects.get(setting, ())
+
+    def model(self, setting: str = "model") -> "Model | None":
+        """The one model that was given in memory; None for a spec."""
+        return next(iter(self.models(setting)), None)
+
+    def folder(self, data: str, what: str = "") -> Path:
+        """Where the answer goes: the folder that was named, or a fresh one named after the data and the verb."""
+        path = self.out or fresh_folder(data, what or self.study.verb)
+        self.begin(path)
+        return path
+
+    def file(self) -> Path:
+        """The file that was named.
+
+        Raises:
+            RequestError: none was.
+        """
+        if self.out is None:
+            from brinell.core.errors import RequestError, option
+
+            raise RequestError(f"{option('out')} is missing: name the file to write")
+        self.begin(self.out)
+        return self.out
+
+
+def fresh_folder(data: str, what: str) -> Path:
+    """A folder under runs/ that is not there yet, named after the data, what was done (a norm, or a verb) and the time."""
+    name = f"{data.partition(':')[0]}-{what.replace(':', '-').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+    ends: Iterator[str] = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    return next(path for end in ends if not (path := Path("runs") / f"{name}{end}").exists())

@@ -1,0 +1,85 @@
+"""The register of studies: found by folder and by entry point, listed without an import, imported one at a time."""
+
+import ast
+import functools
+import importlib.util
+import pkgutil
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from brinell.core.errors import RequestError
+from brinell.plugins import nearest
+from brinell.studies.kit import Study
+
+GROUP = "brinell.study"
+"""The entry points by which an installed package names its studies: the verb, and the package that holds the record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What is known of a study before it is imported."""
+
+    verb: str
+    package: str
+    help: str
+    """The docstring of its package: one line, and what more the help of the command says."""
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the help, on one line."""
+        return " ".join(self.help.partition("\n\n")[0].split())
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """All studies by verb, in alphabetical order, read from their sources.
+
+    Raises:
+        RequestError: two studies of one verb, or an entry point that leads to no record.
+    """
+    import brinell.studies as folder
+
+    packages = [f"{folder.__name__}.{module.name}" for module in pkgutil.iter_modules(folder.__path__) if module.ispkg]
+    packages += [entry.value for entry in entry_points(group=GROUP)]
+    found: dict[str, Entry] = {}
+    for package in packages:
+        entry = _read(package)
+        if entry.verb in found:
+            one, other = found[entry.verb].package, package
+            raise RequestError(f"two studies have the verb {entry.verb!r} ({one} and {other}): uninstall one of the packages")
+        found[entry.verb] = entry
+    return dict(sorted(found.items()))
+
+
+def load(verb: str) -> Study:
+    """The record of a verb.
+
+    Raises:
+        RequestError: no such verb (with the nearest one).
+    """
+    entry = entries().get(verb)
+    if entry is None:
+        raise RequestError(f"there is no command {verb!r}{nearest(verb, entries())}; `brinell --help` lists them")
+    study: Study = import_module(entry.package).STUDY
+    return study
+
+
+def studies() -> dict[str, Study]:
+    """All records by verb: imports every study's package, and none of its code."""
+    return {verb: load(verb) for verb in entries()}
+
+
+def _read(package: str) -> Entry:
+    """What the source of a package says of its study."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise RequestError(f"the entry point {package!r} of the group {GROUP} leads to no package: reinstall what names it")
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Study":
+            for keyword in node.keywords:
+                if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant):
+                    return Entry(verb=str(keyword.value.value), package=package, help=ast.get_docstring(tree) or "")
+    raise RequestError(f"{package} holds no STUDY = Study(verb='...', ...) with the verb as a literal: mend its __init__.py")
