@@ -5,7 +5,6 @@ conversions themselves lie beside the plug-ins of their kind (`models._callable`
 """
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -18,108 +17,30 @@ from torch import Tensor, nn
 from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain, Kind
-from brinell.core.errors import RequestError, one_line
+from brinell.core.errors import RequestError, in_python, one_line
 from brinell.core.model import Model
 from brinell.datasets._arrays import Bounds, Layout
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.plan import open_data
-from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.request import IN_MEMORY
+from brinell.engine.texts import short
 from brinell.models._answers import KINDS, Answered
 from brinell.models._callable import CallableModel
 from brinell.models._content import digest_of
 from brinell.models._torch_model import TorchModel, affine
 from brinell.models._transformers import bare, is_pipeline, is_processor, parts_of, with_processor
-from brinell.wording import worded
 
 Data = Dataset | tuple[Any, Any] | str
-NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
 FORMS = (
     "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
     "a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
 )
 
 
-# Settings
-
-
-def texts(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a request has them: eps, norm and device as texts, paths as texts, numbers of numpy and torch as Python's."""
-    own: dict[str, Callable[[Any], Any]] = {"eps": eps_text, "budgets": eps_text, "norm": norm_text, "device": device_text}
-    return {name: own.get(name, _plain)(value) for name, value in settings.items() if value is not None}
-
-
-def eps_text(value: Any) -> str:
-    """Budgets as a text: a number, a text, or any list, array or tensor of these.
-
-    Multiples of 1/255 are written as such, so that 8/255 reads the same whether it was a float or a text.
-
-    Raises:
-        RequestError: something that is no number.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Tensor | np.ndarray) or (hasattr(value, "tolist") and not isinstance(value, np.generic)):
-        value = value.tolist()
-    if isinstance(value, list | tuple | set | range):
-        if not value:
-            raise RequestError("eps is an empty list: give a number, such as 8/255, or a list of numbers")
-        return ", ".join(eps_text(one) for one in value)
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise RequestError(
-            f"eps is {_short(value)}: give a number such as 8/255, a list of numbers, or a text such as '0:8/255:9'"
-        )
-    slack = 1e-6 if isinstance(value, np.floating) and value.dtype != np.float64 else 1e-12
-    of_255 = round(number * 255)
-    if len(repr(number)) > 8 and of_255 and math.isclose(number * 255, of_255, rel_tol=slack):
-        return f"{of_255}/255"
-    return str(value) if isinstance(value, np.floating) else repr(number)
-
-
-def norm_text(value: Any) -> Any:
-    """A norm as a text: `np.inf`, 2, "Linf", "L2", "l_1", "embedding:FILE"; or several of them."""
-    if isinstance(value, list | tuple | set):
-        return tuple(norm_text(one) for one in value)
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-        text = "inf" if math.isinf(value) else f"{value:g}"
-    else:
-        text = str(value)
-    if ":" in text:
-        return text
-    low = text.strip().lower().replace("_", "").replace("-", "").replace("∞", "inf")
-    low = low.removeprefix("l") if low.removeprefix("l") in NORMS else low
-    if isinstance(value, int | float | np.number) and low not in NORMS:
-        raise RequestError(f"norm is {_short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
-    return NORMS.get(low, text.strip().lower())
-
-
-def device_text(value: Any) -> str:
-    """A device as a text: a `torch.device`, the number of a GPU, or a text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"cuda:{value}"
-    return str(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray | Tensor) and value.ndim == 0):
-        return value.item()
-    return value
-
-
-def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"a {type(value).__name__}"
-
-
 # Data
 
 
-@worded
+@in_python
 def data(
     x: Any,
     y: Any = None,
@@ -177,7 +98,7 @@ def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
             continue
         numbers = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
         if numbers.dtype.kind not in "iuf":
-            raise RequestError(f"{key} is {_short(value)}: it is a number, or one number for each channel")
+            raise RequestError(f"{key} is {short(value)}: it is a number, or one number for each channel")
         settings[key] = float(numbers.item()) if numbers.size == 1 else numbers.ravel().astype(float).tolist()
         if numbers.size > 1:
             settings["axis"] = -len(domain.shape)
@@ -361,59 +282,22 @@ def _onnx(session: Any, domain: Domain, name: str, before: Mapping[str, Any] | N
     return OnnxModel(session, domain, options, digest_of(held or "a session whose file is not known"), name)
 
 
-# What a manifest says
+# What a request and a manifest say
 
 
-def named_again(model: Any, data: Any) -> dict[str, Any]:
-    """Settings of a request that are given as specs in place of those that a folder has."""
-    many = list(model) if isinstance(model, list | tuple) else [model]
-    named = {"model": [str(one) for one in many]} if many and all(isinstance(one, str) for one in many) else {}
-    return named | ({"data": data} if isinstance(data, str) else {})
+def specs_of(model: Any, models: tuple[Model, ...]) -> tuple[str, ...]:
+    """What a request says of models: their specs, or that they were given in memory and under which names."""
+    if models:
+        return tuple(f"{IN_MEMORY}:{one.name}" for one in models)
+    return tuple(str(one) for one in model) if isinstance(model, list | tuple) else (str(model),)
 
 
-def check_in_memory(run: Any, request: Request, model: Any, data: Any) -> None:
-    """Refuse to verify a run of what was in memory without it."""
-    if data is None and request.data.startswith(IN_MEMORY):
-        raise RequestError(f"{run} was made from data in memory: pass it to brinell.verify(run, model, data)")
-    if model is None and request.model[0].startswith(IN_MEMORY):
-        raise RequestError(f"{run} was made from a model in memory: pass it to brinell.verify(run, model, data)")
-
-
-def check_models(run: Any, models: tuple[Model, ...], names: list[str]) -> None:
-    """Refuse models in memory that are called otherwise than those of a run."""
-    if models and [one.name for one in models] != names:
-        raise RequestError(
-            f"{run} is of {', '.join(names)}, and these are {', '.join(one.name for one in models)}: pass the same"
-        )
-
-
-def only(models: tuple[Model, ...]) -> Model | None:
-    """The model, where one is taken; None for a spec."""
-    if len(models) > 1:
-        raise RequestError(f"this takes one model, and {len(models)} are given: call it once for each")
-    return models[0] if models else None
-
-
-def call_text(verb: str, model: Any, given: Any, settings: Mapping[str, Any]) -> str:
-    """The call that repeats a run, objects in memory by their names, numbers in full."""
-    named = _named(model)
-    if not named:
-        first = repr(str(model)) if isinstance(model, str | Path) else repr([str(one) for one in model])
-    elif isinstance(model, list | tuple | dict):
-        first = "{" + ", ".join(f"{name!r}: {name_of(one)}" for name, one in named.items()) + "}"
-    else:
-        first = name_of(model)
-    words = [first, repr(str(given)) if isinstance(given, str | Path) else "data"]
-    words += [f"{key}={_told(value)}" for key, value in settings.items() if value is not None]
-    memory = ", with the same objects," if named or not isinstance(given, str | Path) else ""
-    return f"brinell.{verb}({', '.join(words)}) in Python{memory}"
-
-
-def _told(value: Any) -> str:
+def preparation_text(value: Any) -> str:
+    """A setting as one types it; processors by what they say of themselves."""
     if is_processor(value):
-        return f"{type(value).__name__}({', '.join(f'{key}={_told(one)}' for key, one in value.to_dict().items())})"
+        return f"{type(value).__name__}({', '.join(f'{key}={preparation_text(one)}' for key, one in value.to_dict().items())})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_told(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {preparation_text(one)}" for key, one in value.items()) + "}"
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     value = value.value if isinstance(value, Enum) else value

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from brinell.analysis.robust_accuracy import class_name, class_names, judging
 from brinell.analysis.stats import holm, mcnemar, paired_difference
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
+from brinell.store.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,25 @@ class Side:
     records: Records
     model: str
     """Name of the model in the run."""
+
+
+def model_names(folder: Path) -> list[str]:
+    """The names of the models of a run."""
+    return [model["name"] for model in Run.open(folder).manifest["models"]]
+
+
+def side(folder: Path, model: str | None) -> Side:
+    """One model of a run, ready to be compared.
+
+    Raises:
+        RequestError: several models and none named, or an unknown one.
+    """
+    run, names = Run.open(folder), model_names(folder)
+    if model is None and len(names) > 1:
+        raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
+    if model is not None and model not in names:
+        raise RequestError(f"{folder} holds no model {model!r}, only {', '.join(names)}")
+    return Side(run=str(folder), manifest=run.manifest, records=run.records(), model=model or names[0])
 
 
 def compare(a: Side, b: Side) -> CompareResult:

@@ -5,9 +5,18 @@ ever NaN or infinite.
 """
 
 import textwrap
+from pathlib import Path
 from typing import Any, Literal
 
+from markupsafe import escape
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+from brinell.core import bounded
+
+PAGE = "report.html"
+"""The page in every folder."""
+PAGE_BYTES = 4 * 2**20
+"""A page larger than this is linked and not copied into a notebook."""
 
 
 class Result(BaseModel):
@@ -22,6 +31,10 @@ class Result(BaseModel):
 
     __str__ = __repr__
 
+    def payload(self) -> dict[str, Any]:
+        """The result as JSON has it: what the command prints with --json."""
+        return self.model_dump(mode="json", by_alias=True)
+
 
 def _short(value: object) -> str:
     """A field in a `repr`."""
@@ -30,6 +43,28 @@ def _short(value: object) -> str:
     if isinstance(value, list | tuple | dict) and len(value) > 1:
         return f"[{len(value)} of them]"
     return repr(value)
+
+
+class FolderResult(Result):
+    """Base of the results of studies that leave a folder with a page."""
+
+    folder: str
+    """The folder."""
+
+    def _repr_html_(self) -> str:
+        """The figures in a line, and the page, as a notebook shows them."""
+        return f"<div><p>{escape(repr(self))}</p>{framed_page(self.folder)}</div>"
+
+
+def framed_page(folder: str) -> str:
+    """The page of a folder, folded, for a notebook; a link alone where it is missing or large."""
+    page = Path(folder) / PAGE
+    link = f"<p>{escape(str(page))}</p>"
+    if not page.is_file() or page.stat().st_size > PAGE_BYTES:
+        return link
+    text = escape(bounded.text(page))
+    frame = f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:640px;border:0" srcdoc="{text}"></iframe>'
+    return f"<details><summary>The page, {escape(str(page))}</summary>{frame}</details>"
 
 
 class Rate(Result):
@@ -267,6 +302,8 @@ class ModelResult(Result):
     """Which checks failed or were not made, so that `robust_accuracy` may be too high; null where all that count passed."""
     weak: str | None = None
     """The attacks, where they are weaker than `fast`, so that a stronger cascade may find more; null otherwise."""
+    attacks: str
+    """The attacks as they were asked for: a cascade, or their settings."""
     verdict: str
     """Whether to believe the robust accuracy at the largest eps, and why, in one sentence."""
     ways_around: list[WayResult]
@@ -283,7 +320,9 @@ class ClassMean(OfClass):
 class AuditResult(Result):
     """All models of one run side by side."""
 
-    run: str
+    model_config = ConfigDict(populate_by_name=True)
+
+    folder: str = Field(alias="run")
     """The run folder."""
     n: int
     """Samples in the run."""
@@ -304,6 +343,10 @@ class AuditResult(Result):
     def payload(self) -> dict[str, Any]:
         """The same as JSON has it."""
         return self.shown.model_dump(mode="json", by_alias=True)
+
+
+PrintedAudit = ModelResult | AuditResult
+"""What `brinell audit --json` prints."""
 
 
 class PairedRate(Result):
@@ -436,11 +479,9 @@ class LevelResult(Result):
     """Median L2 distance from the clean input."""
 
 
-class BenchmarkResult(Result):
+class BenchmarkResult(FolderResult):
     """`brinell benchmark --json`."""
 
-    folder: str
-    """The set's folder."""
     samples: int
     """Samples that were looked at."""
     outcomes: dict[str, int]

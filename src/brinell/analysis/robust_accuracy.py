@@ -124,6 +124,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         checks=checks,
         caveat=caveat(checks),
         weak=(weak := weaker_than_fast(manifest, model)),
+        attacks=_attacks(manifest),
         verdict=verdict(
             clean=clean,
             robust=robust[-1],
@@ -332,3 +333,9 @@ def class_name(names: Sequence[str], index: int) -> str:
 def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:
     """The warnings that the run left in its manifest."""
     return [WarningResult(code=str(w["code"]), text=str(w["text"]), model=w.get("model")) for w in manifest.get("warnings", [])]
+
+
+def _attacks(manifest: Mapping[str, Any]) -> str:
+    """What people call the attacks of a run, such as "fast cascade" or "APGD-CE, 100 steps"."""
+    titles = {str(stage["name"]): str(stage.get("title") or stage["name"]) for stage in manifest["stages"]}
+    return " + ".join(titles.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"])

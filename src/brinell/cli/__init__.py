@@ -5,7 +5,7 @@ A figure goes to standard output, everything said about it to standard error.
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 

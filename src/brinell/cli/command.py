@@ -1,4 +1,4 @@
-"""How a record of the register becomes a command: its options are the fields of its request, and what all commands share is here."""
+"""How a record of the register becomes a command: its options are the fields of its request, beside those that all share."""
 
 import inspect
 import shlex

@@ -49,6 +49,8 @@ class Study:
     """`(Call) -> result`: carries a call out, and writes what it leaves behind."""
     result: Reference
     """The type of the result, a pydantic model: what `--json` prints."""
+    printed: Reference | None = None
+    """The type of what `--json` prints, where it is not all of the result."""
     lines: Reference
     """`(result) -> iterable of lines`: the result as a terminal shows it."""
     examples: tuple[str, ...]
@@ -78,6 +80,12 @@ class Study:
     """Whether several processes can share the work."""
     foreign: bool = False
     """Whether it reads a folder that may come from elsewhere and names models and data."""
+    needs_inputs: bool = False
+    """Whether the Python call must be given a model and data, though the command has defaults for both."""
+    warnings: Reference | None = None
+    """`(result) -> lines` that a caller from Python must see before the figures."""
+    live: bool = False
+    """Whether a person must see what is told while it goes on."""
     passes: bool = False
     """Whether its result has a field `passed`, by which the command ends with 0 or 1."""
     call: bool = True
@@ -88,8 +96,14 @@ class Study:
         """The name of the Python call."""
         return self.verb.replace("-", "_")
 
-    def resolve(self, reference: Reference) -> Any:
-        """What a reference names."""
+    def resolve(self, reference: Reference | None) -> Any:
+        """What a reference names.
+
+        Raises:
+            LookupError: nothing, since this study has no such thing.
+        """
+        if reference is None:
+            raise LookupError(f"brinell {self.verb} has no such function")
         if not isinstance(reference, str):
             return reference
         module, _, name = reference.partition(":")
@@ -146,6 +160,14 @@ class Call:
         path = self.out or fresh_folder(data, what or self.study.verb)
         self.begin(path)
         return path
+
+    def say_samples(self, plan: Any) -> None:
+        """Say which samples a plan takes, where it takes fewer than there are and nobody said how many or which."""
+        if (self.request.samples is None or self.request.select is None) and plan.selection.how != "all":
+            from brinell.core.errors import option
+
+            more = f"; {option('samples')} asks for more" if self.request.samples is None else ""
+            self.progress.note(f"{plan.selection.text(len(plan.dataset))}{more}")
 
     def file(self) -> Path:
         """The file that was named.

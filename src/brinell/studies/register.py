@@ -71,6 +71,20 @@ def studies() -> dict[str, Study]:
     return {verb: load(verb) for verb in entries()}
 
 
+def study_of(folder: Path) -> Study:
+    """The study that made a folder.
+
+    Raises:
+        RequestError: none did.
+    """
+    for study in studies().values():
+        if study.layout is not None and study.resolve(study.layout).has(folder):
+            return study
+    audit = load("audit")
+    audit.resolve(audit.layout).open(folder)  # says what is missing
+    raise RequestError(f"{folder} was made by no study that is installed: install the package that made it")
+
+
 def _read(package: str) -> Entry:
     """What the source of a package says of its study."""
     spec = importlib.util.find_spec(package)

@@ -14,7 +14,7 @@ from _browser import check_everywhere, chromium
 from _mutations import each
 from brinell import plugins
 from brinell.cli import run as cli
-from brinell.studies.unrestricted.generator import load
+from brinell.studies.generator.generator import load
 from brinell.studies.unrestricted.records import COLUMNS, LAYOUT, Outcome, UnrestrictedRun
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.run import make_plan

@@ -10,8 +10,9 @@ import torch
 
 from brinell import plugins
 from brinell.core.batch import Batch
+from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.model import Access
+from brinell.core.model import Access, Model
 from brinell.core.threat import Threat
 from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps
@@ -19,9 +20,35 @@ from brinell.engine.plan import choose_device, gaps, open_data, opener_of
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import DUELING_DQN, Learner, Report, TrainConfig, correct, train
+from brinell.rlab.validation import verdict, warning
 from brinell.rlab.variants import variants
 from brinell.store.files import named_safetensors, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
+from brinell.studies.agent.result import AgentResult, AgentValidation
+from brinell.studies.kit import Call
+
+
+def carry_out(call: Call) -> AgentResult:
+    """Train the agent that a call asks for.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+    out = call.file()
+
+    def tell(report: Report) -> None:
+        values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
+        call.progress.note(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
+
+    agent = train_agent(call.request, out, tell, dataset=call.dataset(), model=call.model(), resume=call.resume)
+    about = agent.about or {}
+    validation = about["validation"]
+    return AgentResult(
+        policy=str(out),
+        inputs=about["inputs"],
+        training_queries=about["training_queries"],
+        validation=validation and AgentValidation(verdict=verdict(about), warning=warning(about) or None, **validation),
+    )
 
 
 def train_agent(
@@ -29,10 +56,21 @@ def train_agent(
     out: Path,
     tell: Callable[[Report], None],
     *,
+    dataset: Dataset | None = None,
+    model: Model | None = None,
     resume: bool = False,
     learner: Learner = DUELING_DQN,
 ) -> Agent:
     """Train by `learner`, and write the policy to `out`; with `resume` go on with the policy that is there, if there is one.
+
+    Args:
+        request: what is asked for.
+        out: the file.
+        tell: told at each report.
+        dataset: data already in memory, in place of `request.data`.
+        model: a model already in memory, in place of `request.model`.
+        resume: whether to go on with the policy that is there.
+        learner: the learning algorithm.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -47,10 +85,11 @@ def train_agent(
         raise RequestError(
             "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"
         )
-    device, dataset = choose_device(request.device), open_data(request.data)
+    device = choose_device(request.device)
+    dataset = open_data(request.data) if dataset is None else dataset
     domain = dataset.domain.free
     attack.check(domain)
-    model = opener_of(request.model, dataset)()
+    model = opener_of(request.model, dataset)() if model is None else model
     if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
@@ -120,6 +159,3 @@ def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: i
     noted = Agent(prior=agent.prior, network=agent.network, about=about)
     write_atomically(out, noted.save)
     return noted
-
-
-__all__ = ["train_agent"]

@@ -188,6 +188,20 @@ class BenchmarkSet:
     def __init__(self, path: Path, parts: int, form: Form, manifest: Mapping[str, Any]) -> None:
         self.path, self.parts, self.form, self.manifest = path, parts, form, manifest
 
+    @classmethod
+    def open(cls, path: Path | str) -> "BenchmarkSet":
+        """The finished set in a folder.
+
+        Raises:
+            RequestError: none there, or a damaged manifest.
+        """
+        path = Path(path)
+        manifest = LAYOUT.open(path)
+        data = manifest["data"]
+        domain = data["domain"]
+        form = Form(domain["kind"], tuple(domain["shape"]), domain["low"], domain["high"], tuple(data["classes"]))
+        return cls(path, len(list((path / "samples").glob("*.parquet"))), form, manifest)
+
     def file(self, folder: str, number: int) -> Path:
         """The file of a part: data, samples or arrays."""
         suffix = "safetensors" if folder == "arrays" else "parquet"

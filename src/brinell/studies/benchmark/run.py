@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from brinell.analysis.results import BenchmarkResult
 from brinell.engine.answers import settled
 from brinell.engine.progress import Progress, Silent
 from brinell.engine.shard import predict, session
@@ -20,8 +21,9 @@ from brinell.runners.loop import Job, carry_out, each_part
 from brinell.runners.meeting import Shard
 from brinell.studies.benchmark import cards
 from brinell.studies.benchmark.part import Part
-from brinell.studies.benchmark.plan import BenchmarkPlan
+from brinell.studies.benchmark.plan import BenchmarkPlan, make_plan
 from brinell.studies.benchmark.records import BLOCKS, LAYOUT, BenchmarkSet, Block, Outcome
+from brinell.studies.kit import Call
 
 IGNORED = ("batch_size", "device", "licence")
 """Settings that change nothing in the rows."""
@@ -234,3 +236,34 @@ def _about(plan: BenchmarkPlan) -> dict[str, Any]:
         "policy": chosen(plan.request.policy, plan.dataset.domain.kind)._asdict(),
         "training_queries": plan.training_queries,
     }
+
+
+def carry_out_call(call: Call) -> BenchmarkResult:
+    """Make the benchmark set that a call asks for.
+
+    Raises:
+        RequestError: what cannot be carried out.
+        StoppedError: the folder cannot be written.
+    """
+    plan = make_plan(call.request, dataset=call.dataset(), model=call.model())
+    for sample, why in plan.unreadable.items():
+        call.progress.warn(f"sample {sample} is left out: {why}")
+    call.say_samples(plan)
+
+    def answer(made: BenchmarkSet, name: str) -> BenchmarkResult:
+        return BenchmarkResult(folder=name, **cards.figures(made))
+
+    return work_on(
+        plan,
+        call.folder(plan.request.data),
+        call.progress,
+        command=call.command,
+        resume=call.resume,
+        shard=call.shard,
+        answer=answer,
+    )
+
+
+def open_result(folder: Path) -> BenchmarkResult:
+    """What a benchmark set says, from its records alone."""
+    return BenchmarkResult(folder=str(folder), **cards.figures(BenchmarkSet.open(folder)))

@@ -1,6 +1,6 @@
 """What a corruption study says, as typed values; `brinell corrupt --json` is a dump of them."""
 
-from brinell.analysis.results import OfClass, Rate, Result
+from brinell.analysis.results import FolderResult, OfClass, Rate, Result
 
 
 class Error(Result):
@@ -84,11 +84,9 @@ class CorruptModel(Result):
     """By class."""
 
 
-class CorruptResult(Result):
+class CorruptResult(FolderResult):
     """What `brinell corrupt --json` prints."""
 
-    folder: str
-    """The folder."""
     data: str
     """Name of the data."""
     n: int

@@ -30,9 +30,12 @@ from brinell.engine.shard import predict, session
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_atomically
-from brinell.studies.corruption.analysis import FIFTEEN
+from brinell.studies.corruption import page
+from brinell.studies.corruption.analysis import FIFTEEN, summarise
 from brinell.studies.corruption.records import LAYOUT, Answers, Corruption
 from brinell.studies.corruption.request import CorruptRequest
+from brinell.studies.corruption.results import CorruptResult
+from brinell.studies.kit import Call
 
 CLEAN = "clean"
 
@@ -226,3 +229,22 @@ def _keep(plan: CorruptPlan, file: Path, x: Tensor) -> None:
             np.savez_compressed(opened, x=stored, y=plan.labels, classes=names)
 
     write_atomically(file, write)
+
+
+def carry_out(call: Call) -> CorruptResult:
+    """Corrupt the samples, ask every model, and write the folder and its page.
+
+    Raises:
+        RequestError: what cannot be carried out.
+        StoppedError: the folder cannot be written.
+    """
+    plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
+    folder = call.folder(plan.request.data)
+    made = make(plan, folder, call.progress, command=call.command)
+    page.write(folder)
+    return summarise(made)
+
+
+def open_result(folder: Path) -> CorruptResult:
+    """What a corruption study's folder says, from its records alone."""
+    return summarise(Corruption.open(folder))

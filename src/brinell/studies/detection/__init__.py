@@ -1,1 +1,20 @@
-"""`brinell detect`: what detectors are worth, against static and adaptive attacks."""
+"""Measure how much of a robust accuracy is due to changes that a detector sees, and what adaptive attacks leave of it."""
+
+from brinell.studies.detection.request import DetectRequest
+from brinell.studies.kit import Study
+
+STUDY = Study(
+    package=__name__,
+    verb="detect",
+    request=DetectRequest,
+    run="run:carry_out",
+    result="analysis:DetectionResult",
+    lines="terminal:lines",
+    open="run:open_result",
+    page="page:write",
+    layout="records:LAYOUT",
+    positional=("run",),
+    memory=("train",),
+    foreign=True,
+    examples=("brinell detect RUN --train TRAIN.npz",),
+)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.results import Rate, Result
+from brinell.analysis.results import FolderResult, Rate, Result
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import Array
 from brinell.store import rows
@@ -50,7 +50,7 @@ class DetectorResult(Result, allow_inf_nan=True):  # a detector may answer infin
     rocs: list[Roc]
 
 
-class DetectionResult(Result):
+class DetectionResult(FolderResult):
     """What `brinell detect --json` prints."""
 
     folder: str

@@ -36,9 +36,12 @@ from brinell.engine.toml import make_request
 from brinell.engine.trust import MARK, check
 from brinell.store import rows
 from brinell.store.run import Run
+from brinell.studies.detection import page
 from brinell.studies.detection.adaptive import evade
+from brinell.studies.detection.analysis import DetectionResult, summarise
 from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, Detection, Scores
 from brinell.studies.detection.request import DetectRequest
+from brinell.studies.kit import Call
 
 CHUNK = 256
 
@@ -71,7 +74,12 @@ class _Guard:
 
 
 def detect(
-    request: DetectRequest, folder: Path, tell: Callable[[str], None] = lambda text: None, *, trust: Path | str | None = None
+    request: DetectRequest,
+    folder: Path,
+    tell: Callable[[str], None] = lambda text: None,
+    *,
+    train: Dataset | None = None,
+    trust: Path | str | None = None,
 ) -> Detection:
     """Score a run with detectors, attack with knowledge of them, and write the folder.
 
@@ -79,6 +87,7 @@ def detect(
         request: what is asked for.
         folder: the folder to write.
         tell: told what goes on.
+        train: data already in memory, in place of `request.train`.
         trust: the folder from elsewhere whose models, data and attacks are used as it names them.
 
     Raises:
@@ -98,7 +107,7 @@ def detect(
     plan = make_plan(make_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
-    train = open_data(request.train)
+    train = open_data(request.train) if train is None else train
     detectors = _build(request, plan)
     inputs, labels = _training(request, plan, train)
     levels = plan.levels if request.eps is None else parse_eps(request.eps).values
@@ -263,3 +272,21 @@ class _Examination:
         found = evade(ledger.oracle(), ledger.batch, ledger.threat, rng, steps=self.request.steps, free=mask)
         whole = ledger.whole(batch.ids, found)
         return torch.where(per_sample(ledger.fooled, x), ledger.best.closest, whole), ledger
+
+
+def carry_out(call: Call) -> DetectionResult:
+    """Score a run with detectors, attack with knowledge of them, and write the folder and its page.
+
+    Raises:
+        RequestError: what cannot be carried out.
+        StoppedError: the folder cannot be written.
+    """
+    folder = call.folder(call.request.train)
+    made = detect(call.request, folder, call.progress.note, train=call.dataset("train"), trust=call.trust)
+    page.write(folder)
+    return summarise(made)
+
+
+def open_result(folder: Path) -> DetectionResult:
+    """What a detection study's folder says, from its records alone."""
+    return summarise(Detection.open(folder))

@@ -1,1 +1,22 @@
-"""`brinell epsilon`: which eps is sound for some data, and why."""
+"""Measure how far the samples of each class are apart, and recommend an eps for the data, each class and each sample.
+
+brinell audit --eps recommended:FOLDER attacks each sample within its own. brinell review asks people which changes they notice.
+"""
+
+from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.kit import Study
+
+STUDY = Study(
+    package=__name__,
+    verb="epsilon",
+    request=EpsilonRequest,
+    run="run:carry_out",
+    result="analysis:EpsilonResult",
+    lines="terminal:lines",
+    open="analysis:summarise",
+    page="page:write",
+    layout="records:LAYOUT",
+    positional=("data",),
+    memory=("data", "train", "model"),
+    examples=("brinell epsilon FILE.npz --train TRAIN.npz", "brinell epsilon FILE.npz --norm linf --norm l2 --evidence REVIEW"),
+)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import AliasChoices, Field
 
-from brinell.analysis.results import Result
+from brinell.analysis.results import FolderResult, Result
 from brinell.core.record import Array
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION, Budget
@@ -145,11 +145,9 @@ class NoteResult(Result):
     """One line."""
 
 
-class EpsilonResult(Result):
+class EpsilonResult(FolderResult):
     """`brinell epsilon --json`."""
 
-    folder: str
-    """The folder; `--eps recommended:FOLDER` uses it."""
     data: str
     """Name of the data."""
     n: int

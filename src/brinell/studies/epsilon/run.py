@@ -20,11 +20,17 @@ from brinell.core.streams import Streams
 from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import open_data, opener_of
-from brinell.studies.epsilon import perception
+from brinell.studies.epsilon import page, perception
+from brinell.studies.epsilon.analysis import EpsilonResult, summarise
 from brinell.studies.epsilon.conditions import PERCEPTION
 from brinell.studies.epsilon.crafted import craft
 from brinell.studies.epsilon.evidence import NOISE, PEOPLE, Stored, Threshold, judged, pictures, stored
+from brinell.studies.epsilon.records import check_free, save_folder
 from brinell.studies.epsilon.request import EpsilonRequest
+from brinell.studies.kit import Call
+from brinell.studies.review.analysis import thresholds
+from brinell.studies.review.records import LAYOUT as REVIEW
+from brinell.studies.review.records import Review
 
 NORMS = ("linf", "l2", "l1", "l0")
 MOST_BYTES = 4 * 2**30
@@ -351,3 +357,32 @@ def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: flo
                 }
             )
     return found
+
+
+def carry_out(call: Call) -> EpsilonResult:
+    """Measure distances, recommend budgets, and write the folder and its page.
+
+    Raises:
+        RequestError: what cannot be carried out, or a folder that holds something.
+        StoppedError: the folder cannot be written.
+    """
+    request: EpsilonRequest = call.request
+    folder = call.folder(request.data)
+    check_free(folder)
+    facts, arrays = measure(
+        request,
+        call.progress.note,
+        dataset=call.dataset(),
+        train=call.dataset("train"),
+        model=call.model(),
+        people=_people(request.evidence),
+    )
+    save_folder(folder, facts, arrays)
+    page.write(folder)
+    return summarise(folder)
+
+
+def _people(folders: Sequence[str]) -> list[Threshold]:
+    """What people noticed, from those of some folders that are reviews."""
+    reviews = [folder for folder in folders if REVIEW.has(Path(folder))]
+    return [Threshold(folder=folder, **thresholds(Review.open(folder))._asdict()) for folder in reviews]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from brinell.analysis.results import Result
+from brinell.analysis.results import FolderResult, Result
 from brinell.analysis.saliency import rank_correlation
 from brinell.analysis.stats import holm, mean, sign_flips
 from brinell.core.record import Array
@@ -118,11 +118,9 @@ class LeftOut(Result):
     """Why."""
 
 
-class ExplainResult(Result):
+class ExplainResult(FolderResult):
     """What `brinell explain --json` prints."""
 
-    folder: str
-    """The folder with explain.html."""
     data: str
     """Name of the data."""
     model: str

@@ -22,17 +22,21 @@ from brinell.engine.cells import cell
 from brinell.engine.plan import check_classes, choose_device, facts_of, gaps, open_data, opener_of
 from brinell.engine.selection import Selection, choose
 from brinell.engine.shard import session
+from brinell.pages import html
 from brinell.runners import parts, provenance
 from brinell.runners.loop import Job
 from brinell.runners.meeting import Shard
 from brinell.store import one_table, rows, tables
 from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.studies.explain import page
+from brinell.studies.explain.analysis import ExplainResult, summarise
 from brinell.studies.explain.group import Explaining, Group, Made
 from brinell.studies.explain.methods import Method, methods_of
 from brinell.studies.explain.of_run import TITLES, Adversarial, opened_run
 from brinell.studies.explain.records import LAYOUT, Explanation, Rows
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth, opened_truth
+from brinell.studies.kit import Call, fresh_folder
 
 Answer = TypeVar("Answer")
 SAMPLES = 16
@@ -280,3 +284,42 @@ def selected(request: ExplainRequest, dataset: Dataset, broken: Adversarial | No
     if broken is not None:
         return Selection(ids=broken.ids[: request.samples or SAMPLES], how="first")
     return choose(request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))}), dataset)
+
+
+def carry_out(call: Call) -> ExplainResult:
+    """Explain samples by every method, judge the maps, and write the folder and its page.
+
+    Raises:
+        RequestError: what cannot be carried out.
+        StoppedError: the folder cannot be written.
+    """
+    request: ExplainRequest = call.request
+    folder = call.out or (fresh_folder(request.data, "explain") if request.run is None else Path(request.run) / "explain")
+    call.begin(folder)
+
+    def pages(whole: Path) -> None:
+        page.write(whole)
+        if request.run is not None:
+            html.write(Path(request.run))  # its gallery shows the way here
+
+    def answer(made: Explanation, name: str) -> ExplainResult:
+        return summarise(made).model_copy(update={"folder": name})
+
+    return explain(
+        request,
+        folder,
+        call.progress.note,
+        page=pages,
+        answer=answer,
+        dataset=call.dataset(),
+        model=call.model(),
+        command=call.command,
+        trusted=call.trust,
+        resume=call.resume,
+        shard=call.shard,
+    )
+
+
+def open_result(folder: Path) -> ExplainResult:
+    """What a folder of explanations says, from its records alone."""
+    return summarise(Explanation.open(folder))

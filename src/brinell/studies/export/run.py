@@ -13,6 +13,7 @@ from brinell.studies.export import every_eval, huggingface, robustbench
 from brinell.studies.export.answer import ExportAnswer
 from brinell.studies.export.request import ExportRequest
 from brinell.studies.export.targets import Exported, to_csv, to_mlflow, to_tensorboard, written
+from brinell.studies.kit import Call, fresh_folder
 
 
 def export(request: ExportRequest, out: Path | None, fresh: Path) -> ExportAnswer:
@@ -70,3 +71,13 @@ def _entries(request: ExportRequest, run: Run, records: Records, result: AuditRe
         for note in missing
     ]
     return ExportAnswer(run=request.run, to=request.to, where=where, metrics=0, files=files, notes=tuple(notes))
+
+
+def carry_out(call: Call) -> ExportAnswer:
+    """Write a run for another tool.
+
+    Raises:
+        RequestError: what cannot be carried out.
+    """
+    request: ExportRequest = call.request
+    return export(request, call.out, fresh_folder(Path(request.run).name, request.to))

@@ -1,1 +1,26 @@
-"""`brinell harden`: a model trained adversarially, and the audits before and after."""
+"""Train a model adversarially, and audit it before and after on data that it never saw.
+
+Without options: the built-in network on real handwritten digits.
+"""
+
+from brinell.studies.harden.request import HardenRequest
+from brinell.studies.kit import Study
+
+STUDY = Study(
+    package=__name__,
+    verb="harden",
+    request=HardenRequest,
+    run="run:carry_out_call",
+    result="analysis:HardenResult",
+    lines="terminal:lines",
+    open="analysis:summarise",
+    page="page:write",
+    layout="records:LAYOUT",
+    memory=("model", "data", "train"),
+    needs_inputs=True,
+    resume="Go on with the hardening in --out.",
+    examples=(
+        "brinell harden --data digits",
+        "brinell harden --data TEST.npz --train TRAIN.npz --model model.py:factory --eps 8/255 --recipe trades+awp",
+    ),
+)

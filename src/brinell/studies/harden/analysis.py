@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from brinell.analysis.compare import compare
-from brinell.analysis.results import CompareResult, ModelResult, Result, Share
+from brinell.analysis.results import CompareResult, FolderResult, ModelResult, Result, Share
 from brinell.analysis.robust_accuracy import share, summarise_model
 from brinell.analysis.stats import holm, mcnemar, paired_difference
 from brinell.studies.harden.records import AFTER, BEFORE, hardened_of, manifest, side
@@ -61,11 +61,9 @@ class Unseen(Result):
     """McNemar's exact test, corrected for the number of changes (Holm)."""
 
 
-class HardenResult(Result):
+class HardenResult(FolderResult):
     """`brinell harden --json`."""
 
-    run: str
-    """The folder."""
     weights: str
     """The hardened weights: a state dict in a safetensors file."""
     spec: str | None
@@ -117,7 +115,7 @@ def summarise(folder: Path) -> HardenResult:
     before, after = side(folder, BEFORE), side(folder, AFTER)
     weights, spec = hardened_of(folder, held)
     return HardenResult(
-        run=str(folder),
+        folder=str(folder),
         weights=str(weights),
         spec=spec,
         model=held["model"]["name"],

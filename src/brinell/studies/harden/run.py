@@ -26,9 +26,12 @@ from brinell.pages import html
 from brinell.runners import local, provenance
 from brinell.runners.loop import Job, carry_out
 from brinell.store.run import LAYOUT as RUN
-from brinell.studies.harden.plan import ANYWHERE, HardenPlan
+from brinell.studies.harden import page
+from brinell.studies.harden.analysis import HardenResult, summarise
+from brinell.studies.harden.plan import ANYWHERE, HardenPlan, make_plan
 from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint, hardened_of
 from brinell.studies.harden.unseen import measure
+from brinell.studies.kit import Call
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker
 from brinell.training.data import Samples
@@ -259,3 +262,17 @@ def _loaded(plan: HardenPlan, file: Path) -> Model:
     assert model.info.module is not None, "the plan refuses a model without one"
     fit_file(model.info.module, str(file))
     return model
+
+
+def carry_out_call(call: Call) -> HardenResult:
+    """Harden the model that a call names: the audit before, the training, the audit after, and the page.
+
+    Raises:
+        RequestError: what cannot be carried out.
+        StoppedError: the folder cannot be written, or the training diverged.
+    """
+    plan = make_plan(call.request, dataset=call.dataset(), train=call.dataset("train"), model=call.model())
+    folder = call.folder(plan.request.data)
+    make(plan, folder, call.progress, command=call.command, resume=call.resume)
+    page.write(folder)
+    return summarise(folder)

@@ -31,6 +31,7 @@ from brinell.distances.embedding import FORMAT, Embedding
 from brinell.engine.plan import open_data
 from brinell.store.files import named_safetensors, write_atomically
 from brinell.studies.epsilon import conditions
+from brinell.studies.kit import Call
 from brinell.studies.metric import separation
 from brinell.studies.metric.request import MetricRequest
 
@@ -52,8 +53,8 @@ class Limits(Result):
     """The distance to the nearest training sample of the same class."""
 
 
-class MetricAnswer(Result):
-    """`brinell train-metric --json`."""
+class MetricResult(Result):
+    """What `brinell train-metric --json` prints."""
 
     embedding: str
     """The file, for `--norm embedding:FILE`."""
@@ -88,16 +89,43 @@ class MetricAnswer(Result):
     """What a reader should know of the data."""
 
 
-def train_metric(request: MetricRequest, out: Path, tell: Callable[[str], None]) -> MetricAnswer:
+def carry_out(call: Call) -> MetricResult:
+    """Train the distance that a call asks for.
+
+    Raises:
+        RequestError: what cannot be carried out.
+    """
+    tell = call.progress.note
+    result = train_metric(call.request, call.file(), tell, dataset=call.dataset(), test=call.dataset("test"))
+    for note in result.notes:
+        tell(note)
+    return result
+
+
+def train_metric(
+    request: MetricRequest,
+    out: Path,
+    tell: Callable[[str], None],
+    *,
+    dataset: Dataset | None = None,
+    test: Dataset | None = None,
+) -> MetricResult:
     """Train, write the file, and measure.
+
+    Args:
+        request: what is asked for.
+        out: the file.
+        tell: told what goes on.
+        dataset: data already in memory, in place of `request.data`.
+        test: likewise, in place of `request.test`.
 
     Raises:
         RequestError: data that hold nothing to learn or to judge by, or a missing library.
     """
     named_safetensors(out, "an embedding")
     tools = _tools(request.margin)
-    dataset = open_data(request.data)
-    x, y, held_x, held_y = _split(request, dataset)
+    dataset = open_data(request.data) if dataset is None else dataset
+    x, y, held_x, held_y = _split(request, dataset, test)
     notes = _look(y, held_y, request.neighbours)
     mean, spread = float(x.mean()), float(x.std())
     if not spread > 0 or not np.isfinite(spread):
@@ -145,14 +173,14 @@ def _tools(margin: float) -> tuple[Any, Any]:
     )
 
 
-def _split(request: MetricRequest, dataset: Dataset) -> tuple[Tensor, Array, Tensor, Array]:
+def _split(request: MetricRequest, dataset: Dataset, test: Dataset | None) -> tuple[Tensor, Array, Tensor, Array]:
     """Inputs and labels to learn from, and those to judge by."""
     n = min(request.samples, len(dataset))
     labels = np.asarray(dataset.labels()[:n], dtype=np.int64)
-    if request.test is None:
+    if request.test is None and test is None:
         first, second = stratified(labels, ASIDE, request.seed)
         return dataset.load(first.tolist()), labels[first], dataset.load(second.tolist()), labels[second]
-    other = open_data(request.test)
+    other = open_data(str(request.test)) if test is None else test
     if other.domain.shape != dataset.domain.shape or other.classes != dataset.classes:
         raise RequestError(f"{other.name} has other shapes or classes than {dataset.name}: judge by data of the same kind")
     m = min(request.samples, len(other))
@@ -245,7 +273,7 @@ def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
     write_atomically(out, lambda temporary: temporary.write_bytes(save(state, {"brinell": json.dumps(head)})))
 
 
-def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, Tensor, Array], **known: Any) -> MetricAnswer:
+def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, Tensor, Array], **known: Any) -> MetricResult:
     x, y, held_x, held_y = split
     spaces = {"pixels": (x.flatten(1), held_x.flatten(1)), "embedding": (kept.embed(x), kept.embed(held_x))}
     some = np.sort(np.random.default_rng(request.seed).permutation(len(held_y))[:JUDGED])
@@ -253,7 +281,7 @@ def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, 
         raise RequestError(f"too few held-out samples of one class to judge a distance by: name more by {option('test')}")
     at = torch.from_numpy(some)
     found = separation.gain(spaces["pixels"][1][at], spaces["embedding"][1][at], held_y[some], request.seed)
-    return MetricAnswer(
+    return MetricResult(
         trained_on=len(y),
         held_out=len(held_y),
         judged=len(some),
@@ -285,4 +313,4 @@ def _quantiles(values: Array) -> dict[str, float | None]:
     return {"least": float(known.min()), "percent_1": float(np.quantile(known, 0.01)), "median": float(np.median(known))}
 
 
-__all__ = ["MetricAnswer", "train_metric"]
+__all__ = ["MetricResult", "train_metric"]

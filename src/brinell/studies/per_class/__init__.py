@@ -1,1 +1,25 @@
-"""`brinell study`: models side by side, class by class, and what carries their robustness."""
+"""Compare any number of models class by class: stages, drops, places with intervals, and what goes with robustness.
+
+The models are those of runs that are there, or are audited first. Without options: four networks for digits.
+"""
+
+from brinell.studies.kit import Study
+from brinell.studies.per_class.request import StudyRequest
+
+STUDY = Study(
+    package=__name__,
+    verb="study",
+    request=StudyRequest,
+    run="run:carry_out",
+    result="results:StudyResult",
+    lines="terminal:lines",
+    layout="records:LAYOUT",
+    without_page="its page is made of runs in other folders: name them to brinell study again",
+    positional=("run",),
+    resume="Go on with the audit in --out.",
+    examples=(
+        "brinell study",
+        "brinell study RUN_A RUN_B --at 4/255",
+        "brinell study --data FILE.npz --model model.py:small --model model.py:large --attack slides",
+    ),
+)

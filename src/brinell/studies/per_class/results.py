@@ -1,6 +1,6 @@
 """What a study says, as typed values; `brinell study --json` is a dump of them."""
 
-from brinell.analysis.results import ClassResult, OfClass, Rate, Result
+from brinell.analysis.results import ClassResult, FolderResult, OfClass, Rate, Result
 
 
 class Placed(Result):
@@ -123,11 +123,9 @@ class RankResult(Result):
     """How many are ordered."""
 
 
-class StudyResult(Result):
+class StudyResult(FolderResult):
     """What `brinell study --json` prints."""
 
-    folder: str
-    """The study's folder."""
     runs: list[str]
     """The run folders."""
     data: str

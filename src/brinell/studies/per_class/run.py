@@ -9,7 +9,10 @@ from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import Plan
 from brinell.store.run import Run
-from brinell.studies.per_class import records
+from brinell.studies.audit.plan import plan_audit
+from brinell.studies.audit.run import carry_out_plan
+from brinell.studies.kit import Call
+from brinell.studies.per_class import page, records
 from brinell.studies.per_class.analysis import study
 from brinell.studies.per_class.marks import Mark, published
 from brinell.studies.per_class.request import StudyRequest
@@ -99,3 +102,27 @@ def make(request: StudyRequest, folder: Path) -> tuple[StudyResult, list[Mark]]:
     about = {"request": request.model_dump(mode="json"), "runs": runs, "at": eps}
     records.LAYOUT.save(folder, {records.LAYOUT.version_key: records.LAYOUT.version} | about)
     return result, marks
+
+
+def carry_out(call: Call) -> StudyResult:
+    """Audit the models that are to be audited, compare all of them, and write the page.
+
+    Raises:
+        RequestError: what cannot be carried out, or runs that cannot be compared.
+        StoppedError: the folder cannot be written.
+    """
+    request: StudyRequest = call.request
+    audited = request.audited()
+    plan = StudyPlan(
+        request=request,
+        audit=None if audited is None else plan_audit(audited, dataset=call.dataset(), models=call.models()),
+    )
+    if plan.audit is not None:
+        call.say_samples(plan.audit)
+    folder = call.folder(plan.data)
+    check(plan, folder, resume=call.resume)
+    if plan.audit is not None:
+        carry_out_plan(plan.audit, folder / AUDIT, call.progress, command=call.command, resume=call.resume)
+    result, marks = make(request, folder)
+    page.write(result, marks)
+    return result

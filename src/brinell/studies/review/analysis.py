@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from brinell.analysis.results import Rate, Result
+from brinell.analysis.results import FolderResult, Rate, Result
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.errors import RequestError
 from brinell.studies.review.psychometric import Curve, fit
@@ -36,7 +36,7 @@ class Named(Result):
     noticed: Rate
 
 
-class ReviewResult(Result):
+class ReviewResult(FolderResult):
     """What `brinell epsilon --review --json` prints at the end."""
 
     folder: str

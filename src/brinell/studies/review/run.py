@@ -21,10 +21,15 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.plan import open_data
 from brinell.runners.loop import refuse
 from brinell.store.run import Run
+from brinell.studies.kit import Call
+from brinell.studies.review import page
+from brinell.studies.review.analysis import ReviewResult, summarise
 from brinell.studies.review.records import LAYOUT, Review, Trial
-from brinell.studies.review.request import ReviewRequest
+from brinell.studies.review.request import ReviewOptions, ReviewRequest
+from brinell.studies.review.server import ReviewServer
 
 POOL = 5000
 """Samples at most from which the shown ones are drawn."""
@@ -158,3 +163,26 @@ def _shown(
             f"{option('eps')} {least:g} changes nothing on a screen of 256 levels: begin at {float((high - low).max()) / 255:.2g}"
         )
     return ids, clean, changed, size
+
+
+def carry_out(call: Call) -> ReviewResult:
+    """Serve the pairs on loopback until all are judged, and write the page; what was judged before an interruption is kept.
+
+    Raises:
+        RequestError: what cannot be carried out, or a port that cannot be used.
+    """
+    request: ReviewRequest = call.request
+    folder = call.folder(request.data)
+    review = resume_review(request, folder) if call.resume else None
+    review = review or make_review(request, call.dataset() or open_data(request.data), folder)
+    options: ReviewOptions = call.options
+    try:
+        ReviewServer(review, page.trial_page(review), options.reviewer, options.port).serve(call.progress.warn)
+    finally:
+        page.write(folder)
+    return summarise(review)
+
+
+def open_result(folder: Path) -> ReviewResult:
+    """What a review's folder says, from its records alone."""
+    return summarise(Review.open(folder))

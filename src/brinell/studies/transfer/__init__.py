@@ -1,1 +1,27 @@
-"""`brinell transfer`: what the adversarial examples of one model do to others."""
+"""Show models the adversarial examples of others: made here, of runs, or of benchmark sets.
+
+Without options: a network for digits, the same retrained, a narrower and a wider one.
+"""
+
+from brinell.studies.kit import Study
+from brinell.studies.transfer.request import TransferRequest
+
+STUDY = Study(
+    package=__name__,
+    verb="transfer",
+    request=TransferRequest,
+    run="run:carry_out",
+    result="results:TransferResult",
+    lines="terminal:lines",
+    open="run:open_result",
+    page="page:write",
+    layout="records:LAYOUT",
+    positional=("source",),
+    resume="Go on with the transfer in --out.",
+    shards=True,
+    examples=(
+        "brinell transfer",
+        "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",
+        "brinell transfer SET RUN plain plain+robust --data FILE.npz --model model.py:plain --model model.py:robust",
+    ),
+)

@@ -1,6 +1,6 @@
 """What a transfer says, as typed values; `brinell transfer --json` is a dump of them."""
 
-from brinell.analysis.results import OfClass, Rate, Result, Share
+from brinell.analysis.results import FolderResult, OfClass, Rate, Result, Share
 
 
 class Place(Result):
@@ -110,11 +110,9 @@ class Cell(Result):
     """By what was placed; empty where nothing was."""
 
 
-class TransferResult(Result):
+class TransferResult(FolderResult):
     """What `brinell transfer --json` prints."""
 
-    folder: str
-    """The transfer's folder."""
     data: str
     """Name of the data."""
     distance: str

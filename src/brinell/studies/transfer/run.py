@@ -33,9 +33,13 @@ from brinell.runners.meeting import Shard
 from brinell.store import one_table, rows, tables
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.run import Run
+from brinell.studies.kit import Call
+from brinell.studies.transfer import page
+from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.ensemble import Ensemble
-from brinell.studies.transfer.plan import Source, TransferPlan
+from brinell.studies.transfer.plan import Source, TransferPlan, make_plan
 from brinell.studies.transfer.records import LAYOUT, Answers, Transfer, save_examples
+from brinell.studies.transfer.results import TransferResult
 
 Answer = TypeVar("Answer")
 
@@ -447,3 +451,32 @@ def _slices(n: int, size: int) -> Iterator[slice]:
     step = 4 * size
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
+
+
+def carry_out(call: Call) -> TransferResult:
+    """Make or read every source's examples, show them to every model, and write the folder.
+
+    Raises:
+        RequestError: what cannot be carried out; before any query is spent where that can be told.
+        StoppedError: the folder cannot be written.
+    """
+    plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
+
+    def answer(made: Transfer, name: str) -> TransferResult:
+        return summarise(made).model_copy(update={"folder": name})
+
+    return make(
+        plan,
+        call.folder(plan.data),
+        call.progress,
+        command=call.command,
+        page=page.write,
+        answer=answer,
+        resume=call.resume,
+        shard=call.shard,
+    )
+
+
+def open_result(folder: Path) -> TransferResult:
+    """What a transfer's folder says, from its records alone."""
+    return summarise(Transfer.open(folder))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.results import Result, Share
+from brinell.analysis.results import FolderResult, Result, Share
 from brinell.analysis.robust_accuracy import share
 from brinell.core.record import Array
 from brinell.studies.unrestricted.records import CLEAR, NORMS, SEARCHED, Outcome
@@ -132,11 +132,9 @@ class VariantResult(Result):
     """Queries and sizes."""
 
 
-class UnrestrictedResult(Result):
+class UnrestrictedResult(FolderResult):
     """`brinell unrestricted --json`: an unrestricted attack on one or more models."""
 
-    run: str
-    """The folder."""
     data: str
     """The training data that distances are measured to."""
     attempts: int
@@ -162,7 +160,7 @@ def summarise(manifest: dict[str, Any], rows: Sequence[Row], run: str) -> Unrest
             own = [row for row in rows if row["model"] == model["name"] and row["variant"] == variant]
             results.append(_variant(own, model["name"], variant, settings["noise"], classes, judges))
     return UnrestrictedResult(
-        run=run,
+        folder=run,
         data=manifest["data"]["name"],
         attempts=manifest["attempts"],
         complete=manifest["state"] == "finished",

@@ -32,7 +32,10 @@ from brinell.engine.shard import predict, session
 from brinell.models._answers import classes_of
 from brinell.runners import provenance
 from brinell.runners.loop import Job, carry_out, each_part
-from brinell.studies.unrestricted.generator import Kept, load
+from brinell.studies.generator.generator import Kept, load
+from brinell.studies.kit import Call
+from brinell.studies.unrestricted import page
+from brinell.studies.unrestricted.analysis import UnrestrictedResult, summarise
 from brinell.studies.unrestricted.records import LAYOUT, NORMS, Outcome, UnrestrictedRun
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.search import Found, errs, search, sees, stored
@@ -83,8 +86,14 @@ class UnrestrictedPlan:
         )
 
 
-def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
-    """Resolve a request, naming whatever does not fit before any query is spent.
+def make_plan(
+    request: UnrestrictedRequest,
+    *,
+    dataset: Dataset | None = None,
+    models: tuple[Model, ...] = (),
+    judges: tuple[Model, ...] = (),
+) -> UnrestrictedPlan:
+    """Resolve a request, naming whatever does not fit before any query is spent; what is in memory stands in place of specs.
 
     Raises:
         RequestError: any part that cannot be carried out.
@@ -94,12 +103,14 @@ def make_plan(request: UnrestrictedRequest) -> UnrestrictedPlan:
             "no generator is named: brinell train-generator --out generator.safetensors makes one; add --generator"
         )
     kept = load(Path(request.generator))
-    dataset, device = open_data(request.data), choose_device(request.device)
+    dataset = open_data(request.data) if dataset is None else dataset
+    device = choose_device(request.device)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     kept.check(dataset.domain, len(dataset.classes))
     if missing := sorted(set(range(len(dataset.classes))) - set(labels.tolist())):
         raise RequestError(f"class {dataset.classes[missing[0]]!r} has no sample in {dataset.name}: give data with all classes")
-    models, judges = (tuple(opener_of(spec, dataset)() for spec in specs) for specs in (request.model, request.judge))
+    models = models or tuple(opener_of(spec, dataset)() for spec in request.model)
+    judges = judges or tuple(opener_of(spec, dataset)() for spec in request.judge)
     for model in (*models, *judges):
         check_classes(model, labels)
         if (known := classes_of(model)) != len(dataset.classes):
@@ -380,3 +391,23 @@ def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
             "about": about,
         },
     }
+
+
+def carry_out_call(call: Call) -> UnrestrictedResult:
+    """Search for examples made from scratch on which models err, and write the folder and its page.
+
+    Raises:
+        RequestError: what cannot be carried out.
+        StoppedError: the folder cannot be written.
+    """
+    plan = make_plan(call.request, dataset=call.dataset(), models=call.models(), judges=call.models("judge"))
+    folder = call.folder(plan.request.data)
+    made = make(plan, folder, call.progress, command=call.command, resume=call.resume)
+    page.write(folder)
+    return summarise(made.manifest, made.rows(), str(folder))
+
+
+def open_result(folder: Path) -> UnrestrictedResult:
+    """What a folder of unrestricted examples says, from its records alone."""
+    made = UnrestrictedRun.open(folder)
+    return summarise(made.manifest, made.rows(), str(folder))

@@ -2,18 +2,27 @@
 
 from collections.abc import Sequence
 
+from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN
 from brinell.engine.answers import settled
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress, Silent
+from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import session
+from brinell.engine.toml import make_request
+from brinell.engine.trust import MARK, refusal, untrusted
 from brinell.store.run import Run
+from brinell.store.signature import signers
+from brinell.studies.audit.plan import plan_audit
+from brinell.studies.kit import Call
 from brinell.studies.verification import against_request, pages
 from brinell.studies.verification.against_model import Claims
 from brinell.studies.verification.checks import checks
+from brinell.studies.verification.request import VerifyRequest
 from brinell.studies.verification.rerun import Rerun, rerun
 from brinell.studies.verification.result import Notes, VerifyResult
 from brinell.studies.verification.rows import Rows
+from brinell.studies.verification.unrun import verify_unrun
 
 TRUST = (
     "wall times, the versions and the hardware, which the manifest states",
@@ -91,3 +100,36 @@ def _trusted(reruns: list[tuple[str, Rerun]], whys: list[str], unmade: str | Non
     told += [f"the checks before the attacks: {why}" for why in whys]
     told += [] if unmade is None else [f"the tables and the page: {unmade}"]
     return [*told, *TRUST]
+
+
+def carry_out(call: Call) -> VerifyResult:
+    """Verify the run that a call names, with the models and data that it names or gives in place of the run's own.
+
+    Raises:
+        RequestError: no such run, a signature that does not hold, or models and data that are not the run's.
+    """
+    asked: VerifyRequest = call.request
+    run = Run.open(asked.run)
+    signed = signers(asked.run, asked.signed_by)
+    values = run.manifest["request"]
+    again = {name: value for name, value in (("model", list(asked.model)), ("data", asked.data)) if value}
+    named = {name: value for name, value in again.items() if name not in (*call.datasets, *call.objects)}
+    mark = run.manifest.get(MARK)
+    if found := untrusted(values, Request, run.path, mark, trust=call.trust, given=asked.attack, replaced=set(again)):
+        return verify_unrun(run, str(refusal(run.path, found)), signed)
+    request = make_request({**values, **named})
+    _check_in_memory(run, request, call)
+    plan = plan_audit(request, dataset=call.dataset(), models=call.models())
+    return verify_run(run, plan, count=asked.rerun, signed=signed)
+
+
+def _check_in_memory(run: Run, request: Request, call: Call) -> None:
+    """Refuse to verify a run of what was in memory without it, or with models that are called otherwise."""
+    again = "pass it to brinell.verify(run, model, data)"
+    if call.dataset() is None and request.data.startswith(IN_MEMORY):
+        raise RequestError(f"{run.path} was made from data in memory: {again}")
+    if not call.models() and request.model[0].startswith(IN_MEMORY):
+        raise RequestError(f"{run.path} was made from a model in memory: {again}")
+    names, given = [one["name"] for one in run.manifest["models"]], [model.name for model in call.models()]
+    if given and given != names:
+        raise RequestError(f"{run.path} is of {', '.join(names)}, and these are {', '.join(given)}: pass the same")

@@ -1,0 +1,34 @@
+"""Attack the model and write records, tables and a report.
+
+Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
+"""
+
+from brinell.engine.request import Request
+from brinell.studies.audit.request import AuditOptions
+from brinell.studies.kit import Study
+
+STUDY = Study(
+    package=__name__,
+    verb="audit",
+    request=Request,
+    options=AuditOptions,
+    run="run:carry_out",
+    result="result:Audit",
+    printed="brinell.analysis.results:PrintedAudit",
+    lines="terminal:lines",
+    open="run:open_result",
+    page="brinell.pages.html:write",
+    layout="brinell.store.run:LAYOUT",
+    resume="Go on with the run in --out.",
+    shards=True,
+    needs_inputs=True,
+    warnings="result:failures",
+    examples=(
+        "brinell audit --samples 100",
+        "brinell audit --data FILE.npz --model model.py:factory --eps 8/255",
+        "brinell audit --data FILE.npz --model model.onnx --eps 0:0.3:4 --attack black-box",
+        "brinell audit --data DIR --model 'timm:resnet18.a1_in1k?weights=FILE.safetensors' --dry-run",
+        "brinell audit --data FILE.csv --model forest.skops --eps 0:0.2:5 --attack 'square?steps=300'",
+        "brinell audit --resume --out RUN",
+    ),
+)

@@ -1,0 +1,13 @@
+"""The plan of an audit, with budgets that are named and not given as numbers."""
+
+from brinell.core.contracts import Dataset
+from brinell.core.model import Model
+from brinell.engine.plan import Plan, make_plan
+from brinell.engine.request import Request
+from brinell.studies.epsilon.recommended import resolve
+
+
+def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:
+    """The plan of an audit; arguments and errors as of `engine.plan.make_plan`."""
+    dataset, recommended = resolve(request, dataset)
+    return make_plan(request, dataset=dataset, models=models, recommended=recommended)

@@ -1,0 +1,73 @@
+"""The plug-ins that can be named, and the cascades of attacks."""
+
+import dataclasses
+import inspect
+
+from brinell import plugins
+from brinell.analysis.results import Result
+from brinell.core.errors import RequestError
+from brinell.engine.cascade import ABOUT, ALSO, CASCADES
+from brinell.studies.kit import Call
+
+CASCADE = "cascade"
+
+
+class PluginResult(Result):
+    """One plug-in."""
+
+    kind: str
+    """attack, distance, distortion, defence, detector, explainer, dataset or model."""
+    name: str
+    """What to write on the command line."""
+    summary: str
+    """One sentence."""
+    settings: dict[str, str]
+    """Settings and their defaults, as Python writes them."""
+
+
+class CascadeResult(Result):
+    """Attacks in an order, under one name."""
+
+    name: str
+    """What to write after --attack."""
+    also: tuple[str, ...]
+    """Other names that mean the same."""
+    summary: str
+    """What it is for."""
+    stages: tuple[str, ...]
+    """The attacks with their exact settings, in order."""
+
+
+class PluginsResult(Result):
+    """What `brinell plugins --json` prints."""
+
+    plugins: tuple[PluginResult, ...]
+    """All of the kind asked for."""
+    cascades: tuple[CascadeResult, ...]
+    """The cascades, where they or all kinds were asked for."""
+
+
+def carry_out(call: Call) -> PluginsResult:
+    """List the plug-ins of a kind, or of all.
+
+    Raises:
+        RequestError: no such kind.
+    """
+    kind: str | None = call.request.kind
+    kinds = [*plugins.FOLDERS, CASCADE]
+    if kind is not None and kind not in kinds:
+        raise RequestError(f"there is no kind {kind!r}{plugins.nearest(kind, kinds)}: {', '.join(kinds)}")
+    rows = [_plugin(folder, name) for folder in plugins.FOLDERS if kind in (None, folder) for name in plugins.names(folder)]
+    cascades = [
+        CascadeResult(name=name, also=tuple(also for also in ALSO if ALSO[also] == name), summary=ABOUT[name], stages=stages)
+        for name, stages in CASCADES.items()
+        if kind in (None, CASCADE)
+    ]
+    return PluginsResult(plugins=tuple(rows), cascades=tuple(cascades))
+
+
+def _plugin(kind: str, name: str) -> PluginResult:
+    plugin = plugins.load(kind, name)
+    summary = (inspect.getdoc(plugin) or "").splitlines()[0]
+    settings = {field.name: repr(field.default) for field in dataclasses.fields(plugin)}
+    return PluginResult(kind=kind, name=name, summary=summary, settings=settings)

@@ -1,0 +1,71 @@
+"""A finished run held against thresholds or a baseline."""
+
+from pathlib import Path
+
+from brinell.analysis import gate as rules
+from brinell.analysis.compare import compare, model_names, side
+from brinell.analysis.results import GateResult
+from brinell.analysis.robust_accuracy import summarise_model
+from brinell.core.errors import RequestError, option
+from brinell.engine.eps_grid import parse_eps
+from brinell.pages.junit import junit
+from brinell.pages.sarif import sarif
+from brinell.store.files import write_text
+from brinell.store.folder import fitting
+from brinell.studies.gate.request import GateRequest
+from brinell.studies.kit import Call
+
+
+def carry_out(call: Call) -> GateResult:
+    """Hold a run against what a call demands, and write the files that it names.
+
+    Raises:
+        RequestError: no condition, or no such run, model or budget.
+    """
+    request: GateRequest = call.request
+    with fitting(Path(request.run)):
+        result = _gate(request)
+    if call.options.junit is not None:
+        write_text(Path(call.options.junit), junit(result))
+    if call.options.sarif is not None:
+        write_text(Path(call.options.sarif), sarif(result))
+    return result
+
+
+def _gate(request: GateRequest) -> GateResult:
+    thresholds, not_worse = _conditions(request)
+    tested = side(Path(request.run), request.model)
+    result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
+    checks = rules.against_thresholds(result, thresholds, allow=request.allow)
+    if request.baseline is not None:
+        other = Path(request.baseline)
+        before = side(other, request.model if request.model in model_names(other) else None)
+        # Sample by sample where both saw the same data.
+        same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
+        earlier = summarise_model(before.manifest, before.records, before.run, before.model)
+        checks += rules.against_baseline(result, earlier, compare(tested, before) if same else None, not_worse)
+    return rules.gate(result, checks, allow=request.allow, without_checks=request.without_checks)
+
+
+def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Baseline]:
+    """The thresholds, and what is demanded beside a baseline.
+
+    Raises:
+        RequestError: none of either, or a value out of range.
+    """
+    eps = None if request.eps is None else parse_eps(request.eps).values[0]
+    demanded = {"clean": request.clean, "robust": request.robust, "worst_class": request.worst_class}
+    try:
+        thresholds = [
+            rules.Threshold(metric=metric, minimum=least, eps=eps)  # type: ignore[arg-type]
+            for metric, least in demanded.items()
+            if least is not None
+        ]
+        not_worse = rules.Baseline(max_drop=request.max_drop)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    if not thresholds and request.baseline is None:
+        raise RequestError(
+            f"a gate needs a condition: {option('robust')}, {option('worst_class')}, {option('clean')} or {option('baseline')}"
+        )
+    return thresholds, not_worse

@@ -1,0 +1,16 @@
+"""Show how far a run is that goes on elsewhere: what is done, who works on it, and the time left. It changes nothing."""
+
+from brinell.studies.kit import Output, Study
+from brinell.studies.progress.request import ProgressRequest
+
+STUDY = Study(
+    package=__name__,
+    verb="progress",
+    request=ProgressRequest,
+    run="run:carry_out",
+    result="result:RunProgress",
+    lines="terminal:lines",
+    positional=("run",),
+    output=Output.NOTHING,
+    examples=("brinell progress RUN", "brinell progress s3://BUCKET/RUN --json"),
+)

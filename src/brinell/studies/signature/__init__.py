@@ -1,0 +1,19 @@
+"""Sign a finished run with an SSH key, so that `brinell verify --signed-by` can tell who answers for it.
+
+The manifest is signed, which holds the hashes of records and arrays. ssh-keygen of OpenSSH does it.
+"""
+
+from brinell.studies.kit import Output, Study
+from brinell.studies.signature.request import SignRequest
+
+STUDY = Study(
+    package=__name__,
+    verb="sign",
+    request=SignRequest,
+    run="run:carry_out",
+    result="run:SignResult",
+    lines="run:lines",
+    positional=("run",),
+    output=Output.NOTHING,
+    examples=("brinell sign RUN --key ~/.ssh/id_ed25519",),
+)

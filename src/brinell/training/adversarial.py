@@ -1,0 +1,314 @@
+"""Adversarial inputs, losses and weight perturbation for a training loop of one's own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from brinell import plugins
+from brinell.core.batch import Batch
+from brinell.core.contracts import Network, PerturbsWeights
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import RequestError, in_python
+from brinell.core.threat import Threat
+from brinell.engine.batch_attack import KINDS, BatchAttack, check_bounds, domain_of, labels_of, opened, radii, stages_of
+from brinell.engine.eps_grid import doubts, parse_eps
+from brinell.engine.plan import open_distance
+from brinell.engine.texts import eps_text, norm_text
+from brinell.models._torch_model import TorchModel
+from brinell.training.recipe import Recipe, Trained, still
+
+__all__ = ["AWP", "AdversarialBatch", "AdversarialLoss"]
+
+PLAIN = Recipe.of("plain")
+"""The cross-entropy alone."""
+
+
+Schedule = int | Callable[[int], float] | None
+"""How eps goes over a training: a number of calls over which it rises from 0, or a function from the number of the call, counted
+from 0, to a factor of eps; none is the whole eps from the first call on."""
+
+
+class AdversarialBatch:
+    """Turns a batch into an adversarial one, in a training loop of your own: `x = adversarial(x, y)`.
+
+    The model meets the attack in evaluation mode and is afterwards as it was, part by part; so are gradients and generators.
+    What is random follows from the seed and the number of the call, which `state_dict` keeps.
+
+    Args:
+        model: takes inputs (n, *shape) within the bounds and answers (n, classes) logits, or an object that holds `logits`.
+        attack: n-fgsm, fgsm-rs, pgd?steps=5, trades, distortions and what else `brinell plugins defence` lists, or several joined
+            by + that share each batch; or any attack of `brinell plugins attack`, such as apgd?steps=10, which goes on with every
+            sample until its steps are spent.
+        eps: the budget, a number or a text such as 8/255.
+        norm: linf or l2; of attacks also l1 and l0.
+        schedule: a number of calls over which eps rises from 0, or a function from the number of the call, counted from 0, to a
+            factor of eps from 0 to 1.
+        bounds: (low, high) of the inputs.
+        kind: image, signal, video or vector, where the number of axes does not say it.
+        seed: of every random number.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+    @in_python
+    def __init__(
+        self,
+        model: nn.Module,
+        attack: str = "n-fgsm",
+        eps: Any = None,
+        *,
+        norm: Any = "linf",
+        schedule: Schedule = None,
+        bounds: tuple[float, float] = (0.0, 1.0),
+        kind: Kind | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise RequestError(f"the model is a {type(model).__name__}: give a torch module, whose gradients are followed")
+        if schedule is not None and not callable(schedule) and schedule < 0:
+            raise RequestError(f"schedule is {schedule}: it is a number of calls, 0 or more, or a function")
+        self.model, self.attack, self.bounds, self.kind, self.seed = model, attack, bounds, kind, seed
+        self.schedule, self.distance, self.calls = schedule, open_distance(norm_text(norm)), 0
+        self.recipe = Recipe.of(attack) if _is_recipe(attack) else None
+        if self.recipe is not None:
+            _check_batchwise(self.recipe)
+        if eps is None and (self.recipe is None or self.recipe.budgeted):
+            raise RequestError("eps is missing, the budget that is trained for: give a number, such as eps=8/255")
+        self._budgets = parse_eps("0" if eps is None else eps_text(eps))
+        if len(self._budgets.values) != 1:
+            raise RequestError(f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one")
+        self._fitted: dict[tuple[int, ...], tuple[Domain, Recipe | None]] = {}
+        self._classes = 0
+        """Classes that the model is known to answer for."""
+
+    @property
+    def eps(self) -> float:
+        """The budget of the next call."""
+        whole = self._budgets.values[0]
+        if self.schedule is None:
+            return whole
+        if callable(self.schedule):
+            factor = float(self.schedule(self.calls))
+            if not 0 <= factor <= 1:
+                raise RequestError(f"the schedule says {factor:g} at call {self.calls}: it gives a factor of eps from 0 to 1")
+            return whole * factor
+        return whole * min(1.0, self.calls / max(1, self.schedule))
+
+    @in_python
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n, *shape) the adversarial inputs, detached, on the device of `x`.
+
+        Args:
+            x: (n, *shape) inputs within the bounds.
+            y: (n,) true classes.
+
+        Raises:
+            BrinellError: inputs outside the bounds, labels that are no classes of the model, a recipe that does not fit them.
+        """
+        if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
+            told = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
+            raise RequestError(f"x has {told}: give a tensor with the samples first, at least one, and then each input")
+        with torch.inference_mode(False):
+            # What was made in inference mode no gradient can be followed through.
+            given, labels = x.detach(), labels_of(y, len(x)).to(x.device)
+            return self._craft(*(one.clone() if one.is_inference() else one for one in (given, labels)))
+
+    def _craft(self, x: Tensor, y: Tensor) -> Tensor:
+        trained = trained_of(self.model)
+        domain, recipe = self._fit(x)
+        check_bounds(x, domain, "give bounds=(low, high), and normalise within the model")
+        if (most := int(y.max())) >= self._classes and most >= self._count_classes(trained, x):
+            raise RequestError(f"y holds class {most}, and the model answers for {self._classes}, counted from 0")
+        eps, self.calls = self.eps, self.calls + 1
+        if recipe is None:
+            with trained.attacked():
+                device = x.device
+                asked = BatchAttack(
+                    model=TorchModel(_Logits(trained), domain=domain, name=type(self.model).__name__),
+                    domain=domain,
+                    distance=self.distance,
+                    x=x.float(),
+                    y=y,
+                    batch_size=len(x),
+                    queries=None,
+                    seed=self.seed * 1_000_003 + self.calls,
+                )
+                stages = stages_of(self.attack)
+                budgets = radii(eps, len(x), self.distance, domain, stages, device)
+                with torch.autocast(device.type, enabled=False), opened(asked.model):
+                    made = asked.run(stages, budgets, None, worst=True)
+            return made["x_adv"].to(x.dtype)
+        rng = torch.Generator(x.device).manual_seed(self.seed * 1_000_003 + self.calls)
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
+        threat = Threat(distance=self.distance, eps=torch.full((len(x),), eps, device=x.device), domain=domain)
+        return recipe.craft(trained, batch, threat, rng)
+
+    def _count_classes(self, trained: Trained, x: Tensor) -> int:
+        """How many classes the model answers for: asked where a label is above those that are known."""
+        with trained.attacked(), torch.no_grad():
+            answer = trained.predict(x)
+        if answer.ndim != 2 or len(answer) != len(x):
+            raise RequestError(
+                f"the model answers {len(x)} inputs with shape {tuple(answer.shape)}: it needs a row of logits for each"
+            )
+        self._classes = answer.shape[1]
+        return self._classes
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        """The mean of what the recipe minimises on these inputs; of an attack the cross-entropy of the adversarial ones."""
+        _, recipe = self._fit(x.detach())
+        batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y.long())
+        return (recipe or PLAIN).loss(Trained(model, logits_of(model)), batch, x_adv)
+
+    def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
+        """The space of inputs like these, and the recipe for them; looked at once for each shape."""
+        shape = tuple(x.shape[1:])
+        if shape not in self._fitted:
+            kind = self.kind or KINDS.get(x.ndim)
+            if kind is None:
+                raise RequestError(f"x has shape {tuple(x.shape)}: say what an input is by kind='image', for example")
+            domain = domain_of(kind, shape, *map(float, self.bounds))
+            doubts(self._budgets, self.distance, domain)
+            self._fitted[shape] = domain, None if self.recipe is None else self.recipe.fitted(domain, self.distance)
+        return self._fitted[shape]
+
+    def state_dict(self) -> dict[str, int]:
+        """What a checkpoint has to keep."""
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a checkpoint."""
+        self.calls = int(state["calls"])
+
+
+class AdversarialLoss:
+    """A loss that takes `(model, x, y)` and makes its own adversarial inputs: cross-entropy by any attack, TRADES, MART or ALP.
+
+    Under `DistributedDataParallel` give it the wrapper, whose gradients are those of all processes; TRADES, MART and ALP ask it
+    twice a step, for which batch norm needs `broadcast_buffers=False` there.
+
+    Args:
+        recipe: trades, mart, alp?weight=1, pgd or any other attack, as of `AdversarialBatch`, whose loss is the cross-entropy.
+        eps: the budget, a number or a text such as 8/255.
+        settings: norm, schedule, bounds, kind and seed, as of `AdversarialBatch`.
+    """
+
+    def __init__(self, recipe: str = "trades", eps: Any = None, **settings: Any) -> None:
+        self.recipe, self._eps, self._settings = recipe, eps, settings
+        self._batch: AdversarialBatch | None = None
+        self._calls = 0
+
+    def adversarial(self, model: nn.Module) -> AdversarialBatch:
+        """What makes the adversarial inputs; one and the same for all calls, so that a schedule goes on."""
+        if self._batch is None:
+            self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
+            self._batch.calls = self._calls
+        if model is not self._batch.model:
+            self._batch.model, self._batch._classes = model, 0
+        return self._batch
+
+    def state_dict(self) -> dict[str, int]:
+        """What a checkpoint has to keep: how far the schedule is."""
+        return {"calls": self._calls if self._batch is None else self._batch.calls}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from a checkpoint."""
+        self._calls = int(state["calls"])
+        if self._batch is not None:
+            self._batch.calls = self._calls
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> Tensor:
+        """The mean loss, a scalar with a way back to the weights.
+
+        Args:
+            model: the network, in the mode that it is to learn in.
+            x: (n, *shape) clean inputs within the bounds.
+            y: (n,) true classes.
+            x_adv: (n, *shape) adversarial inputs, where they are made already, as for `AWP`.
+        """
+        adversarial = self.adversarial(model)
+        return adversarial.loss(model, x, y, adversarial(x, y) if x_adv is None else x_adv)
+
+
+class AWP:
+    """Adversarial weight perturbation around any loss (`brinell plugins defence` says whose): a context for the backward pass.
+
+        x_adv = loss.adversarial(model)(x, y)
+        with awp(lambda: loss(model, x, y, x_adv)) as value:
+            value.backward()
+        optimizer.step()
+
+    Args:
+        model: the network whose weights are moved.
+        gamma: the length of the move of each layer, as a share of the norm of its weights.
+    """
+
+    def __init__(self, model: nn.Module, gamma: float = 0.01) -> None:
+        self.model, self.defence = model, cast(PerturbsWeights, plugins.build("defence", "awp", {"gamma": gamma}))
+
+    @contextmanager
+    def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
+        """The value of the loss where the weights were moved to; they are back when the context ends."""
+        with ExitStack() as stack:
+            moved = [one for one in self.model.parameters() if one.requires_grad]
+            if not moved:
+                raise RequestError("all weights of the model are frozen, so that none can be moved: leave AWP out")
+            with still(self.model):
+                stack.enter_context(self.defence.perturbed(moved, loss))
+            yield loss()
+
+
+def trained_of(model: nn.Module) -> Trained:
+    """A module as attacks ask it: without the wrapper of several devices, which would wait for the others."""
+    inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    return Trained(inner, logits_of(inner))
+
+
+def logits_of(model: nn.Module) -> Network:
+    """Asks a module, which answers (n, classes) logits or an object that holds them."""
+
+    def predict(x: Tensor) -> Tensor:
+        answer = model(x)
+        return cast(Tensor, answer if isinstance(answer, Tensor) else answer.logits)
+
+    return predict
+
+
+class _Logits(nn.Module):
+    """A network that answers with a tensor."""
+
+    def __init__(self, trained: Trained) -> None:
+        super().__init__()
+        self.inner, self.predict = trained.module, trained.predict
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.predict(x)
+
+
+def _check_batchwise(recipe: Recipe) -> None:
+    """Refuse what a batch alone cannot have.
+
+    Raises:
+        RequestError: a defence that moves weights, or that brings samples of its own.
+    """
+    if recipe.weights:
+        rest = "+".join(one for one in plugins.split(recipe.text) if plugins.head(one) != "awp") or "pgd"
+        raise RequestError(
+            f"recipe {recipe.text} moves the weights for the time of the backward pass: name {rest} here, and put "
+            "brinell.training.AWP around the loss"
+        )
+    if recipe.specs():
+        raise RequestError(
+            f"recipe {recipe.text} learns samples of its own, which are no change of a batch: put them into your loader, or call "
+            "brinell.harden"
+        )
+
+
+def _is_recipe(text: str) -> bool:
+    """Whether a text names defences and not attacks."""
+    names = [plugins.head(one) for one in plugins.split(text)]
+    return len(names) > 1 or names[0] in plugins.names("defence")
