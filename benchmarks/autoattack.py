@@ -25,7 +25,7 @@ import measure
 import numpy as np
 import torch
 
-from brinell import api
+import brinell
 from brinell.core.record import BROKEN
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.eps_grid import parse_eps
@@ -123,7 +123,7 @@ def ours(
     model = TorchModel(module, data.domain, name="module")
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
         began = time.process_time()
-        api.audit(
+        brinell.audit(
             model, data, norm=norm, eps=eps, attack=cascade, samples=len(y), seed=seed, batch_size=options.batch_size,
             device="cpu", out=Path(folder) / "run", **more,
         )  # fmt: skip

@@ -17,7 +17,7 @@ import measure
 import numpy as np
 import torch
 
-from brinell import api
+import brinell
 from brinell.core.losses import margin
 from brinell.core.record import BROKEN
 from brinell.store.run import Run
@@ -49,7 +49,7 @@ Cells = dict[tuple[int, float], list[Cell]]
 def audit(subject: measure.Subject, attack: list[str], size: int, options: Namespace) -> Cells:
     """One audit in batches of this size."""
     with tempfile.TemporaryDirectory(prefix="brinell-batches-") as folder:
-        api.audit(
+        brinell.audit(
             subject.model_spec, subject.data_spec, eps=f"0:{subject.eps_text}:{options.points}", attack=tuple(attack),
             samples=options.samples, select="first", seed=options.seed, batch_size=size, device="cpu", out=Path(folder) / "run",
         )  # fmt: skip

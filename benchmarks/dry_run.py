@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from brinell.api import Silent, plan_audit
+from brinell.engine.progress import Silent
+from brinell.studies.audit.plan import plan_audit
 from brinell.engine.request import Request
 from brinell.engine.toml import checked
 from brinell.runners import local

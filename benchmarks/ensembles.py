@@ -99,7 +99,7 @@ def foolbox(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: argpar
 
 def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, options: argparse.Namespace) -> Tensor:
     """One of ours, records, stored inputs and report included."""
-    from brinell import api
+    import brinell
     from brinell.datasets._memory import ArrayDataset
     from brinell.models._torch_model import TorchModel
     from brinell.store.run import Run
@@ -108,7 +108,7 @@ def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, opti
     model = TorchModel(module, data.domain, classes=10, name="module")
     found = x.clone()
     with tempfile.TemporaryDirectory() as folder:
-        api.audit(
+        brinell.audit(
             model, data, eps=repr(eps), attack=name, samples=len(y), seed=options.seed, batch_size=options.batch_size,
             device="cpu", out=Path(folder) / "run",
         )  # fmt: skip

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import measure
 from torch import nn
 
-from brinell import api
+import brinell
 from brinell.core.domain import Domain
 from brinell.core.imports import import_file
 from brinell.models._channel import Channel, Response
@@ -172,7 +172,7 @@ def main() -> None:
                 out = Path(folder) / str(repetition)
                 with record.kept(), clocks(pid) as cost:
                     spec = f"{url}?rows={options.rows}&concurrency={options.concurrency}"
-                    api.audit(
+                    brinell.audit(
                         spec,
                         data,
                         eps=eps,

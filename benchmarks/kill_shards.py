@@ -33,7 +33,7 @@ from pathlib import Path
 
 import kill
 
-from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
+from brinell.calls import call_of as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
 from brinell.runners import shards
 from brinell.store import shared

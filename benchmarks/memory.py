@@ -45,13 +45,13 @@ def run(line: list[str], threads: int) -> Cost:
 
 def baseline(name: str, batch_size: int) -> None:
     """What every run needs: the library, the model, and a gradient of one full batch."""
-    import brinell.api
+    import brinell.calls
 
     subject = measure.SUBJECTS[name]
     module = subject.module()
     x = torch.zeros(batch_size, *subject.shape, requires_grad=True)
     torch.autograd.grad(module(x).sum(), x)
-    assert brinell.api
+    assert brinell.calls
 
 
 def audit(*options: str) -> list[str]:

@@ -32,7 +32,7 @@ from pathlib import Path
 import kill
 import measure
 
-from brinell.api import audit as _imports_everything  # noqa: F401 # before the processes are forked
+from brinell.calls import call_of as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
 from brinell.runners import meeting, ray
 from brinell.store.folder import SHARDS as FOLDER

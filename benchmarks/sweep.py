@@ -22,7 +22,7 @@ import measure
 import numpy as np
 from measure import Subject
 
-from brinell import api
+import brinell
 from brinell.core.record import BROKEN
 from brinell.engine.eps_grid import parse_eps
 from brinell.store.run import Run
@@ -52,7 +52,7 @@ class Outcome:
 def audit(subject: Subject, eps: str, seed: int, options, folder: Path) -> Outcome:
     """One audit."""
     begin = time.process_time()
-    api.audit(
+    brinell.audit(
         subject.model_spec,
         subject.data_spec,
         eps=eps,

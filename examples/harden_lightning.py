@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import brinell
+from brinell.training import AdversarialLoss
 from brinell.datasets.digits import Digits
 
 
@@ -19,7 +20,7 @@ class Hardened(lightning.LightningModule):
     def __init__(self, eps: float = 0.1) -> None:
         super().__init__()
         self.network = nn.Sequential(nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(576, 10))
-        self.loss = brinell.harden.AdversarialLoss("trades?steps=3", eps=eps, schedule=50)
+        self.loss = AdversarialLoss("trades?steps=3", eps=eps, schedule=50)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 1, 8, 8) images to (n, 10) logits."""

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import brinell
+from brinell.training import AdversarialBatch
 from brinell.datasets.digits import Digits
 
 
@@ -22,7 +23,7 @@ def main(epochs: int = 20, eps: float = 0.1) -> tuple[float, float]:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     before = brinell.attack(model, x_test, y_test, "apgd?steps=20", eps=eps).robust_accuracy
 
-    adversarial = brinell.harden.AdversarialBatch(model, attack="n-fgsm", eps=eps, schedule=5 * len(x) // 64)
+    adversarial = AdversarialBatch(model, attack="n-fgsm", eps=eps, schedule=5 * len(x) // 64)
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(64):
             optimizer.zero_grad()

@@ -14,6 +14,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.modeling_outputs import ImageClassifierOutput
 
 import brinell
+from brinell.training import AdversarialLoss
 from brinell.datasets.digits import Digits
 
 
@@ -33,7 +34,7 @@ class Network(nn.Module):
 class HardenedTrainer(Trainer):
     """A Trainer that learns from adversarial inputs."""
 
-    adversarial = brinell.harden.AdversarialLoss("pgd?steps=3", eps=0.1, schedule=50)
+    adversarial = AdversarialLoss("pgd?steps=3", eps=0.1, schedule=50)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **more: Any) -> Any:
         """The adversarial loss; the answers to clean inputs where they are asked for."""

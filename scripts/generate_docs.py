@@ -17,49 +17,22 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from generate_stub import stub
 from typer.main import get_command
 from typer.testing import CliRunner
 
-import brinell
 from brinell import plugins
-from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
 from brinell.distortions._shared import SIDES, Scale
-from brinell.engine.request import BaseRequest, Request
 from brinell.rlab.variants import SEVERITIES
+from brinell.studies import register
 from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
 from brinell.studies.benchmark.records import Outcome as SampleOutcome
-from brinell.studies.benchmark.request import BenchmarkRequest
-from brinell.studies.corruption.request import CorruptRequest
-from brinell.studies.detection.request import DetectRequest
-from brinell.studies.epsilon.request import EpsilonRequest
-from brinell.studies.explain.request import ExplainRequest
-from brinell.studies.export.request import ExportRequest
-from brinell.studies.harden.request import HardenRequest
-from brinell.studies.per_class.request import StudyRequest
-from brinell.studies.review.request import ReviewRequest
-from brinell.studies.transfer.request import TransferRequest
-from brinell.studies.unrestricted.request import UnrestrictedRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
-REQUESTS: dict[str, type[BaseRequest]] = {
-    "audit": Request,
-    "benchmark": BenchmarkRequest,
-    "epsilon": EpsilonRequest,
-    "detect": DetectRequest,
-    "review": ReviewRequest,
-    "unrestricted": UnrestrictedRequest,
-    "explain": ExplainRequest,
-    "export": ExportRequest,
-    "study": StudyRequest,
-    "harden": HardenRequest,
-    "transfer": TransferRequest,
-    "corrupt": CorruptRequest,
-}
-"""The Python calls that take the options of a command as keywords, and where these options are declared."""
 
 
 def pages() -> dict[str, str]:
@@ -71,6 +44,7 @@ def pages() -> dict[str, str]:
         "docs/settings.md": settings_page(),
         "docs/json.md": json_page(),
         "docs/benchmark-sets.md": benchmark_page(),
+        "src/brinell/__init__.pyi": stub(),
     }
     return found | schema_pages()
 
@@ -241,28 +215,26 @@ def cli_page() -> str:
 
 
 def settings_page() -> str:
-    """The keywords of each Python call that it has in common with a command."""
+    """The keywords of each Python call that are settings of its command."""
     parts = [
         f"{NOTE}# Settings of the Python calls\n\n"
         "The options of a command are keywords of the call of the same name, with underscores for dashes. What else a\n"
         "call takes is on the page [Python](api.md).\n"
     ]
-    for name, request in REQUESTS.items():
-        call = getattr(brinell, name)
-        own = inspect.signature(call.__wrapped__).parameters
-        rows = [
-            [f"`{key}`", f"`{field.default!r}`" if not field.is_required() else "must be given", field.description or ""]
-            for key, field in request.model_fields.items()
-            if key not in own
-        ]
-        parts.append(f"\n## brinell.{name}\n\n{table(['keyword', 'default', 'meaning'], rows)}")
+    for study in register.studies().values():
+        if study.call:
+            rows = [
+                [f"`{key}`", "must be given" if field.is_required() else f"`{field.default!r}`", field.description or ""]
+                for key, field in study.fields().items()
+            ]
+            parts.append(f"\n## brinell.{study.name}\n\n{table(['keyword', 'default', 'meaning'], rows)}")
     return "".join(parts)
 
 
 def json_page() -> str:
     """Which schema describes what."""
-    said = {"plan": "audit --dry-run", "review": "epsilon --review"}
-    rows = [[f"`brinell {said.get(verb, verb)} --json`", f"[{verb}.json](schema/{verb}.json)"] for verb in sorted(SCHEMAS)]
+    said = {"plan": "audit --dry-run"}
+    rows = [[f"`brinell {said.get(name, name)} --json`", f"[{name}.json](schema/{name}.json)"] for name in register.schemas()]
     return (
         f"{NOTE}# JSON\n\n"
         "Every command that reports something prints it as one JSON document with `--json`, and what it says in passing goes to\n"
@@ -273,7 +245,7 @@ def json_page() -> str:
 
 def schema_pages() -> dict[str, str]:
     """The JSON Schema of what each verb prints with --json."""
-    return {f"docs/schema/{verb}.json": json.dumps(schema(verb), indent=2) + "\n" for verb in SCHEMAS}
+    return {f"docs/schema/{name}.json": json.dumps(register.schema(name), indent=2) + "\n" for name in register.schemas()}
 
 
 # --- main ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.api import Silent, plan_audit
 from brinell.cli import run as cli
 from brinell.core.batch import Batch
 from brinell.core.contracts import reach_of
@@ -25,10 +24,12 @@ from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
 from brinell.engine.plan import Plan
+from brinell.engine.progress import Silent
 from brinell.engine.request import Request
 from brinell.models.torch import TorchModule
 from brinell.runners import local
 from brinell.store.run import Run
+from brinell.studies.audit.plan import plan_audit
 
 VECTOR = Domain(kind="vector", shape=(2,))
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import brinell
 from brinell.core.errors import RequestError
-from brinell.harden import AWP, AdversarialBatch, AdversarialLoss
+from brinell.training import AWP, AdversarialBatch, AdversarialLoss
 
 EPS = 0.1
 SIGNS = torch.tensor([1.0, -1, 1, 1, -1, -1])
@@ -169,7 +169,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(settings, x, line):
 @pytest.mark.parametrize(
     ("attack", "line"),
     [
-        ("pgd+awp(gamma=0.5)", r"name pgd here, and put brinell.harden.AWP around the loss"),
+        ("pgd+awp(gamma=0.5)", r"name pgd here, and put brinell.training.AWP around the loss"),
         ("awp", "name pgd here"),
         ("benchmark-set(path=x)", "learns samples of its own"),
     ],
@@ -266,7 +266,7 @@ WORKER = """
 import sys
 import torch
 from torch import distributed, nn
-from brinell.harden import AdversarialLoss
+from brinell.training import AdversarialLoss
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)

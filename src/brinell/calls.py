@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import torch
 from rich.console import Console
@@ -77,17 +78,69 @@ def signature_of(study: Study) -> inspect.Signature:
         "trust": study.foreign,
         "progress": leaves,
     }
-    names = [*first, *(name for name, has in shared.items() if has), *study.fields()]
+    names = dict.fromkeys([*first, *(name for name, has in shared.items() if has), *study.fields()])
+    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD if name in first else inspect.Parameter.KEYWORD_ONLY for name in names]
     return inspect.Signature(
         [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD if name in first else inspect.Parameter.KEYWORD_ONLY,
-                default=_default(study, name),
-            )
-            for name in dict.fromkeys(names)
-        ]
+            inspect.Parameter(name, kind, default=_default(study, name), annotation=annotation_of(study, name))
+            for name, kind in zip(names, kinds, strict=True)
+        ],
+        return_annotation=study.resolve(study.result),
     )
+
+
+def annotation_of(study: Study, name: str) -> str:
+    """The type of a parameter, as a signature writes it: by the names of `brinell.types`."""
+    fields, none = study.fields(), _default(study, name) is None
+    if name in SHARED:
+        text = SHARED[name]
+    else:
+        mark = study.names_of(name)
+        only_specs = mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
+        named = None if mark is None or only_specs else TYPES.get(mark.kind)
+        many = "tuple" in str(fields[name].annotation)
+        if name == "device":
+            text = "Device"
+        elif named is None:
+            text = _type_text(fields[name].annotation)
+        elif many:
+            text = MANY.get(named, f"{named} | Sequence[{named}]")
+        else:
+            text = named
+    return text + (" | None" if none and "None" not in text.split(" | ") else "")
+
+
+SHARED = {
+    "y": "Labels",
+    "preprocessing": "Any",
+    "mean": "Any",
+    "std": "Any",
+    "answers": "str",
+    "out": "File",
+    "resume": "bool",
+    "shard": "str",
+    "trust": "File",
+    "progress": "Told",
+}
+"""The types of the parameters that calls share."""
+TYPES = {"model": "AnyModel", "dataset": "Data", "budgets": "Eps", "distance": "Norm", "folder": "Folder", "file": "File"}
+"""What a setting takes from Python, by what it names."""
+MANY = {"AnyModel": "Models", "Norm": "Norm", "Eps": "Eps"}
+"""Types that stand for several as well."""
+
+
+def _type_text(hint: Any) -> str:
+    """The type of a field, as one writes it; several as one or a sequence."""
+    origin, parts = get_origin(hint), [one for one in get_args(hint) if one is not Ellipsis]
+    if origin is Annotated:
+        return _type_text(parts[0])
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, parts))}]"
+    if origin is tuple:
+        return f"{_type_text(parts[0])} | Sequence[{_type_text(parts[0])}]"
+    if parts:
+        return " | ".join(map(_type_text, parts))
+    return "None" if hint is NoneType else str(hint.__name__)
 
 
 def _default(study: Study, name: str) -> Any:

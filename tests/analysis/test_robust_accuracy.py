@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brinell.analysis.robust_accuracy import summarise
-from brinell.cli.schemas import schema
 from brinell.core.record import Outcome
+from brinell.studies.register import schema
 
 EPS = [0.0, 0.1, 0.2]
 INF = np.inf

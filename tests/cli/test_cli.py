@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from brinell.cli.examples import EXAMPLES
 from typer.main import get_command
 
 from _cli import EPS, words
@@ -17,7 +18,6 @@ from _helpers import same_rows
 from brinell import plugins
 from brinell.cli import VERBS, command_line
 from brinell.cli import run as cli
-from brinell.cli.examples import EXAMPLES
 from brinell.core.checks import Code
 from brinell.core.version import VERSION
 from brinell.engine.cascade import CASCADES

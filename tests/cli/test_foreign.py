@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+import brinell
 from _helpers import workspace
-from brinell import api
 from brinell.cli import run as cli
 from brinell.engine import trust
 from brinell.engine.request import Request
@@ -253,7 +253,7 @@ def test_trust_and_naming_again_allow_it(theirs, home, ask, refused):
     model, data = f"torch:{home}/model.py:parabola", f"npz:{home}/data.npz"
     assert ask("verify", theirs, "--model", model, "--data", data)[0] == 0
     assert ask("verify", theirs, "--model", model)[0] == 1
-    assert api.verify(theirs, trust=theirs).passed
+    assert brinell.verify(theirs, trust=theirs).passed
     other = f"torch:{home}/model.py:parabola?args=at=0.7"
     assert any("digest" in one["what"] for one in ask("verify", theirs, "--model", other, "--data", data)[1]["problems"])
     assert cli(["audit", str(theirs / "run.toml"), "--trust", str(theirs), "--dry-run"]) == 0

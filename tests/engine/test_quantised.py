@@ -6,10 +6,10 @@ import torch
 
 from _helpers import Recorder, audited
 from brinell.analysis.robust_accuracy import summarise_model
-from brinell.api import Silent
 from brinell.core.domain import Domain
 from brinell.core.record import Outcome
 from brinell.engine.plan import make_plan
+from brinell.engine.progress import Silent
 from brinell.engine.request import Request
 from brinell.studies.verification.run import verify_run
 

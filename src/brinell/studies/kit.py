@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Study:
     """The type of the result, a pydantic model: what `--json` prints."""
     printed: Reference | None = None
     """The type of what `--json` prints, where it is not all of the result."""
+    more_schemas: tuple[tuple[str, Reference], ...] = ()
+    """Names of schemas, and the other types that it may print."""
     lines: Reference
     """`(result) -> iterable of lines`: the result as a terminal shows it."""
     examples: tuple[str, ...]
@@ -112,6 +115,11 @@ class Study:
     def fields(self) -> dict[str, Any]:
         """All settings and options of a call by name, as pydantic's fields."""
         return dict(self.request.model_fields) | ({} if self.options is None else dict(self.options.model_fields))
+
+    def names_of(self, setting: str) -> Names | None:
+        """What a setting or an option names; None for one without a mark."""
+        own = setting not in self.request.model_fields and self.options is not None
+        return self.options.names_of(setting) if own and self.options is not None else self.request.names_of(setting)
 
     def in_memory(self) -> tuple[str, ...]:
         """The settings of its request in whose place Python may give an object."""

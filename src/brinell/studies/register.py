@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from brinell.core.errors import RequestError
 from brinell.plugins import nearest
@@ -97,3 +100,17 @@ def _read(package: str) -> Entry:
                 if keyword.arg == "verb" and isinstance(keyword.value, ast.Constant):
                     return Entry(verb=str(keyword.value.value), package=package, help=ast.get_docstring(tree) or "")
     raise RequestError(f"{package} holds no STUDY = Study(verb='...', ...) with the verb as a literal: mend its __init__.py")
+
+
+def schemas() -> dict[str, Any]:
+    """What each command prints with --json, by the name of its schema: the verb, or what a study adds to it."""
+    found = {}
+    for verb, study in studies().items():
+        found[verb] = study.resolve(study.printed or study.result)
+        found |= {name: study.resolve(reference) for name, reference in study.more_schemas}
+    return dict(sorted(found.items()))
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of what a command prints."""
+    return TypeAdapter(schemas()[name]).json_schema(by_alias=True, mode="serialization")

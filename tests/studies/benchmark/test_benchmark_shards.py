@@ -3,10 +3,10 @@
 import threading
 
 import pytest
+from brinell.api import make_benchmark
 
 from _helpers import in_a_process_of_its_own
 from _sets import same_set, words
-from brinell.api import make_benchmark
 from brinell.cli import run as cli
 from brinell.engine.progress import Silent
 from brinell.engine.toml import checked

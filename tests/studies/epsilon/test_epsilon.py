@@ -1,6 +1,7 @@
 """The analysis of a data set, what is said to bad data, and budgets of each sample's own in an audit."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,15 +10,14 @@ import torch
 import brinell
 from _helpers import Recorder, audited, plan_of, threshold
 from _mutations import each
-from brinell import runs
 from brinell.analysis.compare import Side, compare
-from brinell.api import epsilon, plan_audit
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.request import Request
 from brinell.pages import html
+from brinell.studies.audit.plan import plan_audit
 from brinell.studies.epsilon.analysis import summarise, surprises
 from brinell.studies.epsilon.records import limits_of, load_folder
 
@@ -35,7 +35,7 @@ def notes(result):
 
 def test_budgets_of_four_points_by_hand(tmp_path):
     data = vectors(0.1, 0.2, 0.5, 0.9, labels=[0, 0, 1, 1])
-    result = epsilon(data, out=tmp_path / "a", allow=0.0)
+    result = brinell.epsilon(data, out=tmp_path / "a", allow=0.0)
     linf = result.norms[0]
     assert [one.norm for one in result.norms] == ["linf", "l2", "l1", "l0"]
     assert result.conditions == ["label", "interpolation"] and "no-perception" in notes(result)
@@ -60,17 +60,17 @@ def test_a_class_nearer_to_another_is_marked():
 
 def test_bad_data_is_named(tmp_path):
     data = vectors(0.1, 0.1, 0.1, 0.5, 0.9, labels=[0, 0, 1, 2, 2])
-    told = notes(result := epsilon(data, out=tmp_path / "a", allow=0.0))
+    told = notes(result := brinell.epsilon(data, out=tmp_path / "a", allow=0.0))
     assert "every eps unsound" in told["conflict"] and "positions 0, 1, 2" in told["conflict"]
     assert "1 samples repeat" in told["duplicates"] and "0, 1" in told["single"]
     assert result.norms[0].strict == 0 and result.norms[0].overall.eps == 0
     assert "No eps above 0 is sound" in result.norms[0].why
-    alone = notes(epsilon(vectors(0.1, 0.2, labels=[0, 0]), out=tmp_path / "b"))
+    alone = notes(brinell.epsilon(vectors(0.1, 0.2, labels=[0, 0]), out=tmp_path / "b"))
     assert "nothing is known about label constancy" in alone["one-class"]
     flat = np.zeros((4, 1, 8, 8), np.float32)
     flat[:2, 0, 0, 0] = [[0.3], [0.6]][0][0], 0.9
     flat[3] = 0.5
-    assert "positions 2, 3" in notes(epsilon((flat, np.array([0, 1, 0, 1])), out=tmp_path / "c"))["constant"]
+    assert "positions 2, 3" in notes(brinell.epsilon((flat, np.array([0, 1, 0, 1])), out=tmp_path / "c"))["constant"]
 
 
 class Broken(ArrayDataset):
@@ -89,16 +89,16 @@ def test_what_cannot_be_measured_is_refused(tmp_path, value, text):
     data = Broken(np.full((3, 2), 0.5, np.float32), np.array([0, 0, 1]), domain=LINE)
     data.value = value
     with pytest.raises(RequestError, match=text):
-        epsilon(data, out=tmp_path / "a")
+        brinell.epsilon(data, out=tmp_path / "a")
     with pytest.raises(RequestError, match="there is no distance"):
-        epsilon(vectors(0.1, labels=[0]), out=tmp_path / "a")
+        brinell.epsilon(vectors(0.1, labels=[0]), out=tmp_path / "a")
     with pytest.raises(RequestError, match="no condition is left"):
-        epsilon(vectors(0.1, 0.4, labels=[0, 1]), out=tmp_path / "a", conditions=("perception",))
+        brinell.epsilon(vectors(0.1, 0.4, labels=[0, 1]), out=tmp_path / "a", conditions=("perception",))
 
 
 def test_training_data_counts_as_neighbours_but_not_what_stands_in_both(tmp_path):
     data, train = vectors(0.1, 0.5, 0.6, labels=[0, 1, 1]), vectors(0.1, 0.2, 0.45, labels=[0, 1, 0])
-    result = epsilon(data, train=train, out=tmp_path / "a", norm="linf", allow=0.0)
+    result = brinell.epsilon(data, train=train, out=tmp_path / "a", norm="linf", allow=0.0)
     assert "1 training samples are in" in notes(result)["leak"]
     assert result.norms[0].separation[0].train_least == pytest.approx(0.05, abs=1e-6)
     assert result.norms[0].strict == pytest.approx(0.025, rel=0.01)
@@ -110,7 +110,7 @@ def test_each_sample_is_attacked_within_its_own_budget(tmp_path):
     y = np.array([1, 0, 0, 1, 0])
     model = Recorder(threshold(0.35), LINE)
     data = ArrayDataset(x, y, domain=LINE)
-    epsilon(data, out=tmp_path / "advice", norm="linf")
+    brinell.epsilon(data, out=tmp_path / "advice", norm="linf")
     eps = f"recommended:{tmp_path / 'advice'}"
     run = audited(tmp_path / "run", model, x, y, eps=eps, attack=("pgd",))
     records, own = run.records(), np.array([0.15, 0.19, 0.19, 0.0, 0.0])
@@ -140,7 +140,7 @@ def test_each_sample_is_attacked_within_its_own_budget(tmp_path):
 
 def test_what_was_advised_for_other_data_is_refused(tmp_path):
     data, model = vectors(0.1, 0.3, 0.8, labels=[0, 0, 1]), Recorder(threshold(0.35), LINE)
-    epsilon(data, out=tmp_path / "advice", norm="linf")
+    brinell.epsilon(data, out=tmp_path / "advice", norm="linf")
 
     def plan(eps, dataset=data, norm="linf"):
         request = Request(data="in-memory:test", model=("in-memory",), eps=eps, norm=norm, attack=("pgd",))
@@ -176,7 +176,7 @@ def test_pictures_end_to_end(tmp_path, capsys):
     assert answer["n"] == 120 and answer["norms"][0]["overall"]["reason"] in ("label", "interpolation", "perception")
     assert answer == summarise(folder).model_dump(mode="json", by_alias=True)
     page = (folder / "report.html").read_text()
-    assert runs.report(folder).read_text() == page, "brinell report writes it again"
+    assert Path(brinell.report(folder)).read_text() == page, "brinell report writes it again"
     assert "http:" not in page and "https:" not in page and page.count("<script") == 1
     assert "says" in page and "Counter-examples" in page
     facts, arrays = load_folder(folder)
@@ -219,7 +219,7 @@ def test_mnist_digits_2_and_8_are_nearer_to_1_than_to_themselves(tmp_path, share
     file = np.load(shared / "mnist" / "mnist_train.npz")
     first = np.concatenate([np.flatnonzero(file["labels"] == label)[:1000] for label in range(10)])
     data = (file["images"][first].reshape(-1, 1, 28, 28), file["labels"][first])
-    result = epsilon(data, out=tmp_path / "m", pairs=10, norm="l2", conditions=("label", "interpolation"))
+    result = brinell.epsilon(data, out=tmp_path / "m", pairs=10, norm="l2", conditions=("label", "interpolation"))
     assert {(2, 1), (8, 1)} <= {(one.class_, one.nearer_to) for one in result.surprises if one.norm == "l2"}
     assert result.norms[0].separation[0].other_least > 1
 
@@ -227,8 +227,8 @@ def test_mnist_digits_2_and_8_are_nearer_to_1_than_to_themselves(tmp_path, share
 def test_order_does_not_change_the_advice(tmp_path):
     rng = np.random.default_rng(0)
     x, y = rng.random((40, 2)).astype(np.float32), np.arange(40) % 2
-    first = epsilon((x, y), out=tmp_path / "a")
-    again = epsilon((x[::-1].copy(), y[::-1].copy()), out=tmp_path / "b")
+    first = brinell.epsilon((x, y), out=tmp_path / "a")
+    again = brinell.epsilon((x[::-1].copy(), y[::-1].copy()), out=tmp_path / "b")
     assert [one.overall for one in first.norms] == [one.overall for one in again.norms]
 
 
@@ -245,5 +245,5 @@ def test_a_manifest_of_another_form(tmp_path, count):
             limits_of(facts, arrays["samples"], norm)
 
     x = np.random.default_rng(0).uniform(0, 1, (6, 1, 8, 8)).astype(np.float32)
-    epsilon((x, np.array([0, 1, 2] * 2)), out=tmp_path / "a", norm=("linf",))
+    brinell.epsilon((x, np.array([0, 1, 2] * 2)), out=tmp_path / "a", norm=("linf",))
     assert each(count, tmp_path / "a/epsilon.json", lambda: read(tmp_path / "a")) > 20

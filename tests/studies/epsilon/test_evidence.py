@@ -9,7 +9,6 @@ import torch
 
 import brinell
 from _browser import check_everywhere, chromium, opened
-from brinell.api import epsilon
 from brinell.core.errors import RequestError
 from brinell.engine.plan import open_data
 from brinell.store.run import Run
@@ -35,7 +34,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("advice") / "advice"
-    return epsilon("digits", samples=N, evidence=str(run), norm=("linf", "l2"), out=folder)
+    return brinell.epsilon("digits", samples=N, evidence=str(run), norm=("linf", "l2"), out=folder)
 
 
 def judged(folder, eps):
@@ -93,7 +92,7 @@ def test_what_people_notice_decides_where_they_were_asked(tmp_path):
     review = judged(tmp_path / "review", 0.06)
     told = thresholds(Review.open(review))
     assert 0.05 < told.overall < 0.07 and told.answers == 80
-    result = epsilon("digits", samples=N, evidence=str(review), norm="linf", out=tmp_path / "advice")
+    result = brinell.epsilon("digits", samples=N, evidence=str(review), norm="linf", out=tmp_path / "advice")
     (linf,) = result.norms
     assert linf.judged_on == "people" and 0.04 < linf.unnoticed < 0.08
     assert "people noticed half of the changes of this size" in linf.advice
@@ -113,13 +112,13 @@ def test_evidence_that_does_not_fit_is_refused(run, tmp_path):
         (str(blind), {}, "do not tell which changes are noticed"),
     ):
         with pytest.raises(RequestError, match=text):
-            epsilon("digits", samples=N, evidence=evidence, out=tmp_path / "advice", **more)
+            brinell.epsilon("digits", samples=N, evidence=evidence, out=tmp_path / "advice", **more)
     with pytest.raises(RequestError, match="was made from other data"):
-        epsilon("digits?split=train", samples=N, evidence=str(run), norm="linf", out=tmp_path / "advice")
+        brinell.epsilon("digits?split=train", samples=N, evidence=str(run), norm="linf", out=tmp_path / "advice")
 
 
 def test_an_l0_that_always_shows_is_a_range_and_not_0(tmp_path):
-    result = epsilon("digits", samples=N, norm="l0", out=tmp_path / "advice")
+    result = brinell.epsilon("digits", samples=N, norm="l0", out=tmp_path / "advice")
     (l0,) = result.norms
     assert l0.unnoticed == 0 and l0.sound >= 5
     assert page.span(l0) == f"up to {l0.sound:g}" and "Every change in it may be noticed" in l0.advice

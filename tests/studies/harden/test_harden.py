@@ -11,7 +11,6 @@ import brinell
 from _browser import check_everywhere, chromium
 from _hardening import samples, words
 from _helpers import mlp
-from brinell import runs
 from brinell.cli import run as cli
 from brinell.engine.progress import Silent
 from brinell.studies.harden.analysis import summarise
@@ -46,7 +45,7 @@ def test_json_is_what_the_schema_says(work, root, capsys):
 def test_the_page_says_what_was_won_and_who_paid(done):
     page = (done / "report.html").read_text()
     (done / "report.html").unlink()
-    assert runs.report(done).read_text() == page, "brinell report writes it again"
+    assert Path(brinell.report(done)).read_text() == page, "brinell report writes it again"
     assert "At 0.15 (Linf) the robust accuracy rose from" in page and "to 100.0" in page
     assert 'href="before/report.html"' in page and (done / "before" / "report.html").is_file()
     assert page.count("<tr>") > 5 and "McNemar" in page and "Who paid" in page

@@ -15,6 +15,7 @@ STUDY = Study(
     run="run:carry_out",
     result="result:Audit",
     printed="brinell.analysis.results:PrintedAudit",
+    more_schemas=(("plan", "dry_run:PlanResult"),),
     lines="terminal:lines",
     open="run:open_result",
     page="brinell.pages.html:write",

@@ -8,8 +8,7 @@ from brinell.analysis.results import GateResult
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
-from brinell.pages.junit import junit
-from brinell.pages.sarif import sarif
+from brinell.pages.gate import junit, sarif
 from brinell.store.files import write_text
 from brinell.store.folder import fitting
 from brinell.studies.gate.request import GateRequest

@@ -16,7 +16,7 @@ from brinell.runners.meeting import PLAN, Shard
 from brinell.runners.shared_progress import EVERY, LEAST, SharedProgress
 from brinell.store.claims import told
 from brinell.store.shared import AddressStore, FolderStore, open_store
-from brinell.watching import look
+from brinell.studies.progress.run import look
 
 N = 14
 RNG = np.random.default_rng(1)

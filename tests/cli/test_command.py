@@ -1,0 +1,158 @@
+"""An option stands in one place: a field of a request is an option, a key of run.toml and a keyword of the Python call."""
+
+import inspect
+
+import pytest
+import typer
+from pydantic import Field
+from typer.testing import CliRunner
+
+import brinell
+from brinell.analysis.results import Result
+from brinell.calls import call_of
+from brinell.cli import command_line
+from brinell.cli.command import command_of, function_of
+from brinell.core.errors import RequestError, StoppedError
+from brinell.engine.request import BaseRequest, Request
+from brinell.engine.toml import dump
+from brinell.studies import register
+from brinell.studies.detection.request import DetectRequest
+from brinell.studies.kit import Output, Study
+
+
+class Wider(Request):
+    """An audit's request with one line more."""
+
+    hurry: float = Field(default=0.5, gt=0)
+    """How much of a hurry there is."""
+    dry: bool = False
+    """Whether it is dry."""
+
+
+class Nothing(Result):
+    """An answer that says nothing."""
+
+
+def wide_study(does=lambda call: None, **settings):
+    """A study of that request, and the calls that it was asked for."""
+    calls = []
+
+    def run(call):
+        calls.append(call)
+        does(call)
+        return Nothing()
+
+    values = {"request": Wider, "resume": "Go on.", "verb": "audit"} | settings
+    return Study(package=__name__, run=run, result=Nothing, lines=lambda result: (), examples=(), **values), calls
+
+
+def invoke(study, *words):
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    app.command()(function_of(study, "A wide verb."))
+    return CliRunner().invoke(app, list(map(str, words)), standalone_mode=False, catch_exceptions=True, terminal_width=200)
+
+
+def test_one_line_in_a_request_makes_an_option_a_key_and_a_keyword(tmp_path):
+    study, calls = wide_study()
+    help = invoke(study, "--help").output
+    assert "--hurry <float>" in help and "How much of a hurry there is. Default: 0.5." in help
+    file = tmp_path / "wide.toml"
+    file.write_text('hurry = 2.0\nattack = "fgsm"\n', encoding="utf-8")
+    for words in ([], ["--hurry", "3"], [file], [file, "--hurry", "3", "--attack", "pgd", "--attack", "fab"]):
+        assert invoke(study, *words).exception is None
+    assert [call.request.hurry for call in calls] == [0.5, 3.0, 2.0, 3.0]
+    assert [call.request.attack for call in calls] == [("fast",), ("fast",), ("fgsm",), ("pgd", "fab")]
+    assert "0" in str(invoke(study, "--hurry", "0").exception) and len(calls) == 4
+    function = call_of(study)
+    assert inspect.signature(function).parameters["hurry"].default == 0.5 and "How much of a hurry" in function.__doc__
+    function("digits-cnn", "digits", hurry=3, eps=None)
+    assert calls[-1].request.hurry == 3 and calls[-1].request.eps is None
+    with pytest.raises(RequestError, match="there is no setting 'hury', did you mean 'hurry'"):
+        function("digits-cnn", "digits", hury=3)
+
+
+def test_a_file_in_place_of_the_argument(tmp_path):
+    study, calls = wide_study(request=DetectRequest, positional=("run",), resume="", memory=())
+    file = tmp_path / "look.toml"
+    file.write_text('run = "runs/a"\ntrain = "digits"\nfpr = 0.1\n', encoding="utf-8")
+    for words in ([file], [file, "--fpr", "0.2"], ["runs/b", "--train", "mnist:x"]):
+        assert invoke(study, *words).exception is None
+    assert [(call.request.run, call.request.train, call.request.fpr) for call in calls] == [
+        ("runs/a", "digits", 0.1),
+        ("runs/a", "digits", 0.2),
+        ("runs/b", "mnist:x", 0.05),
+    ]
+    assert "train is missing, and there is no default" in str(invoke(study, "runs/b").exception)
+
+
+def test_the_command_of_a_request_repeats_it():
+    request = Wider(hurry=2.0, attack=("fgsm", "pgd?steps=3"), samples=3, dry=True)
+    study, calls = wide_study()
+    words = command_of(request, study).replace("'", "").split()
+    assert words[:2] == ["brinell", "audit"]
+    invoke(study, *words[2:])
+    assert [call.request for call in calls] == [request]
+
+
+def test_what_stops_midway_says_how_to_go_on(tmp_path):
+    def stop(call):
+        call.folder("digits")
+        raise StoppedError("the disk is full")
+
+    study, _ = wide_study(stop)
+    answer = invoke(study, "--out", tmp_path / "a folder")
+    assert f"the disk is full (brinell audit --resume --out '{tmp_path / 'a folder'}')" in answer.stderr
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "run.toml").write_text(dump(Wider(hurry=7.0)), encoding="utf-8")
+    study, calls = wide_study()
+    assert invoke(study, "--resume", "--out", tmp_path / "a folder").exception is None
+    assert [call.request.hurry for call in calls] == [7.0]
+    assert "--resume needs --out" in str(invoke(study, "--resume").exception)
+
+
+def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keyword():
+    faults = []
+    app = command_line()
+    for verb, study in register.studies().items():
+        help = " ".join(CliRunner().invoke(app, [verb, "--help"], terminal_width=250).output.split())
+        parameters = inspect.signature(getattr(brinell, study.name)).parameters if study.call else study.fields()
+        for key, field in study.fields().items():
+            shown = key.upper() if key in study.positional else f"--{key.replace('_', '-')}"
+            default = f"Default: {field.default}." if isinstance(field.default, str) and field.default else ""
+            if not (field.description and shown in help and default in help and key in parameters):
+                faults.append(f"{verb} {key}")
+    assert not faults
+
+
+def test_every_text_of_a_request_says_what_it_names():
+    """Trust, spelling and the signatures read it from the field: one without a mark would be taken for anything."""
+    requests = {one for study in register.studies().values() for one in (study.request, study.options) if one is not None}
+    bare = [f"{one.__name__}.{name}" for one in requests for name in one.model_fields if one.names_of(name) is None]
+    assert not bare
+
+    class Bare(BaseRequest):
+        """A request with a text of which nobody said what it names."""
+
+        where: str = ""
+        """Somewhere."""
+
+    assert Bare.names_of("where") is None
+
+
+def test_help_and_lists_import_neither_torch_nor_the_code_of_a_study():
+    import subprocess
+    import sys
+
+    script = (
+        "import sys; from brinell.cli import run; run({words!r}); "
+        "print([one for one in sys.modules if one == 'torch' or one.startswith('brinell.studies.') and one.count('.') > 2])"
+    )
+    for words in (["--help"], ["transfer", "--help"], ["audit", "--help"], ["--version"]):
+        done = subprocess.run([sys.executable, "-c", script.format(words=words)], capture_output=True, text=True, check=True)
+        names = [*map(str.strip, done.stdout.strip().splitlines()[-1].strip("[]").replace("'", "").split(","))]
+        assert "torch" not in names and all(not name or name.endswith(".request") for name in names), (words, names)
+
+
+def test_output_of_a_file_must_be_named():
+    study, _ = wide_study(output=Output.FILE, out="The file.")
+    assert "out" in str(invoke(study).exception).lower()
