@@ -7,7 +7,8 @@ from typing import Any
 from brinell.analysis import gate as rules
 from brinell.analysis.compare import Side
 from brinell.analysis.compare import compare as paired
-from brinell.analysis.results import CompareResult, GateResult
+from brinell.analysis.gate import GateResult
+from brinell.analysis.results import CompareResult
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps

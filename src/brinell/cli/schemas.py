@@ -4,7 +4,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, GateResult, ModelResult, Result
+from brinell.analysis.gate import GateResult
+from brinell.analysis.results import AuditResult, BenchmarkResult, CompareResult, ModelResult, Result
 from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
