@@ -39,6 +39,8 @@ class View:
     """Subtracted from each channel."""
     std: tuple[float, ...]
     """Then divided by."""
+    reverse: bool = False
+    """Whether the network takes the channels in reverse order, blue first."""
 
     def resized_from(self, height: int, width: int) -> tuple[int, int]:
         """Height and width after resizing."""
@@ -74,6 +76,7 @@ class Prepared(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, height, width) in [0, 1] to (n, classes) logits."""
+        x = x.flip(1) if self.view.reverse else x
         if not self.same:
             x = F.interpolate(x, self.resized, mode=self.view.mode, antialias=True, align_corners=False)
             x = x.clamp(0, 1) if self.view.mode == "bicubic" else x
