@@ -131,7 +131,7 @@ def test_things_that_are_freed_do_not_pass_for_each_other():
         (lambda x: torch.zeros(7, 4), r"answers 3 inputs with shape \(7, 4\): it must give a row of scores"),
         (
             lambda x: x.reshape(len(x), 7),
-            r"cannot take the data, arrays of shape \('n', 3, 4, 5\) \(with tensors with gradients: Run",
+            r"cannot take the data, arrays of shape \(n, 3, 4, 5\) \(with tensors with gradients: Run",
         ),
     ],
 )

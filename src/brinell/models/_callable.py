@@ -7,7 +7,7 @@ evaluation mode while it is asked.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -68,15 +68,18 @@ class CallableModel:
         self.classes = classes if self._labels else found.shape[1]
         gradients = self._asked == WAYS[0] and not self._labels
         self.access = Access.LABELS if self._labels else Access.GRADIENTS if gradients else Access.SCORES
-        shape = tuple(self._as_given(random_inputs(self.domain, 1)).shape[1:])
-        sides = ", ".join(map(str, ("n", *shape)))
-        told = "labels" if self._labels else f"{self.access.name.lower()}"
         self.info = ModelInfo(
             architecture=type(function).__name__,
             answers="one-hot" if self._labels else None,
             session=self._session,
-            notes=(f"{name} is asked with {self._asked} of shape ({sides}), and gives {told}",),
+            notes=(f"{name} is asked with {self._asked} of shape {self._shape}, and gives {self.access.name.lower()}",),
         )
+
+    @property
+    def _shape(self) -> str:
+        """That of the inputs which the function is given."""
+        sides = self._as_given(random_inputs(self.domain, 1)).shape[1:]
+        return f"(n, {', '.join(map(str, sides))})"
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs to (n, classes) logits, differentiable where the function is."""
@@ -109,9 +112,7 @@ class CallableModel:
 
     def _answer(self, x: Tensor, way: Asked | None = None) -> Tensor:
         """(n, classes) scores or (n, 1) labels, as a tensor."""
-        with ExitStack() as stack:
-            if any(module.training for module in self._modules):
-                stack.enter_context(self._session(x.device))
+        with evaluating(*(self._modules if any(module.training for module in self._modules) else ())):
             found = self._function(self._given(x, way or self._asked))
         return as_rows(found, len(x), self.name)
 
@@ -132,9 +133,8 @@ class CallableModel:
             if way == WAYS[0] and not found.requires_grad and not whole:
                 continue  # perhaps a function of arrays that takes tensors as well
             return way, self._says_labels(found, whole, labels)
-        shape = tuple(self._as_given(random_inputs(self.domain, 1)).shape[1:])
         raise RequestError(
-            f"{self.name} cannot take the data, arrays of shape {('n', *shape)} ({'; '.join(failures)}): give it its own shape"
+            f"{self.name} cannot take the data, arrays of shape {self._shape} ({'; '.join(failures)}): give it its own shape"
         )
 
     def _says_labels(self, found: Tensor, whole: bool, labels: bool | None) -> bool:

@@ -7,7 +7,7 @@ and 1, as it is where the libraries resize 8-bit pictures.
 
 import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -110,9 +110,9 @@ def library(name: str, settings: Any, example: str) -> Any:
     return found
 
 
-def closest(name: str, known: Sequence[str]) -> str:
+def closest(name: str, known: Iterable[str]) -> str:
     """The end of a line that says that there is no such name: the nearest one, if any is near."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""
 
 
