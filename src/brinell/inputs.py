@@ -5,8 +5,9 @@ conversions themselves lie beside the plug-ins of their kind (`models._callable`
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from brinell.engine.texts import short
 from brinell.models._answers import KINDS, Answered
 from brinell.models._callable import CallableModel
 from brinell.models._content import digest_of
-from brinell.models._torch_model import TorchModel, affine
+from brinell.models._torch_model import TorchModel
 from brinell.models._transformers import bare, is_pipeline, is_processor, parts_of, with_processor
 
 Data = Dataset | tuple[Any, Any] | str
@@ -141,29 +142,27 @@ def models_of(
         raise RequestError(f"answers is {answers!r}; it is one of labels, {', '.join(KINDS)}")
     dataset = dataset or open_data(spec)
     before = preparation(preprocessing, mean, std, dataset.domain)
-    return tuple(_model_of(one, dataset, name, before, answers) for name, one in named.items())
+    models = [_wrapped(model, dataset, name, before, answers) for name, model in named.items()]
+    return tuple(model if answers in (None, "labels") else Answered(model, str(answers)) for model in models)
 
 
 def _named(model: Any) -> dict[str, Any]:
     """The models in memory by name; empty for specs."""
-    many = model if isinstance(model, list | tuple) else None
-    if isinstance(model, str | Path) or (many and all(isinstance(one, str | Path) for one in many)):
+    if isinstance(model, str | Path):
         return {}
-    if isinstance(model, dict):
-        if not model:
-            raise RequestError("the dict of models is empty: give {'name': model}")
-        pairs = {str(name): one for name, one in model.items()}
-    elif many is not None:
-        if not many:
-            raise RequestError("the list of models is empty: give at least one")
-        pairs = {}
-        for one in many:
-            name, at = name_of(one), 1
-            while (free := name if at == 1 else f"{name}-{at}") in pairs:
-                at += 1
-            pairs[free] = one
+    if isinstance(model, dict | list | tuple) and not model:
+        kind, remedy = ("dict", "give {'name': model}") if isinstance(model, dict) else ("list", "give at least one")
+        raise RequestError(f"the {kind} of models is empty: {remedy}")
+    if isinstance(model, list | tuple):
+        if all(isinstance(one, str | Path) for one in model):
+            return {}
+        pairs: dict[str, Any] = {}
+        for one in model:
+            name = name_of(one)
+            numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
+            pairs[next(free for free in numbered if free not in pairs)] = one
     else:
-        pairs = {name_of(model): model}
+        pairs = {str(name): one for name, one in model.items()} if isinstance(model, dict) else {name_of(model): model}
     if specs := [str(one) for one in pairs.values() if isinstance(one, str | Path)]:
         raise RequestError(f"{specs[0]!r} is a spec among models in memory: give all as specs in a list, or all as objects")
     return pairs
@@ -177,12 +176,6 @@ def name_of(model: Any) -> str:
         return type(model.model).__name__
     name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
     return str(name).strip("<>")
-
-
-def _model_of(model: Any, dataset: Dataset, name: str, before: Any, answers: str | None) -> Model:
-    """One model in memory, its answers as logits where it was said what they are."""
-    made = _wrapped(model, dataset, name, before, answers)
-    return made if answers in (None, "labels") else Answered(made, str(answers))
 
 
 def _wrapped(model: Any, dataset: Dataset, name: str, before: Any, answers: str | None) -> Model:
@@ -202,7 +195,15 @@ def _wrapped(model: Any, dataset: Dataset, name: str, before: Any, answers: str 
     if isinstance(model, type):
         raise RequestError(f"{model.__name__} is a class and no model: give an instance, {model.__name__}(...)")
     if callable(model):
-        return _function(model, dataset, name, _mapping(before), answers)
+        return CallableModel(
+            model,
+            domain,
+            classes=len(dataset.classes),
+            name=name,
+            as_given=dataset.as_given if isinstance(dataset, ArrayDataset) else lambda x: x,
+            preprocessing=_mapping(before),
+            labels=None if answers is None else answers == "labels",
+        )
     raise RequestError(f"an object of type {type(model).__name__} is no model: give {FORMS}")
 
 
@@ -232,25 +233,6 @@ def _mapping(before: Any) -> Mapping[str, Any] | None:
     )
 
 
-def _function(
-    function: Callable[[Any], Any], dataset: Dataset, name: str, before: Mapping[str, Any] | None, answers: str | None
-) -> Model:
-    if before and before.get("flip_axis") is not None:
-        raise RequestError(f"flip_axis is for modules: reverse the channels inside {name}")
-    scale, shift = affine(dataset.domain, before or {}, None)
-    identity = bool((scale == 1).all() and (shift == 0).all())
-    return CallableModel(
-        function,
-        dataset.domain,
-        classes=len(dataset.classes),
-        name=name,
-        as_given=dataset.as_given if isinstance(dataset, ArrayDataset) else lambda x: x,
-        scale=None if identity else scale,
-        shift=None if identity else shift,
-        labels=None if answers is None else answers == "labels",
-    )
-
-
 def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
     from brinell.models.sklearn import of_estimator
 
@@ -266,12 +248,10 @@ def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -
 def _onnx(session: Any, domain: Domain, name: str, before: Mapping[str, Any] | None) -> Model:
     from brinell.models.onnx import Onnx, OnnxModel
 
-    settings: dict[str, tuple[float, ...]] = {}
-    for key, value in (before or {}).items():
-        if key == "flip_axis":
-            raise RequestError("flip_axis is for modules: reverse the channels inside the network")
-        if key in ("mean", "std"):
-            settings[key] = tuple(float(one) for one in np.asarray(value).ravel())
+    before = before or {}
+    if "flip_axis" in before:
+        raise RequestError("flip_axis is for modules: reverse the channels inside the network")
+    settings = {key: tuple(map(float, np.asarray(before[key]).ravel())) for key in ("mean", "std") if key in before}
     path = getattr(session, "_model_path", None)
     held = bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
     try:

@@ -84,7 +84,7 @@ def test_the_function_gets_the_layout_of_the_data_and_the_normalisation():
         assert x.shape[1:] == (4, 5, 3)
         return x.permute(0, 3, 1, 2).flatten(1) @ WEIGHT
 
-    model = of(last, as_given=lambda x: x.permute(0, 2, 3, 1), scale=torch.tensor(2.0), shift=torch.tensor(-0.5))
+    model = of(last, as_given=lambda x: x.permute(0, 2, 3, 1), preprocessing={"mean": 0.25, "std": 0.5})
     assert torch.allclose(model.predict(X), (2 * X - 0.5).flatten(1) @ WEIGHT, atol=1e-4)
 
 
@@ -131,7 +131,7 @@ def test_things_that_are_freed_do_not_pass_for_each_other():
         (lambda x: torch.zeros(7, 4), r"answers 3 inputs with shape \(7, 4\): it must give a row of scores"),
         (
             lambda x: x.reshape(len(x), 7),
-            r"cannot take the data, arrays of shape \('n', 3, 4, 5\) \(with tensors with gradients: Run",
+            r"cannot take the data, arrays of shape \(n, 3, 4, 5\) \(with tensors with gradients: Run",
         ),
     ],
 )

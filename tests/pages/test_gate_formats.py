@@ -1,7 +1,7 @@
 import json
 from xml.etree import ElementTree
 
-from brinell.analysis.results import Check, GateResult
+from brinell.analysis.gate import Check, GateResult
 from brinell.pages.gate import junit, sarif
 
 ROBUST = {"code": "robust-accuracy", "passed": False, "required": 0.6}

@@ -38,7 +38,7 @@ def ranked(values: Array) -> Array:
     return found.reshape(values.shape)
 
 
-def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
+def spearman(a: Sequence[float] | Array, b: Sequence[float] | Array) -> float | None:
     """Spearman's rank correlation, ties by their mean rank; None for fewer than two pairs or where one side is all equal."""
     if len(a) < 2:
         return None

@@ -422,44 +422,6 @@ class CompareResult(Result):
     """What differs between the two runs and bears on the comparison."""
 
 
-class Check(Result):
-    """One condition of a gate."""
-
-    name: str
-    """What is tested."""
-    code: str
-    """The kind of condition, the same for all budgets and classes: the rule of a SARIF result."""
-    passed: bool | None
-    """Whether it is met; null for a check of the run that was not made, where `--without-checks` passes all the same."""
-    observed: float | None
-    """The measured rate or difference; null where it is missing."""
-    low: float | None
-    """The lower end of its interval, which is what a threshold is tested against."""
-    required: float | None
-    """The value demanded; null for a condition without a number."""
-    why: str
-    """The outcome in one sentence."""
-    reason: str | None = None
-    """Why a check of the run was not made, in a clause; null for all else, and where its samples are too few to tell."""
-
-
-class GateResult(Result):
-    """Outcome of a gate: it passes when no check fails."""
-
-    run: str
-    """The run folder."""
-    passed: bool
-    """Whether all checks passed."""
-    checks: list[Check]
-    """The checks, in order."""
-    weak: str | None = None
-    """The attacks of the run, where they are weaker than `fast`; null otherwise."""
-
-    def __bool__(self) -> bool:
-        """Whether the gate passes, so that it can be asserted."""
-        return self.passed
-
-
 class LevelResult(Result):
     """The inputs of a benchmark set at one level."""
 

@@ -7,6 +7,7 @@ count in the order of their places, so that a map of one value is as good as its
 
 import numpy as np
 
+from brinell.analysis.ranks import spearman
 from brinell.core.record import Array
 
 IGNORED = 255
@@ -103,16 +104,7 @@ def infidelity(values: Array, hidden: Array, drops: Array) -> float | None:
 
 def rank_correlation(a: Array, b: Array) -> float:
     """Spearman's: the correlation of ranks, equal values sharing theirs; 0 where a map has one value alone."""
-    first, second = (_ranks(one.ravel()) for one in (a, b))
-    first, second = first - first.mean(), second - second.mean()
-    length = float(np.sqrt((first @ first) * (second @ second)))
-    return float(first @ second) / length if length > 0 else 0.0
-
-
-def _ranks(values: Array) -> Array:
-    _, of, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts - 1) / 2)[of.ravel()])
+    return spearman(a.ravel(), b.ravel()) or 0.0
 
 
 def change_of(before: Array, after: Array) -> float | None:

@@ -9,17 +9,13 @@ Deviation of all: the answer is not rounded to 8 bits. A stored set is, as its m
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
 from brinell.core.contracts import Streams
-from brinell.core.record import Array
 from brinell.distortions._shared import Drawn
 
 MIDDLE = math.sqrt(32 * 224)
@@ -78,8 +74,9 @@ def _beyond(side: int, radius: int, mode: str, device: torch.device) -> Tensor:
     at = torch.arange(-radius, side + radius, device=device)
     if mode == "replicate":
         return at.clamp(0, side - 1)
-    at = at % (2 * side)
-    return torch.where(at < side, at, 2 * side - 1 - at)
+    last = 2 * side - 1 if mode == "symmetric" else max(2 * (side - 1), 1)  # of mirrored pairs the sum of their numbers
+    at = at % (last + (mode == "symmetric"))
+    return torch.where(at < side, at, last - at)
 
 
 def filtered(x: Tensor, kernel: Tensor) -> Tensor:
@@ -87,11 +84,7 @@ def filtered(x: Tensor, kernel: Tensor) -> Tensor:
     radius = kernel.shape[0] // 2
     flat = x.reshape(-1, 1, *x.shape[-2:])
     for axis in (2, 3):
-        side = flat.shape[axis]
-        at = torch.arange(-radius, side + radius, device=x.device)
-        period = max(2 * (side - 1), 1)
-        at = at % period
-        flat = flat.index_select(axis, torch.where(at < side, at, period - at))
+        flat = flat.index_select(axis, _beyond(flat.shape[axis], radius, "reflect", x.device))
     return F.conv2d(flat, kernel.to(x)[None, None]).reshape(x.shape)
 
 
@@ -146,15 +139,3 @@ def dragged(x: Tensor, radius: int, deviation: float, angle: Tensor) -> Tensor:
         place = (at_row[:, :, None] * width + at_column[:, None, :]).reshape(n, 1, -1).expand(-1, channels, -1)
         out += weights[step] * flat.gather(2, place).reshape(x.shape)
     return out
-
-
-def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Each picture in 8 bits, changed; of other than one or three channels each channel for itself."""
-    n, channels, height, width = x.shape
-    together = 3 if channels == 3 else 1
-    pixels = x.reshape(-1, together, height, width).movedim(1, -1).mul(255).round().to("cpu", torch.uint8).numpy()
-    back: list[Array] = []
-    for one in pixels:
-        changed = change(Image.fromarray(one if together == 3 else one[..., 0]))
-        back.append(np.asarray(changed).reshape(height, width, together))
-    return torch.from_numpy(np.stack(back)).to(x.device).movedim(-1, 1).to(x.dtype).div(255).reshape(x.shape)

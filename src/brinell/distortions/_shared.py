@@ -6,17 +6,21 @@ were. So one distortion serves photographs, millivolts and features of any unit,
 always a share of the range that a value has.
 """
 
+import io
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from brinell.core.contracts import Access, Kind, Streams
 from brinell.core.norms import per_sample as per_sample
+from brinell.core.record import Array
 from brinell.core.settings import above_zero
 
 SIDES = (32, 224)
@@ -124,3 +128,22 @@ def opaque(shade: Tensor, cover: Tensor, x: Tensor) -> Tensor:
 def middles(length: int, device: torch.device) -> Tensor:
     """(length,): where the middle of each value lies along an axis, as a share of its length."""
     return (torch.arange(length, device=device) + 0.5) / length
+
+
+def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Each picture in 8 bits, changed; of other than one or three channels each channel for itself."""
+    n, channels, height, width = x.shape
+    together = 3 if channels == 3 else 1
+    pixels = x.reshape(-1, together, height, width).movedim(1, -1).mul(255).round().to("cpu", torch.uint8).numpy()
+    back: list[Array] = []
+    for one in pixels:
+        changed = change(Image.fromarray(one if together == 3 else one[..., 0]))
+        back.append(np.asarray(changed).reshape(height, width, together))
+    return torch.from_numpy(np.stack(back)).to(x.device).movedim(-1, 1).to(x.dtype).div(255).reshape(x.shape)
+
+
+def as_jpeg(picture: Image.Image, quality: int) -> Image.Image:
+    """A picture stored as JPEG by Pillow's encoder, at its default subsampling, and read back."""
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=quality)
+    return Image.open(file, formats=["JPEG"])

@@ -9,16 +9,14 @@ quality stays short of severity 5, at 224 of severities 4 and 5 (MS-SSIM 0.59 an
 quality 5 the colours go too, which that measure hardly sees.
 """
 
-import io
 from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from brinell.core.contracts import Streams
-from brinell.distortions._shared import Scale, Scaled
+from brinell.distortions._shared import Scale, Scaled, as_jpeg, each_picture
 
 __all__ = ["Jpeg"]
 
@@ -34,20 +32,6 @@ class Jpeg(Scaled):
 
     def distort(self, x: Tensor, quality: Tensor, rng: Streams) -> Tensor:
         """`x` compressed with this quality (n,), rounded to a whole number."""
-        channels = x.shape[1] if x.shape[1] == 3 else 1
-        frames = x.movedim(1, -3).reshape(len(x), -1, channels, *x.shape[-2:])  # each plane alone where there are not three
-        pixels = (frames.movedim(2, -1) * 255).round().to("cpu", torch.uint8).numpy()
-        stored = [_compress(pixels[row], round(value)) for row, value in enumerate(quality.tolist())]
-        back = torch.from_numpy(np.stack(stored)).to(x.device, torch.float32).div_(255).movedim(-1, 2)
-        shape = (len(x), *x.movedim(1, -3).shape[1:])
-        return back.reshape(shape).movedim(-3, 1).contiguous()
-
-
-def _compress(frames: np.ndarray, quality: int) -> np.ndarray:
-    """(frames, height, width, 1 or 3) uint8 as they come back from the encoder."""
-    back = np.empty_like(frames)
-    for index, pixels in enumerate(frames):
-        file = io.BytesIO()
-        Image.fromarray(pixels if pixels.shape[-1] == 3 else pixels[..., 0]).save(file, "JPEG", quality=quality)
-        back[index] = np.asarray(Image.open(file, formats=["JPEG"])).reshape(pixels.shape)
-    return back
+        rows = zip(x.movedim(1, -3), quality.round().int().tolist(), strict=True)
+        stored = [each_picture(frames.reshape(-1, *frames.shape[-3:]), partial(as_jpeg, quality=value)) for frames, value in rows]
+        return torch.stack(stored).reshape(x.movedim(1, -3).shape).movedim(-3, 1).contiguous()

@@ -1,13 +1,12 @@
 """JPEG compression as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
 
-import io
 from dataclasses import dataclass
 
-from PIL import Image
 from torch import Tensor
 
 from brinell.core.contracts import Streams
-from brinell.distortions._published import Published, each_picture
+from brinell.distortions._published import Published
+from brinell.distortions._shared import as_jpeg, each_picture
 
 __all__ = ["JpegCompression"]
 
@@ -22,10 +21,4 @@ class JpegCompression(Published):
 
     def distort(self, x: Tensor, quality: int, rng: Streams) -> Tensor:
         """`x` compressed."""
-
-        def stored(picture: Image.Image) -> Image.Image:
-            file = io.BytesIO()
-            picture.save(file, "JPEG", quality=quality)
-            return Image.open(file, formats=["JPEG"])
-
-        return each_picture(x, stored)
+        return each_picture(x, lambda picture: as_jpeg(picture, quality))

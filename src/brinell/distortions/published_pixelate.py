@@ -6,7 +6,8 @@ from PIL import Image
 from torch import Tensor
 
 from brinell.core.contracts import Streams
-from brinell.distortions._published import Published, each_picture
+from brinell.distortions._published import Published
+from brinell.distortions._shared import each_picture
 
 __all__ = ["Pixelate"]
 

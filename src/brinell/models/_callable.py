@@ -6,8 +6,8 @@ gives gradients, so that a closure around torch modules is attacked like a modul
 evaluation mode while it is asked.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.model import Access, ModelInfo
 from brinell.models._answers import of_labels, random_inputs
 from brinell.models._content import digest_of, modules_in
-from brinell.models._torch_model import evaluating, home_of, logits_of
+from brinell.models._torch_model import affine, evaluating, home_of, logits_of
 
 Asked = Literal["tensors with gradients", "numpy arrays", "tensors"]
 WAYS: tuple[Asked, ...] = ("tensors with gradients", "numpy arrays", "tensors")
@@ -39,8 +39,7 @@ class CallableModel:
         classes: how many classes there are, for a function that answers with labels.
         name: how reports call it.
         as_given: (n, *shape) inputs in the layout that the function takes; by default as the domain has them.
-        scale: the inputs are multiplied by it first: a normalisation, or the units of columns.
-        shift: then added.
+        preprocessing: as in foolbox, `dict(mean=..., std=..., axis=-3)`, applied to every input before the function.
         labels: whether it answers with labels, where whole numbers leave that open.
 
     Raises:
@@ -55,12 +54,15 @@ class CallableModel:
         classes: int,
         name: str,
         as_given: Callable[[Tensor], Tensor] = lambda x: x,
-        scale: Tensor | None = None,
-        shift: Tensor | None = None,
+        preprocessing: Mapping[str, Any] | None = None,
         labels: bool | None = None,
     ) -> None:
         self.name, self.domain = name, domain
-        self._function, self._as_given, self._scale, self._shift = function, as_given, scale, shift
+        self._function, self._as_given = function, as_given
+        if preprocessing and preprocessing.get("flip_axis") is not None:
+            raise RequestError(f"flip_axis is for modules: reverse the channels inside {name}")
+        scale, shift = affine(domain, preprocessing or {}, None)
+        self._affine = None if bool((scale == 1).all() and (shift == 0).all()) else (scale, shift)
         self._modules = modules_in(function)
         self._asked, self._labels = self._probe(labels)
         with torch.no_grad():
@@ -68,15 +70,18 @@ class CallableModel:
         self.classes = classes if self._labels else found.shape[1]
         gradients = self._asked == WAYS[0] and not self._labels
         self.access = Access.LABELS if self._labels else Access.GRADIENTS if gradients else Access.SCORES
-        shape = tuple(self._as_given(random_inputs(self.domain, 1)).shape[1:])
-        sides = ", ".join(map(str, ("n", *shape)))
-        told = "labels" if self._labels else f"{self.access.name.lower()}"
         self.info = ModelInfo(
             architecture=type(function).__name__,
             answers="one-hot" if self._labels else None,
             session=self._session,
-            notes=(f"{name} is asked with {self._asked} of shape ({sides}), and gives {told}",),
+            notes=(f"{name} is asked with {self._asked} of shape {self._shape}, and gives {self.access.name.lower()}",),
         )
+
+    @property
+    def _shape(self) -> str:
+        """That of the inputs which the function is given."""
+        sides = self._as_given(random_inputs(self.domain, 1)).shape[1:]
+        return f"(n, {', '.join(map(str, sides))})"
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs to (n, classes) logits, differentiable where the function is."""
@@ -88,7 +93,7 @@ class CallableModel:
         with torch.no_grad(), self._session(torch.device("cpu")):
             found = [self._classes_at(random_inputs(self.domain, COMPARED)) for _ in range(2)]
         told = found[0] if found[0] == found[1] else "random"
-        parts = (self._scale, self._shift, self._asked, self.domain.text())
+        parts = (self._affine, self._asked, self.domain.text())
         return digest_of(self._function, told, *parts)
 
     def _classes_at(self, x: Tensor) -> list[int]:
@@ -100,8 +105,9 @@ class CallableModel:
         return evaluating(*self._modules)
 
     def _given(self, x: Tensor, way: Asked) -> Any:
-        x = x if self._scale is None else x * self._scale.to(x.device)
-        x = self._as_given(x if self._shift is None else x + self._shift.to(x.device))
+        if self._affine is not None:
+            x = x * self._affine[0].to(x.device) + self._affine[1].to(x.device)
+        x = self._as_given(x)
         if way == "numpy arrays":
             return np.ascontiguousarray(x.detach().cpu().numpy())
         home = next((device for module in self._modules if (device := home_of(module)) is not None), None)
@@ -109,9 +115,7 @@ class CallableModel:
 
     def _answer(self, x: Tensor, way: Asked | None = None) -> Tensor:
         """(n, classes) scores or (n, 1) labels, as a tensor."""
-        with ExitStack() as stack:
-            if any(module.training for module in self._modules):
-                stack.enter_context(self._session(x.device))
+        with evaluating(*(self._modules if any(module.training for module in self._modules) else ())):
             found = self._function(self._given(x, way or self._asked))
         return as_rows(found, len(x), self.name)
 
@@ -132,9 +136,8 @@ class CallableModel:
             if way == WAYS[0] and not found.requires_grad and not whole:
                 continue  # perhaps a function of arrays that takes tensors as well
             return way, self._says_labels(found, whole, labels)
-        shape = tuple(self._as_given(random_inputs(self.domain, 1)).shape[1:])
         raise RequestError(
-            f"{self.name} cannot take the data, arrays of shape {('n', *shape)} ({'; '.join(failures)}): give it its own shape"
+            f"{self.name} cannot take the data, arrays of shape {self._shape} ({'; '.join(failures)}): give it its own shape"
         )
 
     def _says_labels(self, found: Tensor, whole: bool, labels: bool | None) -> bool:

@@ -11,6 +11,7 @@ import re
 import threading
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,24 @@ def digest_of(*things: Any) -> str:
 
 def modules_in(thing: Any) -> list[nn.Module]:
     """The torch modules that a function, a bound method or a partial refers to, each once."""
-    found: dict[int, nn.Module] = {}
-    _collect(thing, found, set())
-    return list(found.values())
+    modules: dict[int, nn.Module] = {}
+    seen: set[int] = set()
+
+    def collect(part: Any) -> None:
+        if id(part) in seen:
+            return
+        seen.add(id(part))
+        if isinstance(part, nn.Module):
+            modules[id(part)] = part
+        elif isinstance(part, functools.partial | types.FunctionType | types.MethodType | list | tuple | dict):
+            for inner in _parts(part):
+                collect(inner)
+        elif not isinstance(part, type | types.ModuleType) and callable(part) and hasattr(part, "__dict__"):
+            for inner in vars(part).values():
+                collect(inner)
+
+    collect(thing)
+    return list(modules.values())
 
 
 def structure_of(module: nn.Module) -> str:
@@ -57,20 +73,6 @@ def source_of(thing: Any) -> str:
         return ""
 
 
-def _collect(thing: Any, found: dict[int, nn.Module], seen: set[int]) -> None:
-    if id(thing) in seen:
-        return
-    seen.add(id(thing))
-    if isinstance(thing, nn.Module):
-        found[id(thing)] = thing
-    elif isinstance(thing, functools.partial | types.FunctionType | types.MethodType | list | tuple | dict):
-        for part in _parts(thing):
-            _collect(part, found, seen)
-    elif not isinstance(thing, type | types.ModuleType) and callable(thing) and hasattr(thing, "__dict__"):
-        for part in vars(thing).values():
-            _collect(part, found, seen)
-
-
 def _parts(thing: Any) -> list[Any]:
     """What a function, method, partial or container refers to."""
     if isinstance(thing, functools.partial):
@@ -84,13 +86,11 @@ def _parts(thing: Any) -> list[Any]:
 
 def _referred(function: types.FunctionType) -> list[tuple[str, Any]]:
     """Names and values that a function uses beside its arguments: defaults, its closure, globals that are no libraries."""
-    found = list(enumerate(function.__defaults__ or ())) + list((function.__kwdefaults__ or {}).items())
-    named = [(str(name), value) for name, value in found]
+    defaults = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+    named = [(str(name), value) for name, value in defaults]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        with suppress(ValueError):  # not assigned yet
             named.append((name, cell.cell_contents))
-        except ValueError:  # not assigned yet
-            continue
     for name in _names(function.__code__):
         if name in function.__globals__:
             value = function.__globals__[name]

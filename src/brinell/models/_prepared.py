@@ -7,7 +7,7 @@ and 1, as it is where the libraries resize 8-bit pictures.
 
 import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,6 +39,8 @@ class View:
     """Subtracted from each channel."""
     std: tuple[float, ...]
     """Then divided by."""
+    reverse: bool = False
+    """Whether the network takes the channels in reverse order, blue first."""
 
     def resized_from(self, height: int, width: int) -> tuple[int, int]:
         """Height and width after resizing."""
@@ -74,6 +76,7 @@ class Prepared(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, channels, height, width) in [0, 1] to (n, classes) logits."""
+        x = x.flip(1) if self.view.reverse else x
         if not self.same:
             x = F.interpolate(x, self.resized, mode=self.view.mode, antialias=True, align_corners=False)
             x = x.clamp(0, 1) if self.view.mode == "bicubic" else x
@@ -107,9 +110,9 @@ def library(name: str, settings: Any, example: str) -> Any:
     return found
 
 
-def closest(name: str, known: Sequence[str]) -> str:
+def closest(name: str, known: Iterable[str]) -> str:
     """The end of a line that says that there is no such name: the nearest one, if any is near."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""
 
 

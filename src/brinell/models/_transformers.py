@@ -24,23 +24,6 @@ RESAMPLING = {2: "bilinear", 3: "bicubic"}
 """PIL's numbers."""
 
 
-class PreparedPictures(nn.Module):
-    """An image processor of transformers in front of its network: (n, channels, height, width) in [0, 1] to (n, classes)."""
-
-    def __init__(self, network: nn.Module, view: View, height: int, width: int, reverse: bool) -> None:
-        super().__init__()
-        self.reverse = reverse
-        self.prepared = Prepared(network, view, height, width, "library")
-
-    def forward(self, x: Tensor) -> Any:
-        """Resize, crop, normalise, and ask the network."""
-        return self.prepared(x.flip(1) if self.reverse else x)
-
-    def extra_repr(self) -> str:
-        """The order of the channels, for the digest of the model."""
-        return f"reverse={self.reverse}"
-
-
 class PreparedWaves(nn.Module):
     """A feature extractor of waveforms in front of its network: (n, values) or (n, 1, values) to (n, classes)."""
 
@@ -92,31 +75,22 @@ def with_processor(network: nn.Module, processor: Any, domain: Domain, name: str
         )
     channels, height, width = domain.shape
     view = view_of(said, (height, width), channels, name)
-    reverse = bool(said.get("do_flip_channel_order"))
-    if channels != 3:
-        _check_channels(network, channels, name)
-    module = PreparedPictures(network, view, height, width, reverse)
-    return TorchModel(module, domain, name=name, bounds=(0.0, 1.0), architecture=type(network).__name__)
-
-
-def _check_channels(network: nn.Module, channels: int, name: str) -> None:
     wanted = getattr(getattr(network, "config", None), "num_channels", channels)
-    if wanted != channels:
+    if channels not in (3, wanted):
         raise RequestError(
             f"{name} takes pictures of {wanted} channels, and the data have {channels}: give it x.repeat(1, 3, 1, 1)"
         )
+    module = Prepared(network, view, height, width, "library")
+    return TorchModel(module, domain, name=name, bounds=(0.0, 1.0), architecture=type(network).__name__)
 
 
 def view_of(said: Mapping[str, Any], sides: tuple[int, int], channels: int, name: str) -> View:
     """The preparation that the settings of an image processor state, for pictures of these sides."""
-    size = resized = sides
-    scaling = "both"
+    size, resized, scaling = sides, sides, "both"
     if said.get("do_resize"):
         resized, scaling = _resized(said, name)
-        size = resized
-        if scaling == "shorter":
-            short = resized[0]
-            size = tuple(int(short * side / min(sides)) for side in sides)  # type: ignore[assignment]
+        height, width = (int(resized[0] * side / min(sides)) for side in sides)
+        size = (height, width) if scaling == "shorter" else resized
     if said.get("do_center_crop"):
         size = _sides(said.get("crop_size"), "crop_size", name)
     if said.get("crop_pct") and said.get("do_resize") and "shortest_edge" in dict(said["size"]):  # as ConvNeXt's does it
@@ -141,6 +115,7 @@ def view_of(said: Mapping[str, Any], sides: tuple[int, int], channels: int, name
         mode=_mode(said.get("resample", 2), name) if said.get("do_resize") else "bilinear",
         mean=tuple(one / factor for one in mean),
         std=tuple(one / factor for one in std),
+        reverse=bool(said.get("do_flip_channel_order")),
     )
 
 

@@ -181,23 +181,20 @@ class OnnxModel:
                 f"{self.name} cannot take the data, {PROBES} {self.domain.kind}s of shape {self.domain.shape} "
                 f"({one_line(error)}): give it data of its shape, or export it with the first axis dynamic"
             ) from None
-        shapes = {name: getattr(one, "shape", None) for name, one in zip(names, found, strict=True)}
-        rows = [
-            (name, one)
-            for name, one in zip(names, found, strict=True)
-            if wanted in ("", name)
-            and isinstance(one, np.ndarray)
-            and one.dtype.kind == "f"
-            and one.ndim == 2
-            and len(one) == PROBES
-        ]
+        answers = dict(zip(names, found, strict=True))
+        rows = [name for name in names if wanted in ("", name) and _is_rows(answers[name])]
         if len(rows) != 1:
-            listed = ", ".join(f"{name} {shape or 'no array'}" for name, shape in shapes.items())
+            listed = ", ".join(f"{name} {getattr(answer, 'shape', None) or 'no array'}" for name, answer in answers.items())
             several = "one output holds a row of scores for each and another too: name one by output="
             none = "no output holds a row of scores for each: export one that does"
             raise RequestError(f"{self.name} answers {PROBES} inputs with {listed}, where {several if rows else none}")
-        self._output = rows[0][0]
-        return torch.from_numpy(rows[0][1])
+        self._output = rows[0]
+        return torch.from_numpy(answers[rows[0]])
+
+
+def _is_rows(answer: Any) -> bool:
+    """Whether an output holds a row of scores for each of the probes."""
+    return isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and answer.ndim == 2 and len(answer) == PROBES
 
 
 def _session(source: str | bytes, threads: int) -> Any:
@@ -274,18 +271,16 @@ def _only_input(session: Any, name: str) -> Any:
 def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: str) -> tuple[bool, tuple[int, ...] | None]:
     """Whether the file has the channels last, and the sides that it takes where it flattens inputs; refuses other data."""
     first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
-    ways = {"first": first} | ({"last": last} if len(first) > 1 else {})
-    for way in (layout,) if layout else ways:
-        side = ways.get(way or "first", last)
-        if len(shape) == len(side) + 1 and all(not isinstance(a, int) or a == b for a, b in zip(shape[1:], side, strict=True)):
+    ways: dict[Layout, tuple[int, ...]] = {"first": first, "last": last}
+    for way in (layout,) if layout else tuple(ways)[: len(first)]:
+        pairs = zip(shape[1:], ways[way], strict=False)
+        if len(shape) == 1 + len(first) and all(side == own for side, own in pairs if isinstance(side, int)):
             return way == "last", None
     sides = [side for side in shape[1:] if isinstance(side, int)]
     if len(sides) != len(shape) - 1 or [side for side in sides if side != 1] != [math.prod(first)] or domain.columns:
         if len(shape) == len(first):
-            raise RequestError(
-                f"{name} takes one input of shape {shape} and has no axis for the samples: export it with a first axis of any "
-                "length"
-            )
+            remedy = "export it with a first axis of any length"
+            raise RequestError(f"{name} takes one input of shape {shape} and has no axis for the samples: {remedy}")
         raise RequestError(f"{name} takes inputs of shape {shape[1:]}, and the data has {domain.kind}s of shape {list(first)}")
     if len(first) > 1 and first[0] > 1 and layout is None:
         raise RequestError(

@@ -6,7 +6,6 @@ key. Bai2023Improving_edm comes in three files, named in their order and joined 
 network. Nothing is unpickled but tensors.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.settings import Plain
 from brinell.models._cifar10_networks import Mixture, adaptive_smoothing, ra_wide_resnet, wide_resnet
+from brinell.models._prepared import closest
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit, read_torch, read_weights, state_dict
 
@@ -88,8 +88,7 @@ class RobustBench:
             raise RequestError(
                 f"'robustbench' names no model: write robustbench:NAME?weights=FILE; built here are {', '.join(BUILT)}"
             )
-        close = difflib.get_close_matches(self.path, BUILT, n=1, cutoff=0.5)
-        hint = f", did you mean {close[0]!r}" if close and close[0] != self.path else ""
+        hint = "" if self.path in BUILT else closest(self.path, BUILT).removesuffix("?")
         what = f"robustbench:{self.path} on {self.dataset} and {self.threat} is not built here{hint}"
         if self.weights:
             raise RequestError(
@@ -102,10 +101,9 @@ class RobustBench:
                 f"{what}, and the package robustbench cannot be imported ({type(error).__name__}: {one_line(error, 120)}): "
                 f"install it, or take one of {', '.join(BUILT)}"
             ) from error
+        options = {"model_dir": self.folder, "dataset": self.dataset, "threat_model": self.threat}
         try:
-            network: nn.Module = load_model(
-                model_name=self.path, model_dir=self.folder, dataset=self.dataset, threat_model=self.threat
-            )
+            network: nn.Module = load_model(model_name=self.path, **options)
         except Exception as error:
             raise RequestError(
                 f"the package robustbench cannot load {self.path} on {self.dataset} and {self.threat} ({type(error).__name__}: "

@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from brinell.analysis.results import Check, GateResult
+from brinell.analysis.gate import Check, GateResult
 from brinell.core.version import VERSION
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

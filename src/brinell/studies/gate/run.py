@@ -4,7 +4,7 @@ from pathlib import Path
 
 from brinell.analysis import gate as rules
 from brinell.analysis.compare import compare, model_names, side
-from brinell.analysis.results import GateResult
+from brinell.analysis.gate import GateResult
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
