@@ -9,38 +9,12 @@ from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.engine import toml
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.request import BaseRequest, Request
-from brinell.studies.agent.request import TrainAgentRequest
+from brinell.engine.request import BaseRequest
+from brinell.studies import register
 from brinell.studies.benchmark.plan import parse_levels
-from brinell.studies.benchmark.request import BenchmarkRequest
-from brinell.studies.corruption.request import CorruptRequest
-from brinell.studies.detection.request import DetectRequest
-from brinell.studies.epsilon.request import EpsilonRequest
-from brinell.studies.explain.request import ExplainRequest
-from brinell.studies.harden.request import HardenRequest
-from brinell.studies.metric.request import MetricRequest
-from brinell.studies.per_class.request import StudyRequest
-from brinell.studies.review.request import ReviewRequest
-from brinell.studies.transfer.request import TransferRequest
-from brinell.studies.unrestricted.request import TrainGeneratorRequest, UnrestrictedRequest
 
 ENDLESS = 10**18
-REQUESTS = (
-    Request,
-    BenchmarkRequest,
-    CorruptRequest,
-    DetectRequest,
-    EpsilonRequest,
-    ExplainRequest,
-    HardenRequest,
-    ReviewRequest,
-    StudyRequest,
-    TrainAgentRequest,
-    TransferRequest,
-    TrainGeneratorRequest,
-    MetricRequest,
-    UnrestrictedRequest,
-)
+REQUESTS = tuple({study.request for study in register.studies().values()})
 
 
 def counts(hints):

@@ -15,7 +15,8 @@ import brinell
 from _helpers import rows_of
 from brinell.core.errors import BrinellError
 from brinell.engine.eps_grid import parse_eps
-from brinell.inputs import eps_text, models_of, norm_text, texts
+from brinell.engine.texts import eps_text, norm_text, texts
+from brinell.inputs import models_of
 from brinell.store.run import Run
 
 RNG = torch.Generator().manual_seed(0)

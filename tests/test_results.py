@@ -14,8 +14,8 @@ from torch import nn
 
 import brinell
 from _helpers import mlp
-from brinell import results
 from brinell.core.errors import BrinellError, BrinellWarning
+from brinell.studies.audit import result as results
 
 X = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 NET = mlp(16, 3)

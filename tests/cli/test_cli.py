@@ -10,18 +10,18 @@ import sys
 import time
 
 import pytest
-from brinell.cli.examples import EXAMPLES
 from typer.main import get_command
 
 from _cli import EPS, words
 from _helpers import same_rows
 from brinell import plugins
-from brinell.cli import VERBS, command_line
+from brinell.cli import EXAMPLES, command_line
 from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.version import VERSION
 from brinell.engine.cascade import CASCADES
 from brinell.store.run import Run
+from brinell.studies import register
 
 # Every verb
 
@@ -268,7 +268,7 @@ def test_quiet_leaves_the_answer(work, tmp_path, capsys):
 
 
 def test_an_unexpected_failure_shows_its_trace_on_demand(good, monkeypatch, capsys):
-    monkeypatch.setattr("brinell.api.verify", lambda *given, **named: 1 / 0)
+    monkeypatch.setattr("brinell.studies.verification.run.carry_out", lambda call: 1 / 0)
     assert cli(["verify", str(good)]) == 3
     assert "this should not happen" in capsys.readouterr().err
     with pytest.raises(ZeroDivisionError):
@@ -279,13 +279,13 @@ def test_brinell_alone_greets(capsys):
     """Four commands, each of which there is."""
     assert cli([]) == 0
     named = re.findall(r"^  brinell (\S+)", capsys.readouterr().out, flags=re.MULTILINE)
-    assert len(named) == 4 and set(named) <= set(VERBS)
+    assert len(named) == 4 and set(named) <= set(register.entries())
 
 
 def test_examples_of_the_help_can_be_typed():
     """Every option of every example exists, and what it must be given is given."""
     commands, faults = get_command(command_line()).commands, []
-    for example in (one for several in EXAMPLES.values() for one in several):
+    for example in [*EXAMPLES, *(one for study in register.studies().values() for one in study.examples)]:
         _, verb, *arguments = shlex.split(example)
         try:
             left = commands[verb].make_context(verb, arguments, resilient_parsing=False).args
@@ -296,7 +296,7 @@ def test_examples_of_the_help_can_be_typed():
 
 
 def test_every_verb_has_an_example(capsys):
-    for name in VERBS:
+    for name in register.entries():
         assert cli([name, "--help"]) == 0
         assert re.search(rf"Examples:\n    brinell {name}\b", capsys.readouterr().out)
 
@@ -364,8 +364,6 @@ def test_version(capsys):
 
 
 def test_version_and_help_import_no_torch():
-    program = (
-        "import sys, brinell.cli as c; c.run(['--help']); [c.run([v, '--help']) for v in c.VERBS]; print('torch' in sys.modules)"
-    )
+    program = "import sys, brinell.cli as c; c.run(['--help']); [c.run([v, '--help']) for v in c.register.entries()]; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.stdout.endswith("False\n"), answer.stderr
