@@ -44,7 +44,7 @@ def one_line(capsys: pytest.CaptureFixture[str], told: str, arguments: list[str]
     return code
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int | None) -> None:
     shutil.copytree(run, tmp_path / "run")
     file = tmp_path / "run/manifest.json"
