@@ -25,6 +25,7 @@ from brinell.core.record import Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
+from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.watch import Counted, Watch
 from brinell.store import rows
 
@@ -269,6 +270,24 @@ def rows_of(setting: Setting, group: Group, at: Array, level: Array, outcome: Ou
         radius=group.radius(setting.levels, at, level),
         outcome=str(outcome),
         **columns,
+    )
+
+
+def setting_of(plan: Plan, source: ModelSource, model: Model, stage: Stage, on_pass: Callable[[int, int], None]) -> Setting:
+    """What all shards of a stage share; `model` is the one whose gradients it follows."""
+    return Setting(
+        name=source.name,
+        model=model,
+        stage=stage,
+        distance=plan.distance,
+        domain=plan.dataset.domain,
+        levels=plan.levels,
+        seed=plan.request.seed,
+        batch_size=plan.request.batch_size,
+        queries=plan.request.queries,
+        precision=plan.request.precision,
+        reject=source.reject,
+        on_pass=on_pass,
     )
 
 
