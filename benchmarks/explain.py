@@ -25,7 +25,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import brinell
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 
 METHODS = (
     "rlab?prior=broad",

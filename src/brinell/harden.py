@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from brinell import plugins
 from brinell.api import Models, default_out, takes
 from brinell.attacking import KINDS, attack, check_bounds, domain_of, labels_of
-from brinell.core.batch import Batch
 from brinell.core.contracts import Network, PerturbsWeights
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError
+from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
 from brinell.engine.eps_grid import doubts, parse_eps
 from brinell.engine.plan import open_distance

@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
 from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Access, Model
 from brinell.core.model import ask as ask_model
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.record import Array
 
 ALONE = 8

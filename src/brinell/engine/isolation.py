@@ -17,13 +17,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.contracts import Access, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
 from brinell.core.criterion import NotRejected, Targeted
 from brinell.core.domain import KINDS
 from brinell.core.errors import ContractError, RequestError, option
 from brinell.core.form import Count, Number, Row, Word, wrong
 from brinell.core.frames import EndedError, Frame, Pipe, PipeError
+from brinell.core.oracle import Batch
 from brinell.core.settings import MOST_COUNT
 
 OWN_TIME = 3600.0

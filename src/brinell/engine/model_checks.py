@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.checks import EXTRA, Code, Finding
 from brinell.core.contracts import Remark
 from brinell.core.errors import BatchError, SampleError
 from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine import clean_accuracy, consistency, rejection

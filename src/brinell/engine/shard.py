@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.batch import Batch
 from brinell.core.contracts import Extras, Remark, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
 from brinell.core.domain import Domain
@@ -20,16 +19,15 @@ from brinell.core.eot import EOT, Precision
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
+from brinell.core.oracle import Batch
 from brinell.core.quantise import quantise
-from brinell.core.record import Outcome, Records
+from brinell.core.record import Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.watch import Counted, Watch
 from brinell.store import rows
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
-from brinell.core.places import own_folder
+from brinell.core.user_files import own_folder
 from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
 from brinell.engine.request import IN_MEMORY
 

@@ -19,10 +19,10 @@ from brinell.core.eot import EOT
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
+from brinell.core.record import Array
 from brinell.core.threat import size
 from brinell.store import rows, tables
 
-Array = np.ndarray[Any, Any]
 JUDGES = (
     costs,
     criterion,

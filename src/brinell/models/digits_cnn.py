@@ -27,9 +27,9 @@ from torch.nn import functional as F
 from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
-from brinell.core.networks import initial
-from brinell.core.places import own_folder
 from brinell.core.splits import digits_split
+from brinell.core.streams import initial
+from brinell.core.user_files import own_folder
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file
 

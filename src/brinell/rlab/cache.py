@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.rlab.variants import Variant, distorted, vet
 

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

@@ -30,9 +30,8 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.batch import Batch
 from brinell.core.model import Access
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

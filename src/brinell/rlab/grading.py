@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.batch import Batch
 from brinell.core.norms import per_sample
+from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

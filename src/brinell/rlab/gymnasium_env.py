@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict, MultiDiscrete
 
-from brinell.core.batch import Batch
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
 from brinell.core.streams import Streams

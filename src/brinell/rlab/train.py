@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
-from brinell.core.batch import Batch
 from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.settings import above_zero, at_least, one_of
 from brinell.core.streams import Streams

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from brinell.core.batch import Batch
 from brinell.core.domain import Kind
 from brinell.core.intervals import CONFIDENCE, ratio
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

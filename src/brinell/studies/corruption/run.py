@@ -12,12 +12,12 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.attacks.rlab import RLAB
-from brinell.core.batch import Batch
 from brinell.core.contracts import Access, Dataset, Distortion
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2
+from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

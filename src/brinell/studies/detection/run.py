@@ -16,13 +16,13 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.analysis.grid import stage_label
-from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.criterion import Undetected
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
+from brinell.core.oracle import Batch
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, is_relative

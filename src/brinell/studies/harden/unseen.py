@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.model import Access
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._published import Published

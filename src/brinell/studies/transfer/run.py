@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.contracts import reach_of
 from brinell.core.criterion import MISCLASSIFIED, Worst
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
+from brinell.core.oracle import Batch
 from brinell.core.record import Array, Outcome, columns_of
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
