@@ -57,7 +57,7 @@ def study(
         settings: the other options of `brinell study`; none stands for the default.
 
     Returns:
-        What `brinell study --json` prints; `result.folder` holds study.html and the tables.
+        What `brinell study --json` prints; `result.folder` holds report.html and the tables.
     """
     dataset, models, named = _opened(model, data)
     runs_of = tuple(str(runs.folder_of(one)) for one in (run if isinstance(run, list | tuple) else (run,)))
@@ -109,7 +109,7 @@ def transfer(
         settings: the other options of `brinell transfer`; none stands for the default.
 
     Returns:
-        What `brinell transfer --json` prints; `result.folder` holds transfer.html, the rows and the examples.
+        What `brinell transfer --json` prints; `result.folder` holds report.html, the rows and the examples.
     """
     dataset, models, named = _opened(model, data)
     sources = tuple(str(runs.folder_of(one)) for one in (source if isinstance(source, list | tuple) else (source,)))
@@ -154,7 +154,7 @@ def corrupt(
         settings: the other options of `brinell corrupt`; none stands for the default.
 
     Returns:
-        What `brinell corrupt --json` prints; `result.folder` holds corrupt.html and the rows.
+        What `brinell corrupt --json` prints; `result.folder` holds report.html and the rows.
     """
     dataset, models, named = _opened(model, data)
     plan = plan_corrupt(checked(CorruptRequest, settings | named), dataset=dataset, models=models)

@@ -302,7 +302,7 @@ def detect(
         settings: the other options of `brinell detect`; none stands for the default.
 
     Returns:
-        What `brinell detect --json` prints; `result.folder` holds a row per input and detection.html.
+        What `brinell detect --json` prints; `result.folder` holds a row per input and report.html.
     """
     request = checked(DetectRequest, settings | {"run": str(run), "train": train})
     folder = Path(out or default_out(train, "detect"))
@@ -336,7 +336,7 @@ def review(
         settings: the other options of the review; none stands for the default.
 
     Returns:
-        What people noticed, per class; `result.folder` holds answers and review.html.
+        What people noticed, per class; `result.folder` holds answers and report.html.
     """
     given = open_dataset(data)
     request = checked(ReviewRequest, settings | {"data": spec_of(data, given)})

@@ -50,7 +50,7 @@ def explain(
         settings: the other options of `brinell explain`; none stands for the default.
 
     Returns:
-        What `brinell explain --json` prints; `result.folder` holds rows, maps and explain.html.
+        What `brinell explain --json` prints; `result.folder` holds rows, maps and report.html.
     """
     said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
     command, part = call_text("explain", model, data, said | settings), Shard.asked(shard, out)

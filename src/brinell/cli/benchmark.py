@@ -8,7 +8,7 @@ from brinell.cli.verb import Asked, verb
 from brinell.studies.benchmark.request import BenchmarkRequest
 
 
-@verb(BenchmarkRequest, kept="benchmark.toml", resume="Go on with the set in --out.")
+@verb(BenchmarkRequest, kept="run.toml", resume="Go on with the set in --out.")
 def benchmark(asked: Asked, shard: ShardText = None) -> int:
     """Distort what the model classifies correctly until it errs, at graded severities, and store it as a data set.
 

@@ -34,4 +34,4 @@ def _show(result: Any) -> None:
             values = "".join(f"{percent(levels[model.model, kind.kind, severity]):>9}" for severity in severities)
             show(f"  {kind.kind:<28}{values}{percent(kind.accuracy):>9}")
     show_reading(reading(result), result.notes)
-    show(f"page: {result.folder}/corrupt.html")
+    show(f"page: {result.folder}/report.html")

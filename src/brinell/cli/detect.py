@@ -27,4 +27,4 @@ def _show(result: Any) -> None:
         )
         show(f"{one.model[:16]:16} {one.detector[:18]:18} {rates}")
     show("robust accuracy without the detector, with it against static attacks, which do not know it, and against adaptive ones")
-    show(f"page: {result.folder}/detection.html")
+    show(f"page: {result.folder}/report.html")

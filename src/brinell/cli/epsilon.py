@@ -62,7 +62,7 @@ def _show_review(result: Any) -> None:
     show("  half of the changes are noticed at")
     for one in [result.overall, *result.per_class] if result.overall else ():
         show(f"  {one.name:<16} {threshold(one):>16}   95 % interval: {interval(one)}")
-    show(f"page: {Path(result.folder) / 'review.html'}")
+    show(f"page: {Path(result.folder) / 'report.html'}")
 
 
 def _show(result: Any) -> None:

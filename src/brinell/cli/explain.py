@@ -7,7 +7,7 @@ from brinell.cli.verb import Asked, verb
 from brinell.studies.explain.request import ExplainRequest
 
 
-@verb(ExplainRequest, foreign=True, kept="explain.toml", resume="Go on with the explanations in --out.")
+@verb(ExplainRequest, foreign=True, kept="run.toml", resume="Go on with the explanations in --out.")
 def explain(asked: Asked, shard: ShardText = None) -> int:
     """Show which places of an input matter to a model, by several methods, and judge each method's maps.
 
@@ -37,7 +37,7 @@ def _show(result: Any) -> None:
         show(f"{one.name[:32]:32} {one.queries:>8.0f} {' '.join(cells)} {faithful:>9}")
     for sentence in in_words(result):
         show(sentence)
-    show(f"page: {result.folder}/explain.html")
+    show(f"page: {result.folder}/report.html")
 
 
 def _mean(measure: Any, width: int) -> str:

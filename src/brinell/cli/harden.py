@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from brinell.studies.harden.analysis import HardenResult
 
 
-@verb(HardenRequest, kept="harden.toml", resume="Go on with the training and the audits in --out.")
+@verb(HardenRequest, kept="run.toml", resume="Go on with the training and the audits in --out.")
 def harden(asked: Asked) -> int:
     """Train a model adversarially, and audit it before and after on data that it never saw.
 

@@ -40,4 +40,4 @@ def _show(result: Any) -> None:
         rates = f"{percent(one.clean.value):>8} {percent(rate.value):>8}   {interval:<18}"
         show(f"  {one.model[:24]:<24} {size:>12} {rates} {among:<12} {', '.join(one.loses_most)}")
     show_reading(reading(result), result.notes)
-    show(f"page: {result.folder}/study.html")
+    show(f"page: {result.folder}/report.html")

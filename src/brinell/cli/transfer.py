@@ -7,7 +7,7 @@ from brinell.cli.verb import Asked, verb
 from brinell.studies.transfer.request import TransferRequest
 
 
-@verb(TransferRequest, argument="source", kept="transfer.toml", resume="Go on with the transfer in --out.")
+@verb(TransferRequest, argument="source", kept="run.toml", resume="Go on with the transfer in --out.")
 def transfer(asked: Asked, shard: ShardText = None) -> int:
     """Show models the adversarial examples of others: made here, of runs, or of benchmark sets.
 
@@ -46,4 +46,4 @@ def _show(result: Any) -> None:
         place = f"{source.rank.rank:g} ({source.rank.low:g} to {source.rank.high:g})" if source.rank else "-"
         show(f"  {source.name[:24]:<24}{''.join(values)}{other:>10}  {place}")
     show_reading(reading(result), result.notes)
-    show(f"page: {result.folder}/transfer.html")
+    show(f"page: {result.folder}/report.html")

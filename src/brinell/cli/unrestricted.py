@@ -8,7 +8,7 @@ from brinell.cli.verb import Asked, verb
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 
 
-@verb(UnrestrictedRequest, kept="unrestricted.toml", resume="Go on with the run in --out.")
+@verb(UnrestrictedRequest, kept="run.toml", resume="Go on with the run in --out.")
 def unrestricted(asked: Asked) -> int:
     """Search a generator's latent space for inputs of an intended class on which the models err, within no norm ball.
 

@@ -16,15 +16,14 @@ def write(layout: Layout, path: Path, about: Mapping[str, Any], rows: Any, *, fi
     """Write the rows and then the manifest, so that a folder with a manifest is whole; other files are written before.
 
     Returns:
-        The manifest: `about`, and the version of the layout.
+        What the manifest says.
 
     Raises:
         StoppedError: it cannot be written.
     """
     tables.write_table(path / file, tables.to_table(rows))
-    manifest = {layout.version_key: layout.version} | dict(about)
-    layout.save(path, manifest)
-    return manifest
+    layout.save(path, about)
+    return dict(about)
 
 
 def read(layout: Layout, path: Path, of: type[Rows], *, file: str = TABLE) -> tuple[dict[str, Any], Rows]:

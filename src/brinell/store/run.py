@@ -7,93 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core import facts
 from brinell.core.errors import RequestError
-from brinell.core.form import Count, Number
 from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
 from brinell.store import in_place, tables
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.store.joining import Block
+from brinell.store.run_manifest import RunManifest
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
 PART_SAMPLES = 1 << 13
 """Samples that it holds at most: of small inputs, their names take more memory than they."""
 
-_FOUND = {"code": str, "passed": (bool, None), "text": str, "figure?": (float, None), "limit?": (float, None)}
-_BY_MODEL = {
-    "checks?": {str: [_FOUND | {"cause?": (str, None), "reason?": (str, None)}]},
-    "remarks?": {str: {str: {str: str}}},
-    "extras?": {str: {str: dict}},
-    "failed?": {str: {str: {str: str}}},
-    "repairs?": {str: {"forwards": Count(), "backwards": Count(), "way?": str, "disagreement?": (float, None)}},
-    "traffic?": {str: {str: Count()}},
-    "seconds?": {str: Number(0)},
-}
-_TURN = {"within?": (Number(), None), "last?": (Number(), None), "share?": Number(0, 1), "alone?": bool, "when?": (str, None)}
-_STAGE = {
-    "name": str,
-    "label?": str,
-    "kept_to?": str,
-    "attack?": str,
-    "settings": dict,
-    "turn?": _TURN,
-    "eot?": Count(1),
-    "gradient?": (str, None),
-    "family?": str,
-    "access?": str,
-    "cells": {str: str},
-}
-_RECOMMENDED = {
-    "by": str,
-    "conditions": [str],
-    "folder?": (str, None),
-    "median": Number(0),
-    "least": Number(0),
-    "most": Number(0),
-    "without": Count(),
-    "digest?": str,
-}
-FORM: dict[str, Any] = {
-    **facts.HEAD,
-    **_BY_MODEL,
-    "seed": Count(),
-    "data": facts.DATA,
-    "models": [facts.MODEL | {"spec": str, "cells": {str: str}, "reject_class?": (Count(), None)}],
-    "criterion?": {"name": str, "towards?": str},
-    "distance": str,
-    "eps": [Number(0)],
-    "eps_text": [str],
-    "recommended?": (_RECOMMENDED, None),
-    "stages": [_STAGE],
-    "skipped?": [{"model": str, "stage": str, "why": str}],
-    "warnings?": [{"code": str, "model?": (str, None), "text": str}],
-    "files?": {str: str},
-}
-"""What the manifest of a run says."""
-
-
-def _misfit(manifest: Mapping[str, Any]) -> str | None:
-    eps, names = manifest["eps"], [model["name"] for model in manifest["models"]]
-    if not eps or sorted(set(eps)) != eps or len(manifest["eps_text"]) != len(eps):
-        return "eps and eps_text do not list the same budgets, ascending"
-    stages = [stage["name"] for stage in manifest["stages"]]
-    if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
-        return "models and stages are not listed once each"
-    told = [ids for stages in manifest.get("failed", {}).values() for ids in stages.values()]
-    if not all(sample.isdecimal() for ids in told for sample in ids):
-        return "failed names a sample by something else than its number"
-    return facts.misfit(manifest["data"])
-
-
-LAYOUT = Layout(
-    what="run",
-    verb="brinell audit",
-    version=SCHEMA_VERSION,
-    form=FORM,
-    misfit=_misfit,
-)
+LAYOUT = Layout(verb="audit", what="run", version=SCHEMA_VERSION, manifest=RunManifest)
 
 
 class Run:

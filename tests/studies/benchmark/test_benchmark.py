@@ -125,7 +125,7 @@ def test_checksums_card_and_manifest(made, work):
     card = (made / "README.md").read_text()
     assert card.startswith('---\nlicense: "unknown"\n') and str(work) not in card
     assert "11 reached, 1 misclassified" in card and "| 40 | 0 | 11 | - | - | - | - |" in card
-    manifest = json.loads((made / "benchmark.json").read_text())
+    manifest = json.loads((made / "manifest.json").read_text())
     assert manifest["state"] == "finished" and manifest["brinell"] == VERSION and manifest["parts"] == 3
     with pytest.raises(RequestError, match="holds a benchmark set, which has a card and no page"):
         runs.report(made)
@@ -202,14 +202,14 @@ def test_what_is_no_set(made, tmp_path):
         return plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})()
 
     (tmp_path / "set").mkdir()
-    with pytest.raises(RequestError, match="is no benchmark set: it has no benchmark.json"):
+    with pytest.raises(RequestError, match="is no benchmark set: it has no manifest.json"):
         opened()
     shutil.copytree(made, tmp_path / "set", dirs_exist_ok=True)
-    manifest = tmp_path / "set" / "benchmark.json"
+    manifest = tmp_path / "set" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"finished",', '"running",', 1))
     with pytest.raises(RequestError, match="is not finished: go on with brinell benchmark --resume --out"):
         opened()
-    shutil.copy(made / "benchmark.json", manifest)
+    shutil.copy(made / "manifest.json", manifest)
     data, array = opened(), next((tmp_path / "set" / "arrays").glob("*"))
     array.write_bytes(array.read_bytes()[:-9])
     with pytest.raises(RequestError, match="is damaged or missing .* compare the folder with its SHA256SUMS"):
@@ -376,7 +376,7 @@ def test_a_damaged_part(work, made, tmp_path, capsys):
 @pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_manifest_of_another_form(made, tmp_path, count):
     shutil.copytree(made, tmp_path / "set")
-    sums, file = tmp_path / "set/SHA256SUMS", tmp_path / "set/benchmark.json"
+    sums, file = tmp_path / "set/SHA256SUMS", tmp_path / "set/manifest.json"
     old = hashlib.sha256(file.read_bytes()).hexdigest()
 
     def read():

@@ -108,7 +108,7 @@ def test_the_page_and_json(made, work, root, capsys):
 @pytest.mark.browser
 def test_the_page_in_a_browser(made):
     with chromium() as browser:
-        check_everywhere(browser, made.path / "detection.html")
+        check_everywhere(browser, made.path / "report.html")
 
 
 @pytest.mark.parametrize(
@@ -152,4 +152,4 @@ def test_the_area_is_that_under_the_curve(clean, adversarial):
 
 @pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_manifest_of_another_form(made, count):
-    assert each(count, made.path / "detection.json", lambda: render(Detection.open(made.path))) > 20
+    assert each(count, made.path / "manifest.json", lambda: render(Detection.open(made.path))) > 20

@@ -93,7 +93,7 @@ def made(files, tmp_path_factory):
 @pytest.mark.browser
 def test_the_page_in_a_browser(made):
     with chromium() as browser:
-        check_everywhere(browser, Path(made.folder) / "explain.html")
+        check_everywhere(browser, Path(made.folder) / "report.html")
 
 
 def test_what_matters_is_found(made):
@@ -145,7 +145,7 @@ def test_out_of_the_box(tmp_path, root, capsys):
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "explain.json").read_text()))
     assert answer["n"] == 3 and answer["methods"][0]["dice"] is None and answer["methods"][0]["deletion"]["n"] == 3
-    page = (tmp_path / "run" / "explain.html").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
     assert runs.report(tmp_path / "run").read_text() == page, "brinell report writes it again"
     assert cli([*words, "--out", str(tmp_path / "run")]) == 2
     assert "holds an explanation: add --resume to go on with it, or choose another --out" in capsys.readouterr().err
@@ -376,7 +376,7 @@ def test_adversarial_examples_of_a_run(files, tmp_path):
     placed = held.maps([sample])["placed", sample]
     assert set(np.unique(placed)) == {0.0, 1.0}
     assert (held.rows.prediction != held.rows.label).all(), "what is explained is the adversarial example"
-    assert 'href="explain/explain.html#sample-' in (run / "report.html").read_text()
+    assert 'href="explain/report.html#sample-' in (run / "report.html").read_text()
     cost = next(one for one in result.methods if one.name == "placed").queries
     assert cost > 1
 

@@ -17,11 +17,12 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.store import rows
 from brinell.store.files import read_arrays
+from brinell.store.folder import MANIFEST
 from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.ensemble import Ensemble
 from brinell.studies.transfer.page import render, write
 from brinell.studies.transfer.plan import make_plan
-from brinell.studies.transfer.records import LAYOUT, Answers, Transfer
+from brinell.studies.transfer.records import Answers, Transfer
 from brinell.studies.transfer.request import TransferRequest
 from brinell.studies.transfer.words import reading
 
@@ -209,7 +210,7 @@ def test_bad_input(bench, run, tmp_path, capsys):
     ):
         assert cli(["transfer", *words, "--out", str(tmp_path / "t")]) == 2, words
         assert message in capsys.readouterr().err, words
-    assert not (tmp_path / "t" / LAYOUT.manifest).exists()
+    assert not (tmp_path / "t" / MANIFEST).exists()
     vector = Domain(kind="vector", shape=(2,))
     with pytest.raises(RequestError, match=r"holds images of shape \(1, 8, 8\).*asked about vectors"):
         brinell.transfer(bench, model=near(), data=(X, Y), eps=0.1, out=tmp_path / "t")

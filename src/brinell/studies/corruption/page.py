@@ -17,7 +17,7 @@ CLASSES = 20
 
 
 def write(path: Path | str) -> Path:
-    """Write `corrupt.html` and `tables/levels.csv` into a corruption folder; returns the path of the page.
+    """Write `report.html` and `tables/levels.csv` into a corruption folder; returns the path of the page.
 
     Raises:
         RequestError: no corruptions there, or a damaged file in them.
@@ -26,7 +26,7 @@ def write(path: Path | str) -> Path:
     corruption = Corruption.open(path)
     result = summarise(corruption)
     write_text(corruption.path / "tables" / "levels.csv", table(result))
-    file = corruption.path / "corrupt.html"
+    file = corruption.path / "report.html"
     write_text(file, render(result))
     return file
 

@@ -18,14 +18,14 @@ ADAPTIVE = dict(zip(EVADING, ("adaptive attack", "adaptive, background kept"), s
 
 
 def write(path: Path | str) -> Path:
-    """Write `detection.html` into a detection folder; returns its path.
+    """Write `report.html` into a detection folder; returns its path.
 
     Raises:
         RequestError: no detection there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
     detection = Detection.open(path)
-    file = detection.path / "detection.html"
+    file = detection.path / "report.html"
     write_text(file, render(detection))
     return file
 

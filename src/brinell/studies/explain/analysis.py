@@ -122,7 +122,7 @@ class ExplainResult(Result):
     """What `brinell explain --json` prints."""
 
     folder: str
-    """The folder with explain.html."""
+    """The folder with report.html."""
     data: str
     """Name of the data."""
     model: str

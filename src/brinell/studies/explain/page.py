@@ -37,14 +37,14 @@ NAMES = {
 
 
 def write(path: Path | str) -> Path:
-    """Write `explain.html` into a folder of explanations; returns its path.
+    """Write `report.html` into a folder of explanations; returns its path.
 
     Raises:
         RequestError: no explanations there, or a damaged file.
         StoppedError: the folder cannot be written.
     """
     held = Explanation.open(path)
-    file = held.path / "explain.html"
+    file = held.path / "report.html"
     write_text(file, render(held))
     return file
 

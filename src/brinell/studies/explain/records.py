@@ -1,12 +1,12 @@
 """A folder of explanations: one row per sample and method, and the maps behind them (design/0022-explain.md).
 
-explain.toml           the request
-explain.json           the same, the data, the model, the methods and what was left out
+run.toml               the request
+manifest.json          the same, the data, the model, the methods and what was left out
 rows.parquet           one row per sample and method
 maps.safetensors       METHOD/SAMPLE: the map (*places), float32
 cascade.safetensors    METHOD/SAMPLE: (stages,) float64, rank correlation with the map at each stage of the cascade; if asked for
 inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the ground truth (*places), uint8
-explain.html           the page; made from the files above
+report.html            the page; made from the files above
 .parts/                while it is made: what is done (`runners.parts`)
 """
 
@@ -17,35 +17,57 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core import facts
-from brinell.core.form import Count
 from brinell.core.record import Array, column
+from brinell.manifest import Content, Count, DataFacts, Listing, Manifest, ModelFacts, Named
 from brinell.store import one_table
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 
-FORM: dict[str, Any] = {
-    "request": {"truth": (str, None), "steps": Count()},
-    "data": facts.DATA,
-    "model": facts.MODEL,
-    "methods": [{"name": str, "title": str, "settings?": dict}],
-    "cascade?": [[str]],
-    "unfit": {str: str},
-    "left_out": {str: Count()},
-    "judge_forwards": Count(),
-    "cell?": str,
-}
-"""What explain.json says."""
-LAYOUT = Layout(
-    what="explanation",
-    verb="brinell explain",
-    version=1,
-    manifest="explain.json",
-    form=FORM,
-    misfit=lambda manifest: facts.misfit(manifest["data"]),
-    folders=(),
-    request="explain.toml",
-)
+
+class ExplainSettings(Content):
+    """What the figures need of the request."""
+
+    truth: str | None
+    """Where the ground truth comes from."""
+    steps: Count
+    """Steps in which places are hidden and shown."""
+
+
+class MethodFacts(Content):
+    """A method of explanation."""
+
+    name: str
+    """The name of the method in the rows."""
+    title: str
+    """Its name for people."""
+    settings: dict[str, Any] = {}
+    """Its settings."""
+
+
+class ExplainManifest(Manifest):
+    """What the manifest of explanations says."""
+
+    request: ExplainSettings
+    """Every setting that was asked for."""
+    data: DataFacts
+    """The data."""
+    model: ModelFacts
+    """The model."""
+    methods: Listing[MethodFacts]
+    """The methods."""
+    cascade: Listing[Listing[str]] = []
+    """The layers that are shuffled at each stage of the cascade."""
+    unfit: Named[str]
+    """Methods that do not fit model or data, and why."""
+    left_out: Named[Count]
+    """Samples that are left out, by reason."""
+    judge_forwards: Count
+    """Forward evaluations that judging cost."""
+    cell: str = ""
+    """The hash of all that the rows depend on."""
+
+
+LAYOUT = Layout(verb="explain", what="explanation", version=1, manifest=ExplainManifest, folders=())
 BLURRED, INVERSE = ", blurred", ", inverse"
 """What follows the name of a method in rows about its map blurred, and about the opposite of its map."""
 

@@ -27,6 +27,7 @@ from brinell.runners.loop import Job
 from brinell.runners.meeting import Shard
 from brinell.store import one_table, rows, tables
 from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.store.folder import MANIFEST
 from brinell.studies.explain.group import Explaining, Group, Made
 from brinell.studies.explain.methods import Method, methods_of
 from brinell.studies.explain.of_run import TITLES, Adversarial, opened_run
@@ -100,7 +101,7 @@ def explain(
         model=facts["digest"],
         data=dataset.digest(),
         ids=ids.tolist(),
-        run=None if request.run is None else digest(Path(request.run) / "manifest.json"),
+        run=None if request.run is None else digest(Path(request.run) / MANIFEST),
         truth=_digest(truth, ids),
         methods=[[one.name, one.settings] for one in methods],
         asked=request.model_dump(mode="json", include=ASKED),

@@ -17,7 +17,7 @@ CLASSES = 20
 
 
 def write(path: Path | str) -> Path:
-    """Write `transfer.html` and `tables/cells.csv` into a transfer folder; returns the path of the page.
+    """Write `report.html` and `tables/cells.csv` into a transfer folder; returns the path of the page.
 
     Raises:
         RequestError: no transfer there, or a damaged file in it.
@@ -26,7 +26,7 @@ def write(path: Path | str) -> Path:
     transfer = Transfer.open(path)
     result = summarise(transfer)
     write_text(transfer.path / "tables" / "cells.csv", table(result))
-    file = transfer.path / "transfer.html"
+    file = transfer.path / "report.html"
     write_text(file, render(result))
     return file
 
