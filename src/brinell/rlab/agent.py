@@ -63,8 +63,7 @@ class Agent:
     about: dict[str, Any] | None = None
     """How it was made: whatever JSON can hold."""
     chance: Literal["", "placement", "search"] = ""
-    """What is left to chance, as a control: the patches; or the patches and what is put on them,
-    without removals."""
+    """What is left to chance, as a control: the patches; or the patches and what is put on them, without removals."""
 
     def policy(self, choices: tuple[int, ...]) -> Policy:
         """The policy that chooses so many options of each branch."""

@@ -1,8 +1,8 @@
 """Fitting the prior: random distortions on a few patches of many inputs, and the answers of the model.
 
-The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior`
-predicts, up to a factor for each input; energies and channel covariance are those under which the
-answers are most likely. Every probe is a query that the ledger behind the oracle counts.
+The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` predicts, up to a factor for each
+input; energies and channel covariance are those under which the answers are most likely. Every probe is a query that the ledger
+behind the oracle counts.
 """
 
 from typing import NamedTuple
@@ -34,8 +34,7 @@ class Probes(NamedTuple):
     patches: Tensor
     """(n, probes, together) int64: which patches were distorted."""
     moments: Tensor
-    """(n, probes, together, channels, channels): sums over the places of each patch of products of
-    changes of two channels."""
+    """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
     effect: Tensor
     """(n, probes): by how much the margin rose, in logits."""
 

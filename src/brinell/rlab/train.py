@@ -138,8 +138,8 @@ def train(
         batch_size: the most inputs shown to the model at once.
         tell: called with points of the training curve.
         keep: called with the agent as it is then, at every point of the curve.
-        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its
-            network learns on, in fresh episodes, and its queries, steps and seconds count.
+        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
+            episodes, and its queries, steps and seconds count.
         learner: how the network learns.
 
     Raises:
