@@ -38,6 +38,7 @@ JUDGES = (
     Costs,
     EOT,
     Ledger,
+    *(criterion.PlainCriterion, criterion.Misclassified, criterion.NotRejected, criterion.Targeted),
     torch,
     torch.Tensor,
     nn.functional,
