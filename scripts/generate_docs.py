@@ -26,6 +26,7 @@ from brinell import plugins
 from brinell.cli.schemas import SCHEMAS, schema
 from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
+from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
 from brinell.engine.request import BaseRequest, Request
 from brinell.rlab.variants import SEVERITIES
@@ -143,12 +144,11 @@ def plugin_section(plugin: type[Any]) -> str:
     for base in reversed(plugin.__mro__):
         docs |= attribute_docs(base) if dataclasses.is_dataclass(base) else {}
     scales = [(name, value) for name, value in vars(plugin).items() if isinstance(value, Scale)]
-    if scales:
-        rows = [
-            [docs[name], f"{side}", *map(str, row)]
-            for name, scale in scales
-            for side, row in zip(SIDES, (scale.small, scale.large), strict=True)
-        ]
+    levels = [(docs[name], (scale.small, scale.large)) for name, scale in scales]
+    if issubclass(plugin, Published):
+        levels.append(("Published parameters.", (plugin.small, plugin.large)))
+    if levels:
+        rows = [[what, f"{side}", *map(str, row)] for what, sizes in levels for side, row in zip(SIDES, sizes, strict=True)]
         parts.append("\n" + table(["parameter", "side", *(f"severity {level}" for level in SEVERITIES)], rows))
     if fields:
         rows = [[f"`{f.name}`", f"`{type_text(f.type)}`", default_text(f), docs[f.name]] for f in fields]
