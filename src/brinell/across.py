@@ -11,6 +11,7 @@ from brinell.engine.progress import Progress
 from brinell.engine.toml import checked
 from brinell.inputs import Data, call_text, models_of, open_dataset, spec_of
 from brinell.runners.meeting import Shard
+from brinell.store.table import Folder
 from brinell.studies.corruption import page as corrupt_page
 from brinell.studies.corruption import run as corrupt_run
 from brinell.studies.corruption.analysis import summarise as summarise_corruption
@@ -28,7 +29,7 @@ from brinell.studies.transfer import run as transfer_run
 from brinell.studies.transfer.analysis import summarise as summarise_transfer
 from brinell.studies.transfer.plan import TransferPlan
 from brinell.studies.transfer.plan import make_plan as plan_transfer
-from brinell.studies.transfer.records import Transfer
+from brinell.studies.transfer.records import Answers
 from brinell.studies.transfer.request import TransferRequest
 from brinell.studies.transfer.results import TransferResult
 from brinell.telling import telling
@@ -127,7 +128,7 @@ def make_transfer(
 ) -> TransferResult:
     """Carry out a transfer that is planned, and write its page; arguments as of `carry_out`."""
 
-    def answer(made: Transfer, name: str) -> TransferResult:
+    def answer(made: Folder[Answers], name: str) -> TransferResult:
         return summarise_transfer(made).model_copy(update={"folder": name})
 
     return transfer_run.make(

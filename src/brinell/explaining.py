@@ -10,9 +10,10 @@ from brinell.engine.toml import checked
 from brinell.inputs import Data, call_text, models_of, only, open_dataset, spec_of
 from brinell.pages import html
 from brinell.runners.meeting import Shard
+from brinell.store.table import Folder
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import ExplainResult, summarise
-from brinell.studies.explain.records import Explanation
+from brinell.studies.explain.records import Rows
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.run import explain as explain_run
 
@@ -79,5 +80,5 @@ def default_folder(request: ExplainRequest) -> Path:
     return default_out(request.data, "explain") if request.run is None else Path(request.run) / "explain"
 
 
-def _summary(made: Explanation, name: str) -> ExplainResult:
+def _summary(made: Folder[Rows], name: str) -> ExplainResult:
     return summarise(made).model_copy(update={"folder": name})

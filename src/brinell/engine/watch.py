@@ -21,7 +21,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.threat import size
-from brinell.store import rows, tables
+from brinell.store import parquet, rows
 
 JUDGES = (
     costs,
@@ -33,7 +33,7 @@ JUDGES = (
     oracle,
     threat,
     rows,
-    tables,
+    parquet,
     Best,
     Costs,
     EOT,

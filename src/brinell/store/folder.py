@@ -1,6 +1,6 @@
 """The folders that runs and studies write: a manifest, a lock, and files that are put in place whole.
 
-What the manifest of a verb says is an argument, part of its `Layout`; the rows' columns are one too (`store.tables`). So every
+What the manifest of a verb says is an argument, part of its `Layout`; the rows' columns are one too (`store.parquet`). So every
 study uses the same code.
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from brinell.core.errors import RequestError
 from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
-from brinell.store import in_place, tables
+from brinell.store import in_place, parquet
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.store.joining import Block
@@ -46,7 +46,7 @@ class Run:
 
     def records(self) -> Records:
         """All rows there are, in the order of the manifest: finished stages, and the shards of unfinished ones."""
-        return tables.read(self._rows(), self._expected)
+        return parquet.read(self._rows(), self._expected)
 
     def records_in_place(self) -> Records:
         """The same rows, which stay in their files: a column is read when it is looked at, as long as the run is not changed."""
@@ -92,7 +92,7 @@ class Run:
 
     def part(self, cell: str) -> Records:
         """All rows of a complete stage."""
-        return tables.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
+        return parquet.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
 
     def part_in_place(self, cell: str) -> Records:
         """The same rows, as of `records_in_place`."""
@@ -105,7 +105,7 @@ class Run:
 
     def shards(self, cell: str) -> dict[str, Records]:
         """The rows computed so far for an unfinished stage, by shard."""
-        return {path.stem: tables.read([path]) for path in self.shard_files(cell)}
+        return {path.stem: parquet.read([path]) for path in self.shard_files(cell)}
 
     def shard_files(self, cell: str) -> list[Path]:
         """The files of these rows."""
@@ -113,7 +113,7 @@ class Run:
 
     def shard(self, cell: str, key: str) -> Records:
         """The rows of one shard of an unfinished stage."""
-        return tables.read([self.path / "records" / f"shard-{cell}-{key}.parquet"])
+        return parquet.read([self.path / "records" / f"shard-{cell}-{key}.parquet"])
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
@@ -212,7 +212,7 @@ class Run:
         besides = {f"{sample}/{what}": array for sample, named in (extras or {}).items() for what, array in named.items()}
         if arrays or besides:
             self._save_arrays(name, {str(sample): array for sample, array in arrays.items()} | besides)
-        tables.write(self.path / "records" / f"{name}.parquet", records, cell)
+        parquet.write(self.path / "records" / f"{name}.parquet", records, cell)
         return name
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
@@ -226,7 +226,7 @@ class Run:
             cell: the stage's cell.
             blocks: all rows of the stage and where its arrays are, samples ascending.
         """
-        tables.write_parts(self.path / "records" / f"part-{cell}.parquet", self._keeping(cell, blocks), cell)
+        parquet.write_parts(self.path / "records" / f"part-{cell}.parquet", self._keeping(cell, blocks), cell)
         self.drop_shards(cell)
 
     def _keeping(self, cell: str, blocks: Iterable[Block]) -> Iterator[Records]:

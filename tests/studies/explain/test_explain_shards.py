@@ -14,10 +14,10 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.runners import parts
 from brinell.store.folder import SHARDS
+from brinell.store.parquet import to_table
 from brinell.store.shared import AddressStore, FolderStore
-from brinell.store.tables import to_table
 from brinell.studies.explain import group
-from brinell.studies.explain.records import Explanation
+from brinell.studies.explain.records import TABLE
 
 N, SIDE = 6, 8
 RNG = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def alone(tmp_path_factory):
 
 
 def equal(folder, other):
-    a, b = Explanation.open(folder), Explanation.open(other)
+    a, b = TABLE.read(folder), TABLE.read(other)
     assert to_table(a.rows).drop_columns(["seconds"]) == to_table(b.rows).drop_columns(["seconds"])
     for name in ("maps", "inputs", "cascade"):
         one, two = (load_file(run.path / f"{name}.safetensors") for run in (a, b))
@@ -188,6 +188,6 @@ def test_one_that_is_killed_loses_what_it_worked_on_and_no_more(tmp_path, monkey
     assert cli(["explain", "--resume", "--quiet", "--out", str(killed)]) == 0
     assert f"page: {killed}/report.html" in capsys.readouterr().out
     assert cli([*words, str(tmp_path / "alone")]) == 0
-    one, two = (to_table(Explanation.open(tmp_path / name).rows).drop_columns(["seconds"]) for name in ("killed", "alone"))
+    one, two = (to_table(TABLE.read(tmp_path / name).rows).drop_columns(["seconds"]) for name in ("killed", "alone"))
     assert one == two
     assert cli(["report", str(killed)]) == 0

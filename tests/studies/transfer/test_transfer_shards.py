@@ -11,10 +11,10 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.runners import parts
 from brinell.store.files import digest
+from brinell.store.parquet import to_table
 from brinell.store.shared import AddressStore, FolderStore
-from brinell.store.tables import to_table
 from brinell.studies.transfer import run as transfer_run
-from brinell.studies.transfer.records import Transfer
+from brinell.studies.transfer.records import TABLE
 
 RNG = np.random.default_rng(3)
 N = 14
@@ -28,7 +28,7 @@ def _short_lease(monkeypatch):
 
 
 def table(folder):
-    return to_table(Transfer.open(folder).answers)
+    return to_table(TABLE.read(folder).rows)
 
 
 def made(out, limits=(0.5, 0.6), **more):
@@ -45,7 +45,7 @@ def alone(tmp_path_factory):
 
 
 def equal(folder, alone):
-    one, other = Transfer.open(folder), Transfer.open(alone[0].folder)
+    one, other = TABLE.read(folder), TABLE.read(alone[0].folder)
     assert table(folder) == table(alone[0].folder)
     assert [digest(folder / f"examples/{number:03d}.safetensors") for number in (0, 1)] == [
         digest(other.path / f"examples/{number:03d}.safetensors") for number in (0, 1)

@@ -39,7 +39,7 @@ from brinell.manifest import (
     Parts,
     Size,
 )
-from brinell.store import tables
+from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays, write_text
 from brinell.store.folder import SHARDS, Layout
 
@@ -191,7 +191,7 @@ SAMPLES = {
 """A row of samples/."""
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-_PATCHES = pa.list_(pa.struct([(name, tables.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
+_PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
 
 
 class Form(NamedTuple):
@@ -312,7 +312,7 @@ class BenchmarkSet:
         return self._read("data", list(columns))
 
     def _read(self, folder: str, columns: list[str]) -> dict[str, list[Any]]:
-        found = [tables.read_table(self.file(folder, number), columns) for number in range(self.parts)]
+        found = [parquet.read_table(self.file(folder, number), columns) for number in range(self.parts)]
         return {name: [value for table in found for value in table[name].to_pylist()] for name in columns}
 
     def sums(self) -> dict[str, str]:
@@ -366,7 +366,7 @@ def _write(path: Path, columns: Mapping[str, Column], rows: Sequence[dict[str, A
     }
     features = {name: feature(column, form) for name, column in columns.items()}
     # The datasets library writes every column as one that may be null.
-    schema = tables.schema_of({name: column._replace(null=True) for name, column in columns.items()}, kinds)
+    schema = parquet.schema_of({name: column._replace(null=True) for name, column in columns.items()}, kinds)
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
-    tables.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)
+    parquet.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)

@@ -30,8 +30,9 @@ from brinell.engine.shard import predict, session
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_atomically
+from brinell.store.table import Folder
 from brinell.studies.corruption.analysis import FIFTEEN
-from brinell.studies.corruption.records import LAYOUT, Answers, Corruption
+from brinell.studies.corruption.records import LAYOUT, TABLE, Answers
 from brinell.studies.corruption.request import CorruptRequest
 
 CLEAN = "clean"
@@ -131,7 +132,7 @@ def _distortion(name: str) -> Distortion:
     return distortions[0]
 
 
-def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -> Corruption:
+def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -> Folder[Answers]:
     """Corrupt, ask every model, place where asked, and write the folder.
 
     Raises:
@@ -167,7 +168,7 @@ def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -
             "severities": list(plan.severities),
             "models": [{"name": name, **facts} for name, _, facts in plan.models],
         }
-        return Corruption.make(folder, about, rows.concatenate(parts))
+        return TABLE.write(folder, about, rows.concatenate(parts))
 
 
 def corrupted(plan: CorruptPlan, corruption: Distortion, kind: str, severity: int, x: Tensor) -> Tensor:

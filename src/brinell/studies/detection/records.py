@@ -1,23 +1,19 @@
 """A detection folder: the score of every detector on every clean and adversarial input (design/0016-detection.md).
 
 manifest.json          the request, the run it is about, thresholds, costs
-scores.parquet         one row per model, detector, input
+rows.parquet         one row per model, detector, input
 evading.safetensors    inputs of the attack that knows the detector: MODEL/DETECTOR/FORM/SAMPLE
 report.html            the page; made from the files above
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from pydantic import model_validator
 
 from brinell.core.record import Array, column
 from brinell.manifest import Amount, Content, Count, Listing, Manifest, Named, Share, misfit
-from brinell.store import one_table
-from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
+from brinell.store.table import Table
 
 
 class DetectionSettings(Content):
@@ -107,32 +103,4 @@ class Scores:
         return len(self.sample_id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Detection:
-    """A detection folder."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-    scores: Scores
-
-    @classmethod
-    def make(cls, path: Path, about: Mapping[str, Any], scores: Scores, arrays: Mapping[str, Array]) -> "Detection":
-        """Write everything; the manifest last, so that a folder with a manifest is whole.
-
-        Raises:
-            StoppedError: it cannot be written.
-        """
-        write_arrays(path / "evading.safetensors", arrays)
-        manifest = one_table.write(LAYOUT, path, about, scores, file="scores.parquet")
-        return cls(path=path, manifest=manifest, scores=scores)
-
-    @classmethod
-    def open(cls, path: Path | str) -> "Detection":
-        """The detection in a folder.
-
-        Raises:
-            RequestError: none there, or a damaged file.
-        """
-        path = Path(path)
-        manifest, scores = one_table.read(LAYOUT, path, Scores, file="scores.parquet")
-        return cls(path=path, manifest=manifest, scores=scores)
+TABLE = Table(LAYOUT, Scores)

@@ -34,9 +34,11 @@ from brinell.engine.shard import predict, session
 from brinell.engine.toml import make_request
 from brinell.engine.trust import MARK, check
 from brinell.store import rows
+from brinell.store.files import write_arrays
 from brinell.store.run import Run
+from brinell.store.table import Folder
 from brinell.studies.detection.adaptive import evade
-from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, Detection, Scores
+from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, TABLE, Scores
 from brinell.studies.detection.request import DetectRequest
 
 CHUNK = 256
@@ -71,7 +73,7 @@ class _Guard:
 
 def detect(
     request: DetectRequest, folder: Path, tell: Callable[[str], None] = lambda text: None, *, trust: Path | str | None = None
-) -> Detection:
+) -> Folder[Scores]:
     """Score a run with detectors, attack with knowledge of them, and write the folder.
 
     Args:
@@ -136,7 +138,8 @@ def detect(
         "attacks": [stage["name"] for stage in run.manifest["stages"]],
         "titles": {stage["name"]: stage_label(stage) for stage in run.manifest["stages"]},
     }
-    return Detection.make(folder, about, rows.concatenate(scores), arrays)
+    write_arrays(folder / "evading.safetensors", arrays)
+    return TABLE.write(folder, about, rows.concatenate(scores))
 
 
 def _build(request: DetectRequest, plan: Plan) -> list[tuple[str, Detector]]:

@@ -8,7 +8,7 @@ from brinell.pages.html import fill
 from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.transfer.analysis import summarise
-from brinell.studies.transfer.records import Transfer
+from brinell.studies.transfer.records import TABLE
 from brinell.studies.transfer.results import Cell, TransferResult
 from brinell.studies.transfer.words import reading
 
@@ -23,7 +23,7 @@ def write(path: Path | str) -> Path:
         RequestError: no transfer there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
-    transfer = Transfer.open(path)
+    transfer = TABLE.read(path)
     result = summarise(transfer)
     write_text(transfer.path / "tables" / "cells.csv", table(result))
     file = transfer.path / "report.html"

@@ -11,16 +11,16 @@ report.html              the page; made from the files above
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from brinell.core.record import Array, column
 from brinell.core.settings import MOST_COUNT
 from brinell.manifest import Amount, Content, Count, Draws, Listing, Manifest, ModelFacts, Number
-from brinell.store import one_table
 from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
+from brinell.store.table import Table
 
 
 class SourceFacts(Content):
@@ -127,31 +127,4 @@ class Answers:
         return len(self.sample_id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transfer:
-    """A transfer folder."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-    answers: Answers
-
-    @classmethod
-    def make(cls, path: Path, about: Mapping[str, Any], answers: Answers) -> "Transfer":
-        """Write everything; the manifest last, so that a folder with a manifest is whole.
-
-        Raises:
-            StoppedError: it cannot be written.
-        """
-        manifest = one_table.write(LAYOUT, path, about, answers)
-        return cls(path=path, manifest=manifest, answers=answers)
-
-    @classmethod
-    def open(cls, path: Path | str) -> "Transfer":
-        """The transfer in a folder.
-
-        Raises:
-            RequestError: none there, or a damaged file.
-        """
-        path = Path(path)
-        manifest, answers = one_table.read(LAYOUT, path, Answers)
-        return cls(path=path, manifest=manifest, answers=answers)
+TABLE = Table(LAYOUT, Answers)

@@ -19,7 +19,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
 from brinell.core.oracle import Batch
-from brinell.core.record import Array, Outcome, columns_of
+from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.bench import Bench, pairs_of
@@ -30,12 +30,13 @@ from brinell.engine.shard import predict, session
 from brinell.runners import parts
 from brinell.runners.loop import Job
 from brinell.runners.meeting import Shard
-from brinell.store import one_table, rows, tables
+from brinell.store import parquet, rows
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.run import Run
+from brinell.store.table import ROWS, Folder
 from brinell.studies.transfer.ensemble import Ensemble
 from brinell.studies.transfer.plan import Source, TransferPlan
-from brinell.studies.transfer.records import LAYOUT, Answers, Transfer, save_examples
+from brinell.studies.transfer.records import LAYOUT, TABLE, Answers, save_examples
 
 Answer = TypeVar("Answer")
 
@@ -65,7 +66,7 @@ def make(
     *,
     command: str,
     page: Callable[[Path], object],
-    answer: Callable[[Transfer, str], Answer],
+    answer: Callable[[Folder[Answers], str], Answer],
     resume: bool = False,
     shard: Shard | None = None,
 ) -> Answer:
@@ -117,9 +118,9 @@ def make(
         return lambda whole: _finish(plan, cells, told, whole, command, page)
 
     def answered(folder: Path, name: str) -> Answer:
-        return answer(Transfer.open(folder), name)
+        return answer(TABLE.read(folder), name)
 
-    return parts.run(job, shard, work, resume=resume, needed=(one_table.TABLE,), answer=answered, message=progress.note)
+    return parts.run(job, shard, work, resume=resume, needed=(ROWS,), answer=answered, message=progress.note)
 
 
 class Cells:
@@ -196,7 +197,7 @@ class Cells:
             self._last = self._examples(source)
         examples, known = self._last, read_arrays(self._folder / file_of(self._clean(source, model)))
         answers = _answered(self._plan, examples, model, self._models[model], known)
-        tables.write_table(self._folder / file, tables.to_table(answers))
+        parquet.write_table(self._folder / file, parquet.to_table(answers))
         seconds = time.perf_counter() - started
         return {"passes": len(answers), "n": len(answers), "missing": examples.missing, "seconds": seconds}
 
@@ -239,8 +240,7 @@ def _finish(
 ) -> None:
     """Put a folder together in which the files of all parts are."""
     names = [cells.cell(source, model.name) for source in plan.sources for model in plan.models]
-    schema = tables.schema_of(columns_of(Answers))
-    answers = [tables.from_table(Answers, tables.read_table(folder / file_of(name), schema=schema)) for name in names]
+    answers = [parquet.load_rows(Answers, folder / file_of(name)) for name in names]
     for number, source in enumerate(plan.sources):
         if source.kind == "made":
             x = cells.joined(source, folder).numpy()
@@ -262,7 +262,7 @@ def _finish(
         "passes": sum(one.get("passes", 0) for one in told.values()),
         "seconds": sum(one["seconds"] for one in told.values()),
     }
-    Transfer.make(folder, about, rows.concatenate(answers))
+    TABLE.write(folder, about, rows.concatenate(answers))
     page(folder)
 
 

@@ -20,7 +20,7 @@ from pydantic import model_validator
 
 from brinell.core.record import Array, Column
 from brinell.manifest import Amount, Content, Count, DataFacts, GrowingManifest, Listing, ModelFacts, Named, Parts, misfit
-from brinell.store import tables
+from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 
@@ -160,7 +160,7 @@ COLUMNS = {
 }
 """A row. Inputs are as they are stored: rounded to the levels of the data."""
 
-SCHEMA = tables.schema_of(COLUMNS, {"list": pa.list_(pa.int32())})
+SCHEMA = parquet.schema_of(COLUMNS, {"list": pa.list_(pa.int32())})
 
 
 class UnrestrictedRun:
@@ -190,7 +190,7 @@ class UnrestrictedRun:
         """Write a part, what it is known by last."""
         write_arrays(self.file("arrays", number), arrays)
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
-        tables.write_table(self.file("records", number), table)
+        parquet.write_table(self.file("records", number), table)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of all parts there are, in order.
@@ -199,7 +199,7 @@ class UnrestrictedRun:
             RequestError: a part is damaged.
         """
         files = [self.file("records", number) for number in range(self.parts) if self.has_part(number)]
-        return [row for file in files for row in tables.read_table(file, schema=SCHEMA).to_pylist()]
+        return [row for file in files for row in parquet.read_table(file, schema=SCHEMA).to_pylist()]
 
     def arrays(self, names: Sequence[str]) -> dict[str, Array]:
         """Those of the named arrays that are there.
